@@ -1,0 +1,44 @@
+"""What all commands share: a parser's looks, and the user's mistake as one line and exit status 2."""
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Callable
+
+from asr import __version__
+from asr.errors import UserError
+
+
+def parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
+    """Make a command's parser: description from the first line on, examples at the end, --version."""
+    parser = argparse.ArgumentParser(
+        prog=name, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"{name} {__version__}")
+    return parser
+
+
+def command(main: Callable[[list[str]], None]) -> Callable[..., None]:
+    """Wrap a command's main(arguments): a UserError becomes one line on stderr and exit status 2, never a traceback."""
+
+    @functools.wraps(main)
+    def run(arguments: list[str] | None = None) -> None:
+        try:
+            main(sys.argv[1:] if arguments is None else arguments)
+        except UserError as error:
+            print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            print(f"{os.path.basename(sys.argv[0])}: stopped; the same command goes on from here", file=sys.stderr)
+            sys.exit(130)
+        except BrokenPipeError:  # the reader of stdout has left, as `| head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+
+    return run
+
+
+def say(message: str) -> None:
+    """Tell the person at the terminal; stdout is for results."""
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,52 @@
+"""asr-prepare: a corpus in its own layout → one manifest a split."""
+
+from asr.cli.command import command, parser, say
+
+EXAMPLES = """corpora:
+  librispeech  SOURCE or SOURCE/LibriSpeech holds train-clean-100/, dev-clean/, ...; each is a split of that name
+  aishell      SOURCE or SOURCE/data_aishell holds wav/ (unpacked) and transcript/
+  an4          SOURCE or SOURCE/an4 holds etc/ and wav/; dev: about 100 utterances, whole training speakers
+  yesno        SOURCE or SOURCE/waves_yesno holds 0_1_...wav; every other file trains, every sixth of those is dev
+  tsv          your own: a .tsv file, or a folder with train.tsv, test.tsv, ... of `id path text [speaker]`,
+               tab-separated, with or without a header; paths are relative to the .tsv
+
+examples:
+  asr-prepare an4 corpora/an4 data/an4
+  asr-prepare tsv recordings/train.tsv data/mine --dev 0.05
+"""
+
+
+def arguments():
+    """Describe the command's arguments; the same as those of `asr.data.prepare.prepare`."""
+    args = parser("asr-prepare", "Write one lhotse manifest, OUT/<split>.jsonl.gz, a split of a corpus.", EXAMPLES)
+    args.add_argument("corpus", metavar="CORPUS", help="librispeech, aishell, an4, yesno or tsv")
+    args.add_argument("source", metavar="SOURCE", help="the corpus, in its own layout")
+    args.add_argument("out", metavar="OUT", help="folder for the manifests")
+    args.add_argument(
+        "--dev",
+        type=float,
+        metavar="N",
+        help="carve a dev set of about N utterances (or a fraction below 1) from train, by whole speakers; "
+        "they are listed in OUT/{train,dev}.speakers (default: 100 for an4, 5 for yesno, none for others)",
+    )
+    return args
+
+
+@command
+def main(argv):
+    """Prepare, then tell what was made."""
+    args = arguments().parse_args(argv)
+    from asr.data.prepare import prepare
+    from asr.data.statistics import table
+
+    made = prepare(args.corpus, args.source, args.out, dev=args.dev, progress=True)
+    if made.current:
+        return say(f"{args.out} is up to date")
+    for note in made.notes:
+        say(note)
+    say(table(made.statistics))
+    say(f"written: {', '.join(str(path) for path in made.manifests.values())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""AISHELL-1: data_aishell/{wav/{train,dev,test}/<speaker>/<id>.wav, transcript/aishell_transcript_v0.8.txt}.
+
+The complete corpus has 141,925 sound files and 141,600 transcripts: 320 files of train and 5 of dev were never
+transcribed and are left out of the official figures (120,098 / 14,326 / 7,176). They are counted and named in a
+note. The reverse, a transcript without its sound file, does not occur in the complete corpus: it means that a
+speaker's archive wasn't unpacked, and is an error.
+"""
+
+import re
+from pathlib import Path
+
+from asr.data.corpora.corpus import Corpus, Item, read_lines, refuse, tidy, wrong_layout
+from asr.errors import shorten
+
+LAYOUT = (
+    "AISHELL-1's layout: SOURCE or SOURCE/data_aishell with wav/{train,dev,test}/<speaker>/*.wav "
+    "(unpack wav/*.tar.gz first) and transcript/aishell_transcript_v0.8.txt"
+)
+SPLITS = ("train", "dev", "test")
+HAN = "[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+
+
+def read(source: Path) -> Corpus:
+    """Read the splits that have sound files.
+
+    raises   UserError if the layout is another, or a transcript has no sound file
+    """
+    for folder in (source, source / "data_aishell"):
+        transcripts = folder / "transcript" / "aishell_transcript_v0.8.txt"
+        audio = {split: sorted(folder.glob(f"wav/{split}/*/*.wav")) for split in SPLITS}
+        if transcripts.is_file() and any(audio.values()):
+            return match(audio, read_transcripts(transcripts))
+    raise wrong_layout(source, LAYOUT)
+
+
+def read_transcripts(path: Path) -> dict[str, tuple[str, str]]:
+    """Read id → (text, file:line)."""
+    texts, repeated = {}, []
+    for where, line in read_lines(path):
+        name, text = [*line.split(maxsplit=1), ""][:2]
+        if name in texts:
+            repeated.append(f"{name} ({where})")
+        texts[name] = (join_han(text), where)
+    refuse(repeated, "repeated ids in the transcripts", "each utterance has one line")
+    return texts
+
+
+def join_han(text: str) -> str:
+    """Remove the spaces that separate Han characters from each other; others are kept.
+
+    >>> join_han("我 用  IPHONE 六 打 电话")
+    '我用 IPHONE 六打电话'
+    """
+    return re.sub(f"(?<={HAN}) (?={HAN})", "", tidy(text))
+
+
+def match(audio: dict[str, list[Path]], texts: dict[str, tuple[str, str]]) -> Corpus:
+    """Bring sound files and transcripts together by their id."""
+    heard = {path.stem for paths in audio.values() for path in paths}
+    silent = [f"{name} ({where})" for name, (_, where) in texts.items() if name not in heard]
+    refuse(silent, "transcripts without a sound file", "unpack every speaker's archive of wav/*.tar.gz")
+    splits = {split: transcribed(paths, texts) for split, paths in audio.items() if paths}
+    return Corpus(splits, list(filter(None, (untranscribed(s, audio[s], texts) for s in splits))))
+
+
+def transcribed(paths: list[Path], texts: dict[str, tuple[str, str]]) -> list[Item]:
+    """List the sound files that have a transcript."""
+    return [Item(p.stem, p, texts[p.stem][0], p.parent.name, texts[p.stem][1]) for p in paths if p.stem in texts]
+
+
+def untranscribed(split: str, paths: list[Path], texts: dict[str, tuple[str, str]]) -> str:
+    """Say which sound files of a split have no transcript; nothing when all have."""
+    names = [path.stem for path in paths if path.stem not in texts]
+    return f"{split}: {len(names)} sound files without a transcript are left out: {shorten(names)}" if names else ""

@@ -1,0 +1,114 @@
+"""Manifests: one lhotse CutSet a split, a MonoCut a line, written and read without lhotse (and so without torch).
+
+A line is what lhotse itself writes for a cut with one supervision; a test holds the two equal. Preparation, decoding
+and scoring need the lines only; training opens the same file with `lhotse.CutSet.from_file`.
+"""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from asr.errors import UserError
+from asr.files import replacing
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One line of a manifest.
+
+    id:        unique in its corpus
+    path:      of the recording, absolute
+    rate:      of the recording, Hz
+    samples:   of the whole recording, per channel
+    channels:  of the recording
+    start:     seconds into the recording
+    duration:  seconds
+    text:      as the corpus writes it
+    speaker:   None if unknown
+    """
+
+    id: str
+    path: str
+    rate: int
+    samples: int
+    channels: int
+    start: float
+    duration: float
+    text: str
+    speaker: str | None = None
+
+    @classmethod
+    def of_cut(cls, cut) -> "Utterance":
+        """Take what counts from a lhotse MonoCut; an Utterance passes through."""
+        return cut if isinstance(cut, cls) else cls.of_line(cut.to_dict())
+
+    @classmethod
+    def of_line(cls, line: dict) -> "Utterance":
+        """Read the JSON object of one MonoCut. Several supervisions are joined by spaces."""
+        recording = line["recording"]
+        supervisions = line.get("supervisions", [])
+        return cls(
+            id=line["id"],
+            path=recording["sources"][0]["source"],
+            rate=recording["sampling_rate"],
+            samples=recording["num_samples"],
+            channels=len(recording.get("channel_ids") or recording["sources"][0]["channels"]),
+            start=line.get("start", 0.0),
+            duration=line["duration"],
+            text=" ".join(part["text"] for part in supervisions if part.get("text")),
+            speaker=next((part["speaker"] for part in supervisions if part.get("speaker")), None),
+        )
+
+    def line(self) -> dict:
+        """Make the JSON object of one MonoCut with one SupervisionSegment."""
+        supervision = {"id": self.id, "recording_id": self.id, "start": 0.0, "duration": self.duration, "channel": 0}
+        supervision |= {"text": self.text} | ({} if self.speaker is None else {"speaker": self.speaker})
+        channels = list(range(self.channels))
+        recording = {
+            "id": self.id,
+            "sources": [{"type": "file", "channels": channels, "source": self.path}],
+            "sampling_rate": self.rate,
+            "num_samples": self.samples,
+            "duration": self.samples / self.rate,
+            "channel_ids": channels,
+        }
+        cut = {"id": self.id, "start": self.start, "duration": self.duration, "channel": 0}
+        return cut | {"supervisions": [supervision], "recording": recording, "type": "MonoCut"}
+
+
+def write(path: str | os.PathLike, utterances: Iterable[Utterance]) -> None:
+    """Write `<split>.jsonl.gz` in one piece; the same utterances give the same bytes."""
+    with (
+        replacing(path) as temporary,
+        open(temporary, "wb") as raw,
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as file,
+    ):
+        for utterance in utterances:
+            file.write((json.dumps(utterance.line(), ensure_ascii=False) + "\n").encode())
+
+
+def read(path: str | os.PathLike) -> Iterator[Utterance]:
+    """Yield the utterances of a manifest, `.jsonl` or `.jsonl.gz`.
+
+    raises   UserError if the file is absent, damaged, or a line is no MonoCut with a recording; names file and line
+    """
+    path = Path(path)
+    number = 0
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):  # noqa: B007 (the messages below name it)
+                if line.strip():
+                    yield Utterance.of_line(json.loads(line))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such manifest; asr-prepare makes it") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: damaged after line {number} ({error}); prepare it again") from None
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise UserError(f"{path}:{number}: expected a lhotse MonoCut with a recording ({reason})") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror})") from None

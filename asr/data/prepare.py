@@ -1,0 +1,167 @@
+"""Corpora → manifests: read what the corpus says, look at every sound file, and write one CutSet a split.
+
+Everything is checked before anything is written. What is checked first is cheap (texts, sizes and times of files);
+a stamp of it tells whether the manifests are up to date without opening a sound file.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from asr.data import manifest
+from asr.data.corpora import READERS, Corpus, Item
+from asr.data.corpora.corpus import refuse
+from asr.data.manifest import Utterance
+from asr.data.split import carve
+from asr.data.statistics import Statistics
+from asr.errors import UserError, did_you_mean
+from asr.files import make_folder, write_text
+from asr.stamp import Stamp
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a preparation has made, or found made.
+
+    manifests:   split → path
+    statistics:  split → counts; empty when `current`
+    notes:       what the person should know
+    current:     True if the manifests were up to date and nothing was done
+    """
+
+    manifests: dict[str, Path]
+    statistics: dict[str, Statistics]
+    notes: list[str]
+    current: bool
+
+
+def prepare(
+    corpus: str, source: str | os.PathLike, out: str | os.PathLike, dev: float | None = None, progress: bool = False
+) -> Preparation:
+    """Write `out/<split>.jsonl.gz` for each split of a corpus.
+
+    corpus:    a name of `asr.data.corpora.READERS`
+    source:    its folder, in the corpus' own layout; for `tsv` a file or folder
+    out:       folder for the manifests, made if absent
+    dev:       utterances (or a fraction below 1) to carve from train, where the corpus has no dev set; None = what
+               the corpus' reader suggests. The speakers are then listed in `out/{train,dev}.speakers`
+    progress:  show a bar on stderr
+    raises     UserError if anything is wrong with the corpus; nothing is written then
+    """
+    if corpus not in READERS:
+        raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, READERS)}; known are {', '.join(READERS)}")
+    found = READERS[corpus](Path(os.path.abspath(source)))
+    check_texts(found)
+    facts = digest(found)
+    splits, notes, carved = with_dev(found, dev)
+    manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in splits}
+    arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "digest": facts}
+    stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(splits)}, [])
+    if stamp.is_current() and all(path.is_file() for path in manifests.values()):
+        return Preparation(manifests, {}, notes, current=True)
+    utterances = look(splits, progress)
+    make_folder(out)
+    remove_others(stamp, splits)
+    stamp.remove()
+    for name, path in manifests.items():
+        manifest.write(path, utterances[name])
+    if carved:
+        write_speakers(Path(out), splits)
+    stamp.write()
+    return Preparation(manifests, {name: Statistics.of(u) for name, u in utterances.items()}, notes, current=False)
+
+
+def check_texts(corpus: Corpus) -> None:
+    """Refuse what can be seen without opening a sound file: empty splits and texts, repeated ids."""
+    items = [item for items in corpus.splits.values() for item in items]
+    for name, members in corpus.splits.items():
+        if not members:
+            raise UserError(f"{name}: has no utterances; add some or take the split away")
+    seen = Counter(item.id for item in items)
+    repeated = [f"{item.id} ({item.where})" for item in items if seen[item.id] > 1]
+    refuse(repeated, "utterances share their id with another", "give each its own id, over all splits")
+    refuse([f"{i.id} ({i.where})" for i in items if not i.text], "empty texts", "transcribe them or leave them out")
+
+
+def digest(corpus: Corpus) -> str:
+    """Fingerprint the items and the size and time of their sound files.
+
+    raises   UserError that names the sound files which don't exist
+    """
+    items = [item for items in corpus.splits.values() for item in items]
+    state, absent = hashlib.sha256(), []
+    for item in items:
+        try:
+            file = os.stat(item.path)
+            state.update(json.dumps([item.id, str(item.path), item.text, item.speaker]).encode())
+            state.update(f"{file.st_size} {file.st_mtime_ns}\n".encode())
+        except OSError:
+            absent.append(f"{item.id} ({item.where}: {item.path})")
+    refuse(absent, "transcripts without a sound file", "add the files or take the lines away")
+    return state.hexdigest()[:32]
+
+
+def with_dev(corpus: Corpus, wanted: float | None) -> tuple[dict[str, list[Item]], list[str], bool]:
+    """Carve a dev set where one is wanted; say the splits in order of id, all notes, and whether it was carved."""
+    if wanted is not None and ("dev" in corpus.splits or "train" not in corpus.splits):
+        has = ", ".join(corpus.splits)
+        raise UserError(f"--dev {wanted:g}: expected a split named train and none named dev, got {has}")
+    splits, notes = dict(corpus.splits), list(corpus.notes)
+    count = wanted if wanted is not None else corpus.dev
+    if count is not None:
+        train, dev, how = carve(splits["train"], count)
+        splits = {"train": train, "dev": dev} | {name: items for name, items in splits.items() if name != "train"}
+        notes.append(how)
+    ordered = {name: sorted(items, key=lambda item: item.id) for name, items in splits.items()}
+    return ordered, notes, count is not None
+
+
+def look(splits: Mapping[str, Sequence[Item]], progress: bool) -> dict[str, list[Utterance]]:
+    """Open every sound file and take its rate and length.
+
+    raises   UserError that counts the faulty ones and names the first
+    """
+    from asr.data.headers import read_headers
+
+    items = [item for items in splits.values() for item in items]
+    headers = read_headers([item.path for item in items], progress)
+    pairs = list(zip(items, headers, strict=True))
+    faults = [f"{item.id}: {header}" for item, header in pairs if isinstance(header, UserError)]
+    refuse(faults, "faulty sound files", "repair them or leave them out")
+    found = {item.id: utterance(item, header) for item, header in pairs}
+    return {name: [found[item.id] for item in items] for name, items in splits.items()}
+
+
+def utterance(item: Item, header) -> Utterance:
+    """Make an utterance of an item and its sound file's AudioInfo."""
+    whole = {"start": 0.0, "duration": header.duration}
+    size = {"rate": header.rate, "samples": header.samples, "channels": header.channels}
+    return Utterance(id=item.id, path=str(item.path), **size, **whole, text=item.text, speaker=item.speaker)
+
+
+def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
+    """Remove what the stamp's folder holds of the same corpus from an earlier run with other splits.
+
+    A dev set that is no longer carved would else stay beside a train set that contains it.
+    """
+    try:
+        old = json.loads(stamp.path.read_text())["arguments"]
+        same = all(old[name] == stamp.facts["arguments"][name] for name in ("corpus", "source"))
+        names = set(old["splits"]) - set(splits) if same else set()
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for name in names:
+        (stamp.output / f"{name}.jsonl.gz").unlink(missing_ok=True)
+    for name in ("train", "dev") if "dev" in names else ():
+        (stamp.output / f"{name}.speakers").unlink(missing_ok=True)
+
+
+def write_speakers(out: Path, splits: Mapping[str, Iterable[Item]]) -> None:
+    """List the speakers of train and dev, one a line."""
+    for name in ("train", "dev"):
+        speakers = sorted({item.speaker for item in splits[name]} - {None})
+        write_text(out / f"{name}.speakers", "".join(f"{speaker}\n" for speaker in speakers))

@@ -1,0 +1,109 @@
+"""Kaldi's log-mel filterbank features of a padded batch of waveforms.
+
+B batch, S samples, T frames, N samples of a frame, F mel bins. The formulas are Kaldi's `compute-fbank-feats`; its
+option names stand in brackets.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from asr.config import Settings
+from asr.features.noise import normals
+from asr.nn.masks import zero_padding
+
+INT16_SCALE = 32768.0  # Kaldi reads waveforms as 16-bit integers
+LOG_FLOOR = torch.finfo(torch.float32).eps  # Kaldi floors energies here before the logarithm
+
+
+class FbankSettings(Settings):
+    """Sample rate of the model and size of its features; the rest is Kaldi's default."""
+
+    sample_rate: int  # Hz
+    mels: int = 80
+    frame_ms: float = 25.0
+    shift_ms: float = 10.0
+    low_hz: float = 20.0
+    high_hz: float | None = None  # None = half the sample rate
+    dither: float = 0.0  # standard deviation on the 16-bit scale, in training only
+
+
+class Fbank(nn.Module):
+    """Waveforms and lengths → log-mel features and lengths, each utterance as Kaldi computes it alone.
+
+    sample_rate:  Hz
+    mels:         F [num-mel-bins]
+    frame_ms, shift_ms:  [frame-length], [frame-shift]; frames lie within the waveform [snip-edges=true]
+    low_hz, high_hz:     edges of the mel bins [low-freq], [high-freq]; None = half the sample rate
+    """
+
+    def __init__(
+        self,
+        sample_rate: int,
+        mels: int = 80,
+        frame_ms: float = 25.0,
+        shift_ms: float = 10.0,
+        low_hz: float = 20.0,
+        high_hz: float | None = None,
+        dither: float = 0.0,
+    ):
+        super().__init__()
+        self.sample_rate, self.mels, self.dither = sample_rate, mels, dither
+        self.frame_samples = int(sample_rate * frame_ms / 1000)
+        self.shift_samples = int(sample_rate * shift_ms / 1000)
+        self.fft_size = 1 << (self.frame_samples - 1).bit_length()  # [round-to-power-of-two=true]
+        window = torch.hann_window(self.frame_samples, periodic=False, dtype=torch.float64).pow(0.85)
+        filters = mel_filters(sample_rate, self.fft_size, mels, low_hz, high_hz or sample_rate / 2)
+        self.register_buffer("window", window.float(), persistent=False)  # (N,) [window-type=povey]
+        self.register_buffer("filters", filters, persistent=False)  # (N_fft / 2, F)
+
+    def forward(self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Compute features on the waveforms' device, in float32 whatever autocast says.
+
+        waveforms:  (B, S) float in [-1, 1]; what stands beyond lens is never read
+        lens:       (B,) int, samples
+        seeds:      (B,) int64; with them and in training mode, dither is added
+        returns     X (B, T, F), exact zeros beyond X_lens, and X_lens (B,)
+        raises      ValueError naming index and length of an utterance shorter than one frame
+        """
+        X_lens = self.lengths(lens)  # (B,)
+        if (X_lens < 1).any():
+            n = int(X_lens.argmin())
+            raise ValueError(f"utterance {n} of the batch: got {int(lens[n])} samples, expected {self.frame_samples} or more")
+        with torch.autocast(waveforms.device.type, enabled=False):
+            signal = zero_padding(waveforms.float(), lens) * INT16_SCALE  # (B, S)
+            if self.training and self.dither and seeds is not None:
+                signal = signal + self.dither * normals(seeds, signal.size(1))
+            spectrum = self._power_spectrum(signal.unfold(1, self.frame_samples, self.shift_samples))  # (B, T, N_fft/2)
+            X = (spectrum @ self.filters).clamp(min=LOG_FLOOR).log()  # (B, T, F)
+        return zero_padding(X, X_lens), X_lens
+
+    def lengths(self, samples):
+        """Frames of so many samples, an int or (B,) int tensor; not positive if shorter than one frame."""
+        return (samples - self.frame_samples) // self.shift_samples + 1
+
+    def _power_spectrum(self, frames: Tensor) -> Tensor:
+        frames = frames - frames.mean(-1, keepdim=True)  # [remove-dc-offset=true]
+        previous = torch.cat([frames[..., :1], frames[..., :-1]], dim=-1)
+        frames = (frames - 0.97 * previous) * self.window  # [preemphasis-coefficient=0.97]
+        spectrum = torch.view_as_real(torch.fft.rfft(frames, self.fft_size)[..., :-1])  # (B, T, N_fft/2, 2)
+        return spectrum.square().sum(-1)  # [use-power=true]; Kaldi's mel bins leave out the Nyquist bin
+
+
+def mel(hz):
+    """Kaldi's mel scale: 1127 ln(1 + f / 700)."""
+    return 1127.0 * torch.log1p(torch.as_tensor(hz, dtype=torch.float64) / 700.0)
+
+
+def mel_filters(sample_rate: int, fft_size: int, mels: int, low_hz: float, high_hz: float) -> Tensor:
+    """Triangular filters, equally wide on the mel scale, (fft_size / 2, mels) float32.
+
+    raises   ValueError if the edges don't lie in order within 0 and half the sample rate
+    """
+    if not 0 <= low_hz < high_hz <= sample_rate / 2:
+        raise ValueError(f"mel edges: got {low_hz} to {high_hz} Hz, expected 0 <= low < high <= {sample_rate / 2}")
+    low, high = mel(low_hz), mel(high_hz)
+    delta = (high - low) / (mels + 1)
+    left = low + delta * torch.arange(mels, dtype=torch.float64)  # (F,)
+    bins = mel(sample_rate / fft_size * torch.arange(fft_size // 2, dtype=torch.float64)).unsqueeze(1)  # (N_fft/2, 1)
+    up, down = (bins - left) / delta, (left + 2 * delta - bins) / delta  # (N_fft/2, F)
+    return torch.minimum(up, down).clamp(min=0).float()

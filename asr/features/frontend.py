@@ -1,0 +1,38 @@
+"""The feature-extraction frontend: waveforms, lengths → X, X_lens."""
+
+from torch import Tensor, nn
+
+from asr.config import Settings
+from asr.features.cmvn import GlobalCMVN
+from asr.features.fbank import Fbank, FbankSettings
+from asr.features.specaugment import SpecAugment, SpecAugmentSettings
+
+
+class FrontendSettings(Settings):
+    """Features of the experiment."""
+
+    fbank: FbankSettings
+    specaugment: SpecAugmentSettings | None = None
+
+
+class Frontend(nn.Module):
+    """Fbank, global CMVN and, in training, SpecAugment."""
+
+    def __init__(self, settings: FrontendSettings):
+        super().__init__()
+        self.fbank = Fbank(**settings.fbank.model_dump())
+        self.cmvn = GlobalCMVN(self.fbank.mels)
+        self.specaugment = SpecAugment(**settings.specaugment.model_dump()) if settings.specaugment else None
+
+    def forward(self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Compute features.
+
+        waveforms:  (B, S) float in [-1, 1], lens (B,) samples
+        seeds:      (B,) int64, one an utterance; with them and in training mode the features are augmented
+        returns     X (B, T, F), exact zeros beyond X_lens, and X_lens (B,)
+        """
+        X, X_lens = self.fbank(waveforms, lens, seeds)  # (B, T, F)
+        X = self.cmvn(X, X_lens)  # (B, T, F)
+        if self.specaugment is not None and seeds is not None:
+            X = self.specaugment(X, X_lens, seeds)  # (B, T, F)
+        return X, X_lens

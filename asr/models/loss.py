@@ -1,0 +1,69 @@
+"""The training criterion: label-smoothed cross-entropy of the decoder, jointly with CTC.
+
+B batch, U labels, V vocabulary, T' encoder frames.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+IGNORE = -1  # padding of labels: cross-entropy's ignore_index
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over a batch, so that batches add: divide by `tokens` for the loss per target token.
+
+    total:    scalar, w · ctc + (1 - w) · attention, with gradient
+    ctc:      scalar, -ln P(Y | X) by CTC, natural logarithm
+    attention:  scalar, label-smoothed cross-entropy
+    correct:  scalar int, targets that the decoder ranks first
+    tokens:   scalar int, targets: the labels and each utterance's end symbol
+    """
+
+    total: Tensor
+    ctc: Tensor
+    attention: Tensor
+    correct: Tensor
+    tokens: Tensor
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Sum of label-smoothed cross-entropy over the targets that aren't IGNORE.
+
+    logits:   (B, U, V), targets: (B, U) int; the smoothed share is spread over all V (Szegedy et al. 2016)
+    returns   scalar float32
+    """
+    return F.cross_entropy(
+        logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum"
+    )
+
+
+def ctc(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> Tensor:
+    """Sum of -ln P(Y | X) over the batch (Graves et al. 2006), id 0 the blank.
+
+    log_probs:  (B, T', V), normalised; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,)
+    returns     scalar; infinite where an utterance has too few frames for its labels
+    """
+    labels = Y.clamp(min=0)
+    return F.ctc_loss(log_probs.float().transpose(0, 1), labels, H_lens, Y_lens, blank=0, reduction="sum")
+
+
+def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
+    """Number of real targets that the logits (B, U, V) rank first."""
+    return ((logits.argmax(-1) == targets) & (targets != IGNORE)).sum()
+
+
+def add_end(Y: Tensor, Y_lens: Tensor, eos: int) -> Tensor:
+    """Targets of the decoder: Y (B, U) and then <eos>, (B, U + 1), padded with IGNORE."""
+    position = torch.arange(Y.size(1) + 1, device=Y.device)
+    targets = F.pad(Y, (0, 1), value=IGNORE).masked_fill(position > Y_lens.unsqueeze(1), IGNORE)
+    return targets.masked_fill(position == Y_lens.unsqueeze(1), eos)
+
+
+def add_start(Y: Tensor, Y_lens: Tensor, sos: int) -> Tensor:
+    """Inputs of the decoder: <sos> and then Y (B, U), (B, U + 1), padded with <sos>, a valid id."""
+    position = torch.arange(1, Y.size(1) + 1, device=Y.device)
+    return F.pad(Y.masked_fill(position > Y_lens.unsqueeze(1), sos), (1, 0), value=sos)

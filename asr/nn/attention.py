@@ -1,0 +1,95 @@
+"""Scaled dot-product attention and multi-head attention ("Attention Is All You Need", section 3.2).
+
+B batch, H heads, Tq query positions, Tk key positions, d_k, d_v width of one head's keys and values, D model width.
+Masks are bool, True = masked out.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from asr.nn.dropout import dropout as drop
+
+
+def attend(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
+    """softmax(Q Kᵀ / √d_k + mask) V, with dropout on the weights.
+
+    PyTorch's fused kernel computes it, except where it is slow: its bf16 backward pass on a CPU takes two to five
+    times as long as the formula's, and its dropout there one random number a weight.
+
+    Q:       (B, H, Tq, d_k)
+    K, V:    (B, H, Tk, d_k), (B, H, Tk, d_v)
+    mask:    broadcasts to (B, H, Tq, Tk)
+    returns  (B, H, Tq, d_v)
+    """
+    if Q.device.type == "cpu" and Q.requires_grad and (dropout or Q.dtype == torch.bfloat16):
+        return drop(attention_weights(Q, K, mask).to(V.dtype), dropout) @ V
+    keep = None if mask is None else ~mask  # PyTorch's True means "takes part": the one inversion of the package
+    return F.scaled_dot_product_attention(Q, K, V, attn_mask=keep, dropout_p=dropout)
+
+
+def attention_weights(Q: Tensor, K: Tensor, mask: Tensor | None = None) -> Tensor:
+    """softmax(Q Kᵀ / √d_k + mask): the weights that `attend` applies to V, (B, H, Tq, Tk)."""
+    scores = Q @ K.transpose(-2, -1) / math.sqrt(Q.size(-1))  # (B, H, Tq, Tk)
+    return (scores if mask is None else scores.masked_fill(mask, -torch.inf)).softmax(-1)
+
+
+class MultiHeadAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head_1 … head_H) W_O, head_i = Attention(X_q W_Qi, X_k W_Ki, X_k W_Vi).
+
+    d_model:   D, width of queries and of the result
+    heads:     H
+    d_k, d_v:  widths of one head, D / H unless given
+    d_memory:  width of what keys and values are made from, D unless given
+    dropout:   on the attention weights
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        dropout: float = 0.0,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        d_memory: int | None = None,
+    ):
+        super().__init__()
+        if d_k is None and d_model % heads:
+            raise ValueError(f"heads: got {heads}, expected a divisor of d_model = {d_model}, or d_k given")
+        d_k, d_memory = d_k or d_model // heads, d_memory or d_model
+        d_v = d_v or d_k
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(d_model, heads * d_k)
+        self.key = nn.Linear(d_memory, heads * d_k)
+        self.value = nn.Linear(d_memory, heads * d_v)
+        self.out = nn.Linear(heads * d_v, d_model)
+
+    def forward(self, X: Tensor, memory: Tensor, mask: Tensor | None = None, maps: list | None = None) -> Tensor:
+        """Attend from each position of X to the positions of memory.
+
+        X:       (B, Tq, D)
+        memory:  (B, Tk, d_memory); X itself in self-attention
+        mask:    broadcasts to (B, H, Tq, Tk)
+        maps:    when given, the weights (B, H, Tq, Tk) are appended to it
+        returns  (B, Tq, D)
+        """
+        return self.from_heads(X, *self.keys_values(memory), mask, maps)
+
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Project memory (B, Tk, d_memory) to keys (B, H, Tk, d_k) and values (B, H, Tk, d_v)."""
+        return self._split(self.key(memory)), self._split(self.value(memory))
+
+    def from_heads(
+        self, X: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, maps: list | None = None
+    ) -> Tensor:
+        """Attend from X (B, Tq, D) to projected keys and values, as a cache holds them."""
+        Q = self._split(self.query(X))  # (B, H, Tq, d_k)
+        if maps is not None:
+            maps.append(attention_weights(Q, K, mask))
+        heads = attend(Q, K, V, mask, self.dropout if self.training else 0.0)  # (B, H, Tq, d_v)
+        return self.out(heads.transpose(1, 2).flatten(2))  # (B, Tq, D)
+
+    def _split(self, X: Tensor) -> Tensor:
+        return X.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, T, H·d) → (B, H, T, d)

@@ -1,0 +1,49 @@
+"""Masks: bool, True = masked out, made here and nowhere else; combined with `|`.
+
+B batch, T frames or key positions, U label positions.
+"""
+
+import torch
+from torch import Tensor
+
+
+def length_mask(lens: Tensor, T: int) -> Tensor:
+    """Mask what stands beyond each length.
+
+    lens:    (B,) int, frames; T: padded length
+    returns  (B, T) bool; for lens = [3, 1], T = 3:
+
+        . . .
+        . x x      x = True = masked out
+
+    It hides keys (as (B, 1, 1, T) in attention), never whole query rows: a padded query still attends to
+    real keys and its row of the result is simply not read.
+    """
+    return torch.arange(T, device=lens.device) >= lens.unsqueeze(1)  # (B, T)
+
+
+def causal_mask(U: int, device: torch.device | None = None) -> Tensor:
+    """Mask the future: query i sees keys 0..i.
+
+    returns  (U, U) bool, rows are queries; for U = 3:
+
+        . x x
+        . . x
+        . . .
+    """
+    return torch.ones(U, U, dtype=torch.bool, device=device).triu(1)  # (U, U)
+
+
+def key_mask(lens: Tensor, T: int) -> Tensor:
+    """Length mask in the shape that attention over (B, heads, queries, keys) broadcasts: (B, 1, 1, T)."""
+    return length_mask(lens, T)[:, None, None, :]  # (B, 1, 1, T)
+
+
+def zero_padding(X: Tensor, lens: Tensor) -> Tensor:
+    """Set to exact zero what stands beyond each length; not even a NaN there can leak.
+
+    X:       (B, T, ...)
+    returns  a new tensor of the same shape
+    """
+    mask = length_mask(lens, X.size(1))  # (B, T)
+    return X.masked_fill(mask.view(*mask.shape, *[1] * (X.dim() - 2)), 0)

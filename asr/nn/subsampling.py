@@ -1,0 +1,66 @@
+"""Convolutional subsampling of time by 4, 6 or 8, without padding: a frame depends on real frames only.
+
+B batch, T frames of 10 ms, F log-mel bins, C channels, T' subsampled frames, D model width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+# (kernel, stride) of the convolutions over time and frequency
+STAGES = {4: [(3, 2), (3, 2)], 6: [(3, 2), (5, 3)], 8: [(3, 2), (3, 2), (3, 2)]}
+
+
+class Subsampling(nn.Module):
+    """Convolutions of width 3 and stride 2 (5 and 3 for the second of factor 6) with ReLU, then a projection to D.
+
+    factor:    4, 6 or 8
+    features:  F
+    d_model:   D
+    channels:  C, D unless given
+    """
+
+    def __init__(self, features: int, d_model: int, factor: int = 4, channels: int | None = None):
+        super().__init__()
+        self.stages = STAGES[factor]
+        C = channels or d_model
+        convolutions = []
+        for n, (kernel, stride) in enumerate(self.stages):
+            convolutions += [nn.Conv2d(C if n else 1, C, kernel, stride), nn.ReLU()]
+        self.convolutions = nn.Sequential(*convolutions)
+        bins = self._shorten(features)
+        if bins < 1:
+            raise ValueError(f"features: got {features}, too few for subsampling by {factor}")
+        self.project = nn.Linear(C * bins, d_model)
+
+    def forward(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
+        """Shorten time.
+
+        X:       (B, T, F), zeros beyond X_lens
+        X_lens:  (B,) int, frames
+        returns  (B, T', D) and lengths (B,); for factor 4, T' = ((T - 1) // 2 - 1) // 2
+        raises   ValueError naming index and length of an utterance too short for one subsampled frame
+        """
+        H_lens = self.lengths(X_lens)  # (B,)
+        if (H_lens < 1).any():
+            n = int(H_lens.argmin())
+            raise ValueError(f"utterance {n} of the batch: got {int(X_lens[n])} frames, expected {self.shortest} or more")
+        H = self.convolutions(X.unsqueeze(1))  # (B, C, T', F')
+        return self.project(H.transpose(1, 2).flatten(2)), H_lens  # (B, T', D)
+
+    def lengths(self, X_lens):
+        """Subsampled lengths of X_lens, an int or (B,) int tensor."""
+        shortened = self._shorten(X_lens)
+        return shortened.clamp(min=0) if torch.is_tensor(shortened) else max(0, shortened)
+
+    @property
+    def shortest(self) -> int:
+        """Frames that make one subsampled frame."""
+        frames = 1
+        for kernel, stride in reversed(self.stages):
+            frames = (frames - 1) * stride + kernel
+        return frames
+
+    def _shorten(self, n):
+        for kernel, stride in self.stages:
+            n = (n - kernel) // stride + 1
+        return n

@@ -1,0 +1,82 @@
+"""The error rate as a value: counts that add, and a ratio that is never averaged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ErrorRate:
+    """Edit counts of hypotheses against references, in words or characters.
+
+    >>> ErrorRate(hits=3, substitutions=1, deletions=0, insertions=1) + ErrorRate(2, 0, 2, 0)
+    ErrorRate(hits=5, substitutions=1, deletions=2, insertions=1)
+    """
+
+    hits: int
+    substitutions: int
+    deletions: int
+    insertions: int
+
+    def __post_init__(self):
+        counts = (self.hits, self.substitutions, self.deletions, self.insertions)
+        if any(not isinstance(count, int) or count < 0 for count in counts):
+            raise ValueError(f"expected counts of 0 or more, got {counts}")
+
+    @property
+    def errors(self) -> int:
+        """Substitutions, deletions and insertions."""
+        return self.substitutions + self.deletions + self.insertions
+
+    @property
+    def reference(self) -> int:
+        """Units of the reference."""
+        return self.hits + self.substitutions + self.deletions
+
+    @property
+    def rate(self) -> float:
+        """Errors per reference unit, 0.05 for 5 %; may exceed 1."""
+        if not self.reference:
+            raise ValueError("the reference is empty: there is no error rate")
+        return self.errors / self.reference
+
+    def __add__(self, other: "ErrorRate") -> "ErrorRate":
+        return ErrorRate(
+            self.hits + other.hits,
+            self.substitutions + other.substitutions,
+            self.deletions + other.deletions,
+            self.insertions + other.insertions,
+        )
+
+    def __radd__(self, other: int) -> "ErrorRate":
+        """Let `sum` begin with its 0."""
+        return self if other == 0 else NotImplemented
+
+
+def error_rates(references: Sequence[str], hypotheses: Sequence[str], unit: str) -> list[ErrorRate]:
+    """Align each hypothesis with its reference by jiwer.
+
+    references:  texts, none empty
+    hypotheses:  texts, may be empty
+    unit:        "word": split at whitespace; "char": characters, spaces between words count as such (jiwer's way;
+                 Han text has none)
+    returns      one ErrorRate an utterance
+    """
+    import jiwer
+
+    if not references:
+        return []
+    process = {"word": jiwer.process_words, "char": jiwer.process_characters}[unit]
+    found = process([" ".join(text.split()) for text in references], [" ".join(text.split()) for text in hypotheses])
+    return [of_alignment(*pair) for pair in zip(found.alignments, map(len, found.references), strict=True)]
+
+
+def of_alignment(chunks: Sequence, length: int) -> ErrorRate:
+    """Count one utterance's jiwer alignment and see that it covers the reference's `length` units."""
+    counts = {"equal": 0, "substitute": 0, "delete": 0, "insert": 0}
+    for chunk in chunks:
+        reference, hypothesis = chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx
+        counts[chunk.type] += max(reference, hypothesis)
+    rate = ErrorRate(counts["equal"], counts["substitute"], counts["delete"], counts["insert"])
+    if rate.reference != length:
+        raise ValueError(f"expected hits + substitutions + deletions = {length} reference units, got {rate}")
+    return rate

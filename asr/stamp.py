@@ -1,0 +1,74 @@
+"""Finished work, recognised: an output carries a stamp of the arguments and inputs that made it.
+
+A command that finds its output's stamp equal to what it would write now has nothing to do. Nothing heavy is
+imported here: a recipe whose work is all done ends in seconds.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from asr import __version__
+from asr.files import write_text
+
+
+class Stamp:
+    """The stamp of one output.
+
+    output:     the file or folder that the command makes
+    command:    its name
+    arguments:  what its result depends on, JSON-like
+    inputs:     files (their content counts) and folders (names, sizes and modification times of all files in them)
+    """
+
+    def __init__(self, output: str | os.PathLike, command: str, arguments: Mapping, inputs: Iterable[str | os.PathLike]):
+        self.output = Path(output)
+        self.facts = {
+            "command": command,
+            "version": __version__,
+            "arguments": {name: value for name, value in sorted(arguments.items())},
+            "inputs": {str(path): fingerprint(Path(path)) for path in inputs},
+        }
+
+    @property
+    def path(self) -> Path:
+        """Where the stamp stands: inside a folder, beside a file."""
+        if self.output.is_dir():
+            return self.output / ".stamp.json"
+        return self.output.with_name(f".{self.output.name}.stamp.json")
+
+    def is_current(self) -> bool:
+        """True if the output exists and was made by this command from these arguments and inputs."""
+        try:
+            return self.output.exists() and json.loads(self.path.read_text()) == json.loads(json.dumps(self.facts))
+        except (OSError, ValueError):
+            return False
+
+    def remove(self) -> None:
+        """Take the stamp off, before the output is made anew."""
+        self.path.unlink(missing_ok=True)
+
+    def write(self) -> None:
+        """Stamp the finished output."""
+        write_text(self.path, json.dumps(self.facts, indent=1) + "\n")
+
+
+def fingerprint(path: Path) -> str:
+    """Digest of a file's content, or of the names, sizes and modification times of a folder's files."""
+    digest = hashlib.sha256()
+    if path.is_dir():
+        for root, folders, names in os.walk(path):
+            folders.sort()
+            for name in sorted(names):
+                if not name.startswith("."):
+                    file = os.stat(os.path.join(root, name))
+                    digest.update(f"{os.path.relpath(root, path)}/{name} {file.st_size} {file.st_mtime_ns}\n".encode())
+    elif path.exists():
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    else:
+        return "absent"
+    return digest.hexdigest()[:32]

@@ -1,0 +1,88 @@
+"""Byte-pair encoding by sentencepiece."""
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from asr.errors import UserError
+from asr.files import replacing
+from asr.text.normalise import normalise
+from asr.text.tokenizer import save_description, unknown_character
+
+MODEL = "bpe.model"
+
+
+class BPE:
+    """sentencepiece's ids, whose 0 (unknown) serves as the blank, since it never stands for text; <sos/eos> is last."""
+
+    def __init__(self, model: bytes):
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    @classmethod
+    def train(cls, texts: Sequence[str], size: int | None) -> "BPE":
+        """Train on texts; `size` ids in all, blank and <sos/eos> included."""
+        if size is None:
+            raise UserError("tokenizer: bpe needs a vocabulary size, as --size 500")
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(map(normalise, texts)),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=size - 1,
+                character_coverage=1.0,
+                normalization_rule_name="identity",
+                unk_id=0,
+                bos_id=-1,
+                eos_id=-1,
+                pad_id=-1,
+                num_threads=1,
+                max_sentence_length=1 << 20,
+                minloglevel=2,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UserError(f"tokenizer: a vocabulary of {size} doesn't fit these texts: {_reason(error)}") from None
+        return cls(model.getvalue())
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids: sentencepiece's and <sos/eos>."""
+        return self._processor.get_piece_size() + 1
+
+    def encode(self, text: str, where: str = "text") -> list[int]:
+        """Turn text into ids; UserError naming `where` for a character outside the vocabulary."""
+        text = normalise(text)
+        ids = self._processor.encode(text)
+        if 0 in ids:
+            unknown = next(c for c in text if 0 in self._processor.encode(c))
+            raise unknown_character(where, text, unknown)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Turn ids into text."""
+        return normalise(self._processor.decode([n for n in map(int, ids) if 0 < n < self.vocabulary - 1]))
+
+    def symbols(self) -> list[str]:
+        """One printable name an id."""
+        return ["<blank>", *(self._processor.id_to_piece(n) for n in range(1, self.vocabulary - 1)), "<sos/eos>"]
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json and bpe.model."""
+        with replacing(Path(folder) / MODEL) as temporary:
+            temporary.write_bytes(self._model)
+        save_description(folder, {"kind": "bpe"})
+
+    @classmethod
+    def load(cls, folder: Path) -> "BPE":
+        """Read bpe.model."""
+        try:
+            return cls((folder / MODEL).read_bytes())
+        except (OSError, RuntimeError, TypeError):
+            raise UserError(f"{folder / MODEL}: missing or damaged; make the tokenizer again with asr-tokenizer") from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1].split("] ")[-1]

@@ -1,0 +1,99 @@
+"""Text ↔ token ids, one interface for characters and BPE.
+
+Id 0 is the CTC blank and never stands for text; the last id, vocabulary - 1, is the shared start/end symbol.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from asr.errors import UserError
+from asr.files import write_text
+
+BLANK = 0
+DESCRIPTION = "tokenizer.json"
+
+
+class Tokenizer(Protocol):
+    """What training, search and the model folder need of a tokenizer."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids, blank and start/end symbol included."""
+
+    def encode(self, text: str, where: str = "text") -> list[int]:
+        """Turn text into ids in 1 .. vocabulary - 2.
+
+        raises   UserError naming `where` (an utterance) and the character that has no token
+        """
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Turn ids into text; blank and start/end symbol are left out."""
+
+    def symbols(self) -> list[str]:
+        """One printable name an id."""
+
+    def save(self, folder: Path) -> None:
+        """Write all files that `load` needs into a folder."""
+
+
+def sos_eos(tokenizer: Tokenizer) -> int:
+    """Id of the shared start/end symbol."""
+    return tokenizer.vocabulary - 1
+
+
+def unknown_character(where: str, text: str, character: str) -> UserError:
+    """The error of a character outside the vocabulary."""
+    return UserError(
+        f"{where}: character {character!r} (U+{ord(character):04X}) of {text!r} is not in the tokenizer's vocabulary; "
+        f"train the tokenizer on this text too, or take the utterance out"
+    )
+
+
+def train(kind: str, texts: Sequence[str], size: int | None = None) -> Tokenizer:
+    """Make a tokenizer from training texts.
+
+    kind     "characters", or "bpe" with a vocabulary of `size` ids
+    raises   UserError if the kind is unknown, there is no text, or the size doesn't fit
+    """
+    if not any(text.strip() for text in texts):
+        raise UserError("tokenizer: got no text to train on")
+    if kind == "characters":
+        from asr.text.characters import Characters
+
+        return Characters.train(texts)
+    if kind == "bpe":
+        from asr.text.bpe import BPE
+
+        return BPE.train(texts, size)
+    raise UserError(f"tokenizer: got kind {kind!r}, expected 'characters' or 'bpe'")
+
+
+def load(folder: str | Path) -> Tokenizer:
+    """Load the tokenizer that `save` wrote into a folder.
+
+    raises   UserError if the folder holds none, or a damaged one
+    """
+    path = Path(folder) / DESCRIPTION
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+        kind = description["kind"]
+    except OSError:
+        raise UserError(f"{path}: no tokenizer here; asr-tokenizer makes one") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path}: damaged, not the description of a tokenizer; make it again with asr-tokenizer") from None
+    if kind == "characters":
+        from asr.text.characters import Characters
+
+        return Characters.load(description, path)
+    if kind == "bpe":
+        from asr.text.bpe import BPE
+
+        return BPE.load(Path(folder))
+    raise UserError(f"{path}: got kind {kind!r}, expected 'characters' or 'bpe'")
+
+
+def save_description(folder: Path, description: dict) -> None:
+    """Write tokenizer.json."""
+    write_text(Path(folder) / DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=0) + "\n")

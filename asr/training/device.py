@@ -1,0 +1,47 @@
+"""Where to compute, and in which precision."""
+
+import contextlib
+import warnings
+
+import torch
+
+
+def choose(wanted: str = "auto") -> tuple[torch.device, str]:
+    """Choose the device and say why, as (device, sentence).
+
+    wanted   "auto" takes a GPU that works, else the CPU; "cpu"; "cuda"
+    raises   ValueError if "cuda" is wanted and can't be used; the text says why
+    """
+    if wanted == "cpu":
+        return torch.device("cpu"), _cpu("as asked")
+    problem = _gpu_problem()
+    if problem is None:
+        return torch.device("cuda"), f"computing on {torch.cuda.get_device_name()}"
+    if wanted == "cuda":
+        raise ValueError(f"device cuda: {problem}; use device=cpu, or mend the driver")
+    return torch.device("cpu"), _cpu(problem)
+
+
+def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:
+    """bf16 autocast, or nothing for fp32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def _cpu(why: str) -> str:
+    return f"computing on the CPU, {torch.get_num_threads()} threads ({why})"
+
+
+def _gpu_problem() -> str | None:
+    """What keeps the GPU from being used, None if it works."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "this build of PyTorch has no GPU support"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    if not available:
+        return f"no GPU can be used: {str(caught[0].message).splitlines()[0]}" if caught else "no GPU found"
+    try:
+        torch.zeros(1, device="cuda").add_(1).item()
+    except RuntimeError as error:
+        return f"the GPU can't be used: {str(error).splitlines()[0]}"
+    return None

@@ -1,0 +1,40 @@
+"""Settings of the training loop and of its data."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from asr.config import Settings
+
+
+class DataSettings(Settings):
+    """Manifests, limits and batches."""
+
+    train: str  # manifest, .jsonl.gz
+    dev: str
+    batch_seconds: float = Field(gt=0)  # of padded audio a batch
+    min_seconds: float = Field(0.1, ge=0)
+    max_seconds: float = Field(30.0, gt=0)
+    max_tokens: int = Field(400, gt=0)
+    speeds: list[float] = [1.0]  # factors of speed perturbation, one drawn for each utterance and epoch
+    workers: int = Field(2, ge=0)
+
+    @model_validator(mode="after")
+    def _speeds_possible(self):
+        if not self.speeds or any(not 0.5 <= speed <= 2.0 for speed in self.speeds):
+            raise ValueError(f"speeds: got {self.speeds}, expected factors from 0.5 to 2.0, as [0.9, 1.0, 1.1]")
+        return self
+
+
+class TrainingSettings(Settings):
+    """The loop."""
+
+    epochs: int = Field(gt=0)
+    accumulate: int = Field(1, gt=0)  # batches an optimiser step
+    clip: float = Field(5.0, gt=0)  # norm of the gradient per token
+    precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    validate_every: int = Field(1, gt=0)  # epochs
+    best_by: Literal["accuracy", "loss", "wer"] = "accuracy"
+    average: int = Field(10, gt=0)  # best checkpoints, averaged at the end
+    save_minutes: float = Field(10.0, gt=0)  # between checkpoints within an epoch

@@ -1,0 +1,194 @@
+"""Prove that recipes/mini synthesises the corpus it promises: texts, voices, layout, samples.
+
+The texts of the full corpus are planned without sound; the sound is that of a corpus of 12 utterances. Expected
+pronunciations of letters are espeak-ng's own phonemes for the letters' names written out.
+"""
+
+import ctypes
+import hashlib
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("espeakng_loader", reason="the mini corpus needs espeak-ng: pip install espeakng-loader")
+
+MINI = Path(__file__).parents[1] / "recipes" / "mini"
+sys.path.insert(0, str(MINI))
+
+import grammar  # noqa: E402
+import soundfile  # noqa: E402
+import synthesise as mini  # noqa: E402
+
+TINY = {"hours": 0.004, "utterances": {"dev-mini": 3, "test-mini": 4}, "coverage": 0}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return mini.plan()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    out = tmp_path_factory.mktemp("mini")
+    mini.synthesise(out, **TINY)
+    return out
+
+
+def samples(out):
+    return {path.stem: soundfile.read(path, dtype="int16")[0].tobytes() for path in sorted(out.rglob("*.flac"))}
+
+
+def test_texts_are_words_of_letters_and_apostrophes(corpus):
+    for utterances in corpus.values():
+        for u in utterances:
+            text = mini.transcript(u.sentence)
+            assert re.fullmatch(r"[A-Z']+( [A-Z']+){2,13}", text), text
+            # what is spoken differs from it in letters' marks, punctuation and nothing else
+            assert mini.transcript(re.sub(r"\beh\b", "a", mini.spoken(u.sentence))) == text
+
+
+def test_sizes(corpus):
+    count = {split: mini.words(utterances) for split, utterances in corpus.items()}
+    assert count["test-mini"].total() >= 3000
+    assert len(count["train-mini"]) >= 500
+    assert len({u.speaker for u in corpus["train-mini"]}) >= 60
+    assert min(count["train-mini"][word] for word in count["test-mini"]) >= 10
+
+
+def test_a_training_set_that_lacks_words_of_test_is_refused():
+    message = r"0.1 hours are too few: test's word [A-Z']+ occurs \d times in training, not 10"
+    with pytest.raises(ValueError, match=message):
+        mini.plan(hours=0.1)
+
+
+def test_splits_share_no_sentence_and_no_voice(corpus):
+    texts = [mini.transcript(u.sentence) for utterances in corpus.values() for u in utterances]
+    assert len(set(texts)) == len(texts)
+    variants = [{u.speaker.variant for u in utterances} for utterances in corpus.values()]
+    assert sum(map(len, variants)) == len(set.union(*variants))
+    ids = [u.id for utterances in corpus.values() for u in utterances]
+    assert len(set(ids)) == len(ids)
+
+
+def test_dev_and_test_do_not_depend_on_the_hours(corpus):
+    other = mini.plan(hours=0.1, coverage=0)
+    assert other["test-mini"] == corpus["test-mini"] and other["dev-mini"] == corpus["dev-mini"]
+
+
+def test_layout_is_librispeechs(tiny):
+    assert (tiny / "VERSION").read_text().startswith(mini.VERSION)
+    lines = (tiny / "LibriSpeech" / "SPEAKERS.TXT").read_text().splitlines()
+    known = {tuple(field.strip() for field in line.split("|"))[:3] for line in lines if not line.startswith(";")}
+    found = 0
+    for trans in tiny.glob("LibriSpeech/*/*/*/*.trans.txt"):
+        split, speaker, chapter = trans.parts[-4:-1]
+        assert trans.name == f"{speaker}-{chapter}.trans.txt"
+        assert {(speaker, sex, split) for sex in "FM"} & known
+        for line in trans.read_text().splitlines():
+            name, _, text = line.partition(" ")
+            assert re.fullmatch(rf"{speaker}-{chapter}-\d{{4}}", name) and text.isupper()
+            info = soundfile.info(trans.with_name(f"{name}.flac"))
+            assert (info.samplerate, info.subtype, info.channels) == (16000, "PCM_16", 1)
+            assert 0.6 < info.duration < 12
+            found += 1
+    assert found == len(samples(tiny)) == 12
+    assert not list(tiny.rglob("*.part"))
+
+
+def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(tiny):
+    code = (
+        "import sys, hashlib; import synthesise as mini;"
+        f"us = [u for us in mini.plan(**{TINY}).values() for u in us];"
+        "print(*(f'{u.id}={hashlib.sha256(mini.recording(u, 1).tobytes()).hexdigest()}' for u in reversed(us)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=MINI, check=True, capture_output=True, text=True).stdout
+    here = {name: hashlib.sha256(data).hexdigest() for name, data in samples(tiny).items()}
+    assert dict(item.split("=") for item in out.split()) == here
+
+
+def test_another_seed_gives_other_samples():
+    u = mini.plan(**TINY)["test-mini"][0]
+    assert not np.array_equal(mini.recording(u, 1), mini.recording(u, 2))
+
+
+def test_every_voice_repeats_itself_after_others_and_at_another_second():
+    """espeak-ng remembers what it said before, and seeds the breath of some voices by the clock's seconds."""
+    cast = {who.variant: who for split in mini.SPEAKERS for who in mini.speakers(split, 1)}.values()
+
+    def say(who):
+        return mini.pronounce("eh b", f"gmw/{who.accent}+{who.variant}", 170, 50, 50)
+
+    first = {who: say(who) for who in cast}
+    time.sleep(1.1)
+    for who in reversed(list(cast)):
+        assert np.array_equal(say(who), first[who]), who.variant
+    assert len({x.tobytes() for x in first.values()}) == len(first)
+
+
+def test_interrupted_work_continues_and_finished_work_rests(tmp_path, tiny):
+    mini.synthesise(tmp_path, **TINY)
+    (tmp_path / "VERSION").rename(tmp_path / "VERSION.part")
+    trans = sorted(tmp_path.rglob("*.trans.txt"))
+    trans[0].unlink()
+    sorted(trans[0].parent.glob("*.flac"))[0].write_bytes(b"half a file")
+    kept = sorted(trans[1].parent.glob("*.flac"))[0]
+    before = kept.stat().st_mtime_ns
+    mini.synthesise(tmp_path, **TINY)
+    assert samples(tmp_path) == samples(tiny)
+    assert kept.stat().st_mtime_ns == before
+
+    kept.unlink()
+    mini.synthesise(tmp_path, **TINY)
+    assert not kept.exists()
+    with pytest.raises(ValueError, match="choose another folder"):
+        mini.synthesise(tmp_path, **{**TINY, "seed": 2})
+
+
+def test_silence_and_level(tiny):
+    for data in samples(tiny).values():
+        x = np.frombuffer(data, np.int16).astype(float)
+        assert -20.1 < 20 * np.log10(np.abs(x).max() / 32768) < -0.9
+        edge = np.sqrt(np.mean(x[:1600] ** 2)), np.sqrt(np.mean(x[-1600:] ** 2))
+        assert max(edge) < np.sqrt(np.mean(x**2)) / 2
+        assert np.any(x[:1600]), "digital silence"
+
+
+def phonemes(text, voice):
+    """Return espeak-ng's phonemes for a text, without stress and pauses."""
+    with mini.espeak() as (library, _):
+        assert library.espeak_SetVoiceByName(voice.encode()) == 0
+        library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        pointer, said = ctypes.pointer(ctypes.cast(ctypes.c_char_p(text.encode()), ctypes.c_void_p)), []
+        while pointer.contents.value:
+            said.append(library.espeak_TextToPhonemes(pointer, 1, 0).decode())
+    return re.sub(r"[',;:_]|a#r-", "", " ".join(said))
+
+
+@pytest.mark.parametrize("accent", mini.ACCENTS)
+def test_letters_are_spelled_and_the_article_is_not(accent):
+    voice = f"gmw/{accent}"
+    names = "eh bee see dee ee jee aitch eye jay kay el em en oh pee cue ess tea yew vee"  # no word is like F, R
+    for letter, name in zip("abcdeghijklmnopqstuv", names.split(), strict=True):
+        said, expected = (phonemes(f"ticket {x} nine", voice) for x in (mini.spoken("=" + letter), name))
+        assert said == expected, letter
+    assert "eI" not in phonemes("bring a cup", voice)
+    assert phonemes(mini.spoken("press =a and =a"), voice).count("eI") == 2
+
+
+def test_a_missing_espeak_is_one_sentence_and_status_2(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "espeakng_loader", None)
+    assert mini.main([str(tmp_path / "new")]) == 2
+    message = capsys.readouterr().err
+    assert "pip install espeakng-loader" in message and len(message.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_every_rule_of_the_grammar_is_used():
+    texts = (text for alternatives in grammar.RULES.values() for text in alternatives)
+    named = {rule for text in texts for rule in re.findall(r"\{(\w+)\}", text)}
+    assert named | {"sentence"} == set(grammar.RULES)
