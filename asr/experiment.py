@@ -1,11 +1,34 @@
-"""The tree of one experiment's settings: one complete YAML file."""
+"""One experiment: the tree of its settings, and its run."""
 
-from asr.config import Settings, one_of
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from asr import __version__
+from asr.config import Settings, dump, one_of
+from asr.data import manifest
+from asr.data.batches import SpeechDataset, load
+from asr.data.manifest import Utterance
+from asr.data.validate import Limits, apply_limits, check_alignable, check_audio
+from asr.errors import UserError, shorten
 from asr.features.frontend import FrontendSettings
+from asr.files import make_folder, write_text
 from asr.models.hybrid import HybridSettings
-from asr.training.optimizer import AdamSettings, AdamWSettings
+from asr.models.recognizer import Recognizer
+from asr.stamp import Stamp
+from asr.text import tokenizer as tokenizers
+from asr.text.tokenizer import Tokenizer
+from asr.training import device as devices
+from asr.training.loop import Split, Trainer
+from asr.training.optimizer import AdamSettings, AdamWSettings, optimizer
 from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings
 from asr.training.settings import DataSettings, TrainingSettings
+
+CMVN_UTTERANCES = 20_000  # the statistics are taken over all training utterances, or so many drawn at random
+BEGUN = "begun.json"
 
 
 class Experiment(Settings):
@@ -20,3 +43,118 @@ class Experiment(Settings):
     optimizer: one_of(AdamSettings, AdamWSettings)
     schedule: one_of(NoamSettings, CosineSettings, ConstantSettings)
     training: TrainingSettings
+
+
+def train(experiment: Experiment, stamp: Stamp) -> Recognizer:
+    """Run an experiment, or continue it: train, then write the model folder `experiment.out`.
+
+    stamp    identifies the run: a folder begun under another one is moved aside
+    returns  the recogniser with the averaged weights
+    raises   UserError for everything that is wrong with the settings or the data, before training begins
+    """
+    try:
+        device, which = devices.choose(experiment.training.device)
+    except ValueError as error:
+        raise UserError(f"training.{error}") from None
+    tokenizer = tokenizers.load(experiment.tokenizer)
+    torch.manual_seed(experiment.seed)
+    recognizer = Recognizer(experiment.features, experiment.model, tokenizer)
+    splits = read_data(experiment.data, recognizer)
+    out = begin(Path(experiment.out), stamp)
+    parameters = sum(p.numel() for p in recognizer.parameters())
+    print_(f"{which}; {parameters / 1e6:.1f} M parameters, {tokenizer.vocabulary} tokens; everything goes to {out}")
+    write_text(out / "dropped.tsv", "".join(selection.lines() for _, selection in splits.values()))
+    train_split, dev_split = splits["train"][0], splits["dev"][0]
+    if not (out / "checkpoints" / "last.pt").exists():
+        fit_cmvn(recognizer, train_split, experiment.data, experiment.seed)
+    recognizer.describe(out, dump(experiment))
+    write_text(out / "versions.json", json.dumps(versions(which, experiment.seed), indent=1) + "\n")
+    recognizer.to(device)
+    Trainer(
+        recognizer,
+        optimizer(experiment.optimizer, recognizer),
+        experiment.schedule,
+        *(experiment.training, experiment.data, train_split, dev_split, experiment.seed, out),
+    ).run()
+    stamp.write()
+    print_(f"finished: {out} holds the model, the average of its best checkpoints")
+    return recognizer
+
+
+def read_data(data: DataSettings, recognizer: Recognizer) -> dict:
+    """Read and check the manifests: split → (Split, Selection of the limits)."""
+    splits = {}
+    for name, path in (("train", data.train), ("dev", data.dev)):
+        utterances = list(manifest.read(path))
+        check_texts(utterances, path)
+        labels = [recognizer.tokenizer.encode(u.text, u.id) for u in utterances]
+        limits = Limits(data.min_seconds, data.max_seconds, data.max_tokens)
+        selection = apply_limits(utterances, limits, [len(y) for y in labels])
+        if selection.message:
+            print_(f"{path}: {selection.message}; all are listed in dropped.tsv")
+        split = Split([utterances[n] for n in selection.kept], [labels[n] for n in selection.kept])
+        check_audio(split.utterances, path)
+        check_alignable(
+            *([u.id for u in split.utterances], [u.duration for u in split.utterances], split.labels),
+            *(recognizer.encoder_frames, recognizer.sample_rate, data.speeds if name == "train" else [1.0]),
+        )
+        splits[name] = (split, selection)
+    return splits
+
+
+def check_texts(utterances: list[Utterance], path: str) -> None:
+    """Refuse a manifest with empty texts or repeated ids, or none at all."""
+    if not utterances:
+        raise UserError(f"{path}: holds no utterance; asr-prepare makes manifests")
+    empty = [u.id for u in utterances if not u.text.strip()]
+    if empty:
+        raise UserError(f"{path}: {len(empty)} utterances have an empty text ({shorten(empty)}); take them out")
+    seen: set[str] = set()
+    repeated = [u.id for u in utterances if u.id in seen or seen.add(u.id)]
+    if repeated:
+        raise UserError(f"{path}: {len(repeated)} ids stand there twice ({shorten(repeated)}); give each its own")
+
+
+def begin(out: Path, stamp: Stamp) -> Path:
+    """Open the run's folder: a new one, the same run's, or a new one after moving another run's aside."""
+    begun = out / BEGUN
+    facts = json.dumps(stamp.facts, indent=1) + "\n"
+    if begun.exists() and begun.read_text(encoding="utf-8") != facts:
+        aside = next(p for n in range(1, 10_000) if not (p := out.with_name(f"{out.name}.before-{n}")).exists())
+        out.rename(aside)
+        print_(f"{out} holds a run with other settings or inputs: it is kept as {aside}")
+    make_folder(out)
+    write_text(begun, facts)
+    return out
+
+
+def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int) -> None:
+    """Take the CMVN statistics over the training set, not augmented."""
+    dataset = SpeechDataset(split.utterances, split.labels, recognizer.sample_rate)
+    batches, chosen, utterances = split.plan(data.batch_seconds, seed, 0), [], 0
+    while batches and utterances < CMVN_UTTERANCES:
+        chosen.append(batches.pop())
+        utterances += len(chosen[-1])
+    fbank = recognizer.frontend.fbank.eval()
+    stream = load(dataset, chosen, data.workers)
+    recognizer.frontend.cmvn.fit(fbank(batch.waveforms, batch.wave_lens) for batch in stream)
+
+
+def versions(device: str, seed: int) -> dict:
+    """What the run was computed with."""
+    installed = {}
+    for name in ("torch", "soundfile", "soxr", "sentencepiece", "numpy"):
+        try:
+            installed[name] = version(name)
+        except PackageNotFoundError:
+            installed[name] = "unknown"
+    return {"asr": __version__, "python": platform.python_version(), **installed, "device": device, "seed": seed}
+
+
+def print_(message: str) -> None:
+    """Say something to the person, above any progress bar."""
+    import sys
+
+    from tqdm import tqdm
+
+    tqdm.write(message, file=sys.stderr)

@@ -7,6 +7,7 @@ imported here: a recipe whose work is all done ends in seconds.
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class Stamp:
     """
 
     def __init__(self, output: str | os.PathLike, command: str, arguments: Mapping, inputs: Iterable[str | os.PathLike]):
+        self._begun = time.monotonic()
         self.output = Path(output)
         self.facts = {
             "command": command,
@@ -42,7 +44,9 @@ class Stamp:
     def is_current(self) -> bool:
         """True if the output exists and was made by this command from these arguments and inputs."""
         try:
-            return self.output.exists() and json.loads(self.path.read_text()) == json.loads(json.dumps(self.facts))
+            stamped = json.loads(self.path.read_text())
+            stamped.pop("made", None)
+            return self.output.exists() and stamped == json.loads(json.dumps(self.facts))
         except (OSError, ValueError):
             return False
 
@@ -50,9 +54,10 @@ class Stamp:
         """Take the stamp off, before the output is made anew."""
         self.path.unlink(missing_ok=True)
 
-    def write(self) -> None:
-        """Stamp the finished output."""
-        write_text(self.path, json.dumps(self.facts, indent=1) + "\n")
+    def write(self, **made: float) -> None:
+        """Stamp the finished output; `made` are figures of its making, such as its seconds, that don't identify it."""
+        made = {"seconds": round(time.monotonic() - self._begun, 1)} | made
+        write_text(self.path, json.dumps(self.facts | {"made": made}, indent=1) + "\n")
 
 
 def fingerprint(path: Path) -> str:

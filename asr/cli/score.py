@@ -2,7 +2,7 @@
 
 from asr.cli.command import command, parser, say
 
-EXAMPLES = """REF is a manifest (.jsonl.gz) or lines of `id<TAB>text`; HYP is lines of `id<TAB>text`, as asr-decode writes.
+EXAMPLES = """REF is a manifest (.jsonl.gz) or lines of `id<TAB>text`; HYP is lines of `id<TAB>text` (from asr-decode).
 Words are split at whitespace; characters include the spaces between words. Brackets hold the 95 % bootstrap
 interval over utterances.
 

@@ -83,7 +83,7 @@ def check_texts(corpus: Corpus) -> None:
             raise UserError(f"{name}: has no utterances; add some or take the split away")
     seen = Counter(item.id for item in items)
     repeated = [f"{item.id} ({item.where})" for item in items if seen[item.id] > 1]
-    refuse(repeated, "utterances share their id with another", "give each its own id, over all splits")
+    refuse(repeated, "utterances that share their id with another", "give each its own id, over all splits")
     refuse([f"{i.id} ({i.where})" for i in items if not i.text], "empty texts", "transcribe them or leave them out")
 
 

@@ -25,7 +25,7 @@ def check_audio(cuts: Iterable, manifest: object = "manifest", progress: bool = 
     headers = read_headers([utterance.path for utterance in utterances], progress)
     faults = [disagreement(utterance, header) for utterance, header in zip(utterances, headers, strict=True)]
     faults = [fault for fault in faults if fault]
-    refuse(faults, f"utterances of {manifest} disagree with their sound files", "run asr-prepare again")
+    refuse(faults, f"utterances of {manifest} that disagree with their sound files", "run asr-prepare again")
 
 
 def disagreement(utterance: Utterance, header: AudioInfo | UserError) -> str | None:
@@ -143,7 +143,7 @@ def check_alignable(
             faults.append(f"{name} ({frames} frames at speed {fastest:g}, {needed} needed for {len(tokens)} tokens)")
     refuse(
         faults,
-        "utterances are too short for CTC to align",
+        "utterances too short for CTC to align",
         "check their texts, leave them out (min_seconds, max_tokens), or use larger tokens, less subsampling or speed",
     )
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from asr.config import Settings, check
 from asr.errors import UserError, shorten
 from asr.features.frontend import Frontend, FrontendSettings
-from asr.files import make_folder, replacing
+from asr.files import make_folder, replacing, write_text
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.loss import Loss
 from asr.text import tokenizer as tokenizers
@@ -65,11 +65,14 @@ class Recognizer(nn.Module):
 
     def save(self, folder: str | Path, config: str) -> None:
         """Write the model folder; `config` is the YAML text of the full experiment."""
+        self.describe(folder, config)
+        save_weights(self, Path(folder) / WEIGHTS)
+
+    def describe(self, folder: str | Path, config: str) -> None:
+        """Write all of the model folder but the weights."""
         folder = make_folder(folder)
-        with replacing(folder / CONFIG) as temporary:
-            temporary.write_text(config, encoding="utf-8")
+        write_text(folder / CONFIG, config)
         self.tokenizer.save(folder)
-        save_weights(self, folder / WEIGHTS)
 
 
 def save_weights(module: nn.Module, path: Path) -> None:

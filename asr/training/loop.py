@@ -15,12 +15,14 @@ from tqdm import tqdm
 from asr.data.batches import Batch, SpeechDataset, load, plan
 from asr.data.manifest import Utterance
 from asr.features.noise import utterance_seed
-from asr.models.recognizer import Recognizer
+from asr.models.recognizer import WEIGHTS, Recognizer, save_weights
 from asr.training.checkpoint import Checkpoints
 from asr.training.device import autocast
 from asr.training.monitor import Monitor
 from asr.training.settings import DataSettings, TrainingSettings
 from asr.training.validation import validate
+
+BAR = {"leave": False, "disable": None, "mininterval": 0.5}  # drawn on a terminal only
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Trainer:
         self.settings, self.data, self.train_split, self.dev_split, self.seed = settings, data, train, dev, seed
         self.device = next(recognizer.parameters()).device
         self.lr = [group["lr"] for group in optimizer.param_groups]
-        self.progress = Progress()
+        self.progress, self.out = Progress(), out
         self.checkpoints = Checkpoints(out / "checkpoints", settings.average, settings.best_by == "accuracy")
         self.monitor = Monitor(out)
         self.saved_at = time.monotonic()
@@ -82,6 +84,7 @@ class Trainer:
                 self._validate()
             self._save()
         self.checkpoints.load_average(self.recognizer)
+        save_weights(self.recognizer, self.out / WEIGHTS)
         self.monitor.close()
 
     def _train_epoch(self) -> None:
@@ -93,7 +96,7 @@ class Trainer:
         )
         self.recognizer.train()
         stream = load(dataset, batches[done:], self.data.workers, pin=self.device.type == "cuda")
-        with tqdm(total=len(batches), initial=done, desc=f"epoch {epoch + 1}/{self.settings.epochs}", leave=False) as bar:
+        with tqdm(total=len(batches), initial=done, desc=f"epoch {epoch + 1}/{self.settings.epochs}", **BAR) as bar:
             while group := list(itertools.islice(stream, self.settings.accumulate)):
                 self.progress.step += 1
                 self._step(group, (epoch + self.progress.batch / len(batches)) / self.settings.epochs)
@@ -137,6 +140,8 @@ class Trainer:
         batches = self.dev_split.plan(self.data.batch_seconds, 0, 0)
         figures = validate(self.recognizer, load(dataset, batches, self.data.workers), self.settings.precision)
         best = self.checkpoints.add(self.recognizer, self.progress.epoch, figures[self.settings.best_by])
+        if best:
+            save_weights(self.recognizer, self.out / WEIGHTS)  # so that the folder can be decoded with meanwhile
         self.monitor.validated(figures, self.progress.epoch, self.progress.step, best)
 
     def _save(self) -> None:

@@ -263,7 +263,8 @@ def espeak():
     try:
         if rate <= 0:
             raise RuntimeError("espeak-ng doesn't find its data: pip install --force-reinstall espeakng-loader")
-        library.srand(1)  # which espeak_Initialize has set by the clock; the breath of some variants is C's rand()
+        library.espeak_ng_SetRandSeed(1)  # espeak_Initialize has set it by the clock: the breath of f2, Alicia, ...
+        library.srand(1)  # C's own, for the breath of Reed
         yield library, rate
     finally:
         library.espeak_Terminate()

@@ -71,4 +71,4 @@ def transcribed(paths: list[Path], texts: dict[str, tuple[str, str]]) -> list[It
 def untranscribed(split: str, paths: list[Path], texts: dict[str, tuple[str, str]]) -> str:
     """Say which sound files of a split have no transcript; nothing when all have."""
     names = [path.stem for path in paths if path.stem not in texts]
-    return f"{split}: {len(names)} sound files without a transcript are left out: {shorten(names)}" if names else ""
+    return f"{split}: left out, for want of a transcript ({len(names)}): {shorten(names)}" if names else ""

@@ -78,7 +78,7 @@ def refuse(faults: Iterable[str], what: str, fix: str) -> None:
     """Raise one UserError that counts the faults and lists the first; do nothing when there's none."""
     faults = list(faults)
     if faults:
-        raise UserError(f"{len(faults)} {what}: {shorten(faults)}; {fix}")
+        raise UserError(f"{what} ({len(faults)}): {shorten(faults)}; {fix}")
 
 
 def refuse_untranscribed(audio: Iterable[Path], items: Iterable[Item]) -> None:

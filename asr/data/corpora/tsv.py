@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from asr.data.corpora.corpus import Corpus, Item, contents, read_lines, tidy
-from asr.errors import UserError, did_you_mean
+from asr.errors import UserError
 
 LAYOUT = "a .tsv file, or a folder with one .tsv a split (train.tsv, dev.tsv, test.tsv), of `id path text [speaker]`"
 NEEDED = ("id", "path", "text")
@@ -42,8 +42,7 @@ def header(where: str, cells: list[str]) -> tuple[str, ...] | None:
     names = tuple(cell.lower() for cell in cells)
     missing = [name for name in NEEDED if name not in names]
     if len(missing) == 1:
-        hint = did_you_mean(missing[0], names)
-        raise UserError(f"{where}: no column {missing[0]!r} in the header {', '.join(names)}{hint}")
+        raise UserError(f"{where}: expected a column {missing[0]!r} in the header, got {', '.join(names)}")
     return None if missing else names
 
 

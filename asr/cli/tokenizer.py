@@ -1,0 +1,45 @@
+"""asr-tokenizer: texts of a training manifest → a tokenizer."""
+
+from asr.cli.command import command, parser, say
+
+EXAMPLES = """examples:
+  asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind characters
+  asr-tokenizer data/librispeech/train-clean-100.jsonl.gz exp/bpe1000 --kind bpe --size 1000
+"""
+
+
+def arguments():
+    """Describe the command's arguments."""
+    args = parser("asr-tokenizer", "Make a tokenizer from the texts of manifests.", EXAMPLES)
+    args.add_argument("source", nargs="+", metavar="MANIFEST", help="training manifests (.jsonl.gz) of asr-prepare")
+    args.add_argument("out", metavar="OUT", help="folder for the tokenizer")
+    args.add_argument("--kind", choices=["characters", "bpe"], required=True, help="what a token is")
+    args.add_argument("--size", type=int, help="of a bpe vocabulary: all ids, blank and start/end symbol included")
+    return args
+
+
+@command
+def main(argv):
+    """Train a tokenizer, unless it is there already."""
+    args = arguments().parse_args(argv)
+    from pathlib import Path
+
+    from asr.stamp import Stamp
+
+    stamp = Stamp(args.out, "asr-tokenizer", {"kind": args.kind, "size": args.size}, args.source)
+    if stamp.is_current():
+        return say(f"{args.out} is up to date")
+    from asr.data import manifest
+    from asr.files import make_folder
+    from asr.text import tokenizer
+
+    texts = [utterance.text for source in args.source for utterance in manifest.read(source)]
+    made = tokenizer.train(args.kind, texts, args.size)
+    stamp.remove()
+    made.save(make_folder(Path(args.out)))
+    stamp.write()
+    say(f"{args.out}: {made.vocabulary} ids from {len(texts)} texts")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What is to be transcribed: files, folders and manifests → utterances with their lengths."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from asr import audio
+from asr.data import manifest
+from asr.errors import UserError, shorten
+
+SUFFIXES = {".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".aif", ".au", ".m4a", ".webm"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recording, or part of one: id, path, start and duration in seconds."""
+
+    id: str
+    path: str
+    start: float
+    duration: float
+
+
+def find(paths: Iterable[str], manifests: Iterable[str] = ()) -> list[Source]:
+    """List all utterances of sound files, folders (searched deeply, in order of name) and manifests.
+
+    The id of a file is its path as given, of a manifest's line its own id.
+
+    raises   UserError for a missing or unreadable file, an empty folder, or an id that comes twice
+    """
+    files = [file for path in paths for file in _files(path)]
+    sources = [Source(file, file, 0.0, audio.info(file).duration) for file in files]
+    for path in manifests:
+        sources += [Source(u.id, u.path, u.start, u.duration) for u in manifest.read(path)]
+    seen: set[str] = set()
+    repeated = [s.id for s in sources if s.id in seen or seen.add(s.id)]
+    if repeated:
+        raise UserError(f"{len(repeated)} utterances are given twice ({shorten(repeated)}); give each once")
+    return sources
+
+
+def _files(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return [path]
+    found = sorted(str(p) for p in Path(path).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    if not found:
+        raise UserError(f"{path}: this folder holds no sound file ({', '.join(sorted(SUFFIXES))})")
+    return found

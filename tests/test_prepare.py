@@ -1,0 +1,396 @@
+"""Each corpus' own layout becomes one lhotse CutSet a split; each fault of a corpus has its message.
+
+Expected values: corpora of known content made here, lhotse's own reading and writing, and the real folders, whose
+counts are in their README.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from asr.cli import prepare as command
+from asr.data import manifest
+from asr.data.corpora.aishell import join_han
+from asr.data.corpora.corpus import Item
+from asr.data.prepare import prepare
+from asr.data.split import carve, choose_speakers
+from asr.errors import UserError
+
+
+def sound(path, seconds=0.5, rate=16000, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.full(round(seconds * rate), 0.1), rate, **options)
+
+
+def texts(made, split):
+    return {utterance.id: utterance.text for utterance in manifest.read(made.manifests[split])}
+
+
+def librispeech(folder, subsets=("train-mini", "dev-clean")):
+    for n, subset in enumerate(subsets):
+        chapter = folder / subset / str(10 + n) / "7"
+        for k in range(2):
+            sound(chapter / f"{10 + n}-7-000{k}.flac", 0.5 + k)
+        (chapter / f"{10 + n}-7.trans.txt").write_text("".join(f"{10 + n}-7-000{k} WORD  NUMBER {k}\n" for k in (0, 1)))
+    return folder
+
+
+def aishell(folder):
+    for split, name in (("train", "S0002W1"), ("train", "S0002W2"), ("train", "S0002W9"), ("test", "S0003W1")):
+        sound(folder / "data_aishell" / "wav" / split / name[:5] / f"{name}.wav")
+    lines = "S0002W1 而 对 楼市\nS0002W2 我 用 IPHONE 六\nS0003W1 甚至\n"
+    (folder / "data_aishell/transcript").mkdir()
+    (folder / "data_aishell/transcript/aishell_transcript_v0.8.txt").write_text(lines, encoding="utf-8")
+    return folder
+
+
+def an4(folder, speakers=12, each=10):
+    (folder / "etc").mkdir(parents=True)
+    for split, form in (("train", "<s> {} </s> ({})\n"), ("test", "{} ({})\n")):
+        ids = [f"an{split}{s}_{n}-f{s:02d}-b" for s in range(speakers) for n in range(each)]
+        files = [f"an4_clstk/{split}{name.split('-')[1]}/{name}" for name in ids]
+        (folder / f"etc/an4_{split}.fileids").write_text("".join(f"{file}\n" for file in files))
+        (folder / f"etc/an4_{split}.transcription").write_text("".join(form.format("RUBOUT G M", i) for i in ids))
+        for file in files:
+            sound(folder / "wav" / f"{file}.sph", 0.1, format="NIST")
+    return folder
+
+
+def tsv(folder, name, lines, sounds=("a", "b", "c")):
+    for stem in sounds:
+        sound(folder / "clips" / f"{stem}.wav")
+    (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return folder / name
+
+
+def refused(message, corpus, source, out, **options):
+    """The corpus is refused in these words, and nothing is written."""
+    with pytest.raises(UserError) as error:
+        prepare(corpus, source, out, **options)
+    assert str(error.value) == message
+    assert not out.exists()
+
+
+# what is made
+
+
+def test_librispeech_subsets_are_splits(tmp_path):
+    source = librispeech(tmp_path / "corpus" / "LibriSpeech").parent
+    made = prepare("librispeech", source, tmp_path / "out")
+    assert list(made.manifests) == ["dev-clean", "train-mini"]
+    assert texts(made, "train-mini") == {"10-7-0000": "WORD NUMBER 0", "10-7-0001": "WORD NUMBER 1"}
+    counts = made.statistics["train-mini"]
+    assert (counts.utterances, counts.speakers, counts.words, counts.distinct_words) == (2, 1, 6, 4)
+    assert (counts.characters, counts.shortest, counts.longest, counts.mean) == (22, 0.5, 1.5, 1.0)
+    assert counts.hours == pytest.approx(2 / 3600)
+
+
+def test_a_line_is_what_lhotse_writes_and_reads(tmp_path):
+    from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
+
+    made = prepare("librispeech", librispeech(tmp_path / "c"), tmp_path / "out")
+    cuts = list(CutSet.from_file(made.manifests["train-mini"]))
+    path = tmp_path / "c/train-mini/10/7/10-7-0001.flac"
+    recording = Recording.from_file(path, recording_id="10-7-0001")
+    said = SupervisionSegment("10-7-0001", "10-7-0001", 0.0, 1.5, text="WORD NUMBER 1", speaker="10")
+    expected = MonoCut("10-7-0001", 0.0, 1.5, 0, supervisions=[said], recording=recording)
+    assert cuts[1] == expected
+    lines = gzip.decompress(made.manifests["train-mini"].read_bytes()).decode().splitlines()
+    assert json.loads(lines[1]) == expected.to_dict()
+    utterance = list(manifest.read(made.manifests["train-mini"]))[1]
+    assert manifest.Utterance.of_cut(cuts[1]) == manifest.Utterance.of_cut(utterance) == utterance
+    assert Path(utterance.path).is_absolute()
+
+
+def test_aishell_joins_han_and_names_what_was_never_transcribed(tmp_path):
+    made = prepare("aishell", aishell(tmp_path), tmp_path / "out")
+    assert texts(made, "train") == {"S0002W1": "而对楼市", "S0002W2": "我用 IPHONE 六"}
+    assert texts(made, "test") == {"S0003W1": "甚至"}
+    assert made.notes == ["train: left out, for want of a transcript (1): S0002W9"]
+    assert {u.speaker for u in manifest.read(made.manifests["train"])} == {"S0002"}
+
+
+@pytest.mark.parametrize("text,joined", [("一 二", "一二"), ("A B 一", "A B 一"), (" 一 A 二 三 ", "一 A 二三")])
+def test_only_spaces_between_han_go(text, joined):
+    assert join_han(text) == joined
+
+
+def test_an4_dev_is_carved_by_whole_speakers(tmp_path):
+    made = prepare("an4", an4(tmp_path / "an4"), tmp_path / "out", dev=20)
+    train, dev, test = (list(manifest.read(made.manifests[split])) for split in ("train", "dev", "test"))
+    assert (len(train), len(dev), len(test)) == (100, 20, 120)
+    assert {u.speaker for u in train}.isdisjoint(u.speaker for u in dev)
+    assert {u.text for u in train + dev + test} == {"RUBOUT G M"}
+    listed = {split: (tmp_path / "out" / f"{split}.speakers").read_text().split() for split in ("train", "dev")}
+    assert listed["dev"] == sorted({u.speaker for u in dev}) and len(listed["train"]) == 10
+    assert made.notes == ["dev: 20 utterances by 2 of 12 training speakers, who leave train"]
+
+
+def test_yesno_words_are_the_names_and_every_other_file_trains(tmp_path):
+    names = sorted("_".join(f"{n:08b}") for n in range(60))
+    for name in names:
+        sound(tmp_path / "waves_yesno" / f"{name}.wav", 0.1, rate=8000)
+    made = prepare("yesno", tmp_path, tmp_path / "out")
+    assert list(texts(made, "test")) == names[1::2]
+    assert list(texts(made, "dev")) == names[::2][5::6]
+    assert set(texts(made, "train")) | set(texts(made, "dev")) == set(names[::2])
+    assert texts(made, "train")["0_0_0_0_0_0_1_0"] == "NO NO NO NO NO NO YES NO"
+    assert made.notes[0].endswith("which has only one speaker: dev is not speaker-disjoint")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["u1\tclips/a.wav\tHello there\tann", "u2\tclips/b.wav\t你好\tbob"],
+        ["id\tpath\ttext\tspeaker", "u1\tclips/a.wav\tHello there\tann", "u2\tclips/b.wav\t你好\tbob"],
+        [
+            "\ufeffText\tsize\tspeaker\tID\tpath",
+            "Hello  there\t1\tann\tu1\tclips/a.wav\r",
+            "",
+            "你好\t1\tbob\tu2\tclips/b.wav",
+        ],
+    ],
+    ids=["bare", "header", "any order, BOM, CRLF, blank line"],
+)
+def test_tsv(tmp_path, lines):
+    made = prepare("tsv", tsv(tmp_path, "mine.tsv", lines), tmp_path / "out")
+    found = list(manifest.read(made.manifests["mine"]))
+    assert [(u.id, u.text, u.speaker) for u in found] == [("u1", "Hello there", "ann"), ("u2", "你好", "bob")]
+    assert found[0].path == str(tmp_path / "clips/a.wav") and found[0].duration == 0.5
+
+
+def test_tsv_folder_without_speakers_carves_utterances_and_says_so(tmp_path):
+    tsv(tmp_path, "train.tsv", ["u1\tclips/a.wav\tA", "u2\tclips/b.wav\tB"])
+    tsv(tmp_path, "test.tsv", ["u3\tclips/c.wav\tC"])
+    made = prepare("tsv", tmp_path, tmp_path / "out", dev=0.5)
+    assert (list(texts(made, "train")), list(texts(made, "dev")), list(texts(made, "test"))) == (["u1"], ["u2"], ["u3"])
+    assert "recordings of unknown speakers: dev is not speaker-disjoint" in made.notes[0]
+    assert next(manifest.read(made.manifests["test"])).speaker is None
+
+
+def test_carving_is_near_the_wish_and_the_same_for_any_order():
+    items = [Item(f"{s}-{n}", Path("x"), "T", f"s{s}", "") for s in range(30) for n in range(1 + s % 7)]
+    train, dev, _ = carve(items, 20)
+    assert abs(len(dev) - 20) <= 3 and len(train) + len(dev) == len(items)
+    assert {i.speaker for i in dev} == choose_speakers(items[::-1], 20)
+    with pytest.raises(UserError, match="even the speaker who says least has 50 utterances; ask for about 50"):
+        carve([Item(f"{s}-{n}", Path("x"), "T", f"s{s}", "") for s in (1, 2) for n in range(50)], 10)
+    with pytest.raises(UserError, match=r"--dev 500: expected 1 to 114 of 115 training utterances, or a fraction"):
+        carve(items, 500)
+
+
+def test_again_does_nothing_and_a_change_is_seen(tmp_path):
+    source = librispeech(tmp_path / "c")
+    assert not prepare("librispeech", source, tmp_path / "out").current
+    before = (tmp_path / "out/train-mini.jsonl.gz").read_bytes()
+    assert prepare("librispeech", source, tmp_path / "out").current
+    assert prepare("librispeech", source, source / "out").manifests  # an output inside the corpus changes nothing
+    assert prepare("librispeech", source, tmp_path / "out").current
+    (tmp_path / "out/train-mini.jsonl.gz").unlink()
+    assert not prepare("librispeech", source, tmp_path / "out").current
+    assert (tmp_path / "out/train-mini.jsonl.gz").read_bytes() == before
+    sound(source / "train-mini/10/7/10-7-0000.flac", 0.7)
+    made = prepare("librispeech", source, tmp_path / "out")
+    assert not made.current and made.statistics["train-mini"].shortest == 0.7
+
+
+def test_a_dev_set_no_longer_wanted_does_not_stay_beside_train(tmp_path):
+    file = tsv(tmp_path, "train.tsv", ["u1\tclips/a.wav\tA\tx", "u2\tclips/b.wav\tB\ty"])
+    prepare("tsv", file, tmp_path / "out", dev=1)
+    assert {path.name for path in (tmp_path / "out").glob("[!.]*")} == {
+        "train.jsonl.gz", "dev.jsonl.gz", "train.speakers", "dev.speakers"
+    }  # fmt: skip
+    prepare("tsv", file, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["train.jsonl.gz"]
+
+
+def test_the_command_tells_what_it_made_on_stderr(tmp_path, capsys):
+    source, out = librispeech(tmp_path / "c"), tmp_path / "out"
+    command.main(["librispeech", str(source), str(out)])
+    told = capsys.readouterr()
+    assert told.out == "" and "train-mini           2   0.00         1      6         4" in told.err
+    command.main(["librispeech", str(source), str(out)])
+    assert capsys.readouterr().err == f"{out} is up to date\n"
+    with pytest.raises(SystemExit) as end:
+        command.main(["librispech", str(source), str(out)])
+    assert end.value.code == 2
+    known = "librispeech, aishell, an4, yesno, tsv"
+    assert f"librispech: no such corpus; did you mean 'librispeech'?; known are {known}" in capsys.readouterr().err
+
+
+# what is refused
+
+
+@pytest.mark.parametrize("corpus", ["librispeech", "aishell", "an4", "yesno"])
+def test_absent_or_wrong_folder_says_what_was_expected(tmp_path, corpus):
+    from asr.data import corpora
+
+    layout = getattr(corpora, corpus).LAYOUT
+    refused(f"{tmp_path / 'no'}: no such folder; expected {layout}", corpus, tmp_path / "no", tmp_path / "out")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thing.txt").touch()
+    refused(f"{tmp_path / 'other'}: holds thing.txt; expected {layout}", corpus, tmp_path / "other", tmp_path / "out")
+
+
+def test_no_tsv(tmp_path):
+    expected = (
+        "expected a .tsv file, or a folder with one .tsv a split (train.tsv, dev.tsv, test.tsv), "
+        "of `id path text [speaker]`"
+    )
+    refused(f"{tmp_path / 'no'}: no such file or folder; {expected}", "tsv", tmp_path / "no", tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    refused(f"{tmp_path / 'empty'}: is empty; {expected}", "tsv", tmp_path / "empty", tmp_path / "out")
+
+
+def test_transcript_without_audio(tmp_path):
+    source = librispeech(tmp_path / "c")
+    gone = source / "train-mini/10/7/10-7-0001.flac"
+    gone.unlink()
+    where = f"{gone.parent / '10-7.trans.txt'}:2: {gone}"
+    message = f"transcripts without a sound file (1): 10-7-0001 ({where}); add the files or take the lines away"
+    refused(message, "librispeech", source, tmp_path / "out")
+
+
+def test_audio_without_transcript(tmp_path):
+    source = librispeech(tmp_path / "c")
+    extra = [source / f"train-mini/10/7/10-7-100{n}.flac" for n in range(7)]
+    for path in extra:
+        sound(path)
+    named = ", ".join(map(str, extra[:5]))
+    message = f"sound files without a transcript (7): {named} and 2 more; add their transcripts or take the files away"
+    refused(message, "librispeech", source, tmp_path / "out")
+
+
+def test_aishell_transcript_without_audio(tmp_path):
+    source = aishell(tmp_path / "c")
+    (source / "data_aishell/wav/test/S0003/S0003W1.wav").unlink()
+    where = f"{source / 'data_aishell/transcript/aishell_transcript_v0.8.txt'}:3"
+    message = f"transcripts without a sound file (1): S0003W1 ({where}); unpack every speaker's archive of wav/*.tar.gz"
+    refused(message, "aishell", source, tmp_path / "out")
+
+
+def test_an4_lists_that_disagree(tmp_path):
+    source = an4(tmp_path / "an4", speakers=2, each=2)
+    file = source / "etc/an4_train.transcription"
+    whole = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(whole[1:]))
+    message = "ids of an4_train.fileids without a transcript (1): antrain0_0-f00-b; add them"
+    refused(message, "an4", source, tmp_path / "out")
+    file.write_text("".join(whole) + "<s> GO </s>\n")
+    message = f"{file}:5: expected `text (id)` with an id of an4_train.fileids, got '<s> GO </s>'"
+    refused(message, "an4", source, tmp_path / "out")
+
+
+def test_repeated_ids_across_splits(tmp_path):
+    a = tsv(tmp_path, "train.tsv", ["u1\tclips/a.wav\tA"])
+    b = tsv(tmp_path, "dev.tsv", ["u1\tclips/b.wav\tB"])
+    where = f"u1 ({b}:1), u1 ({a}:1)"
+    message = f"utterances that share their id with another (2): {where}; give each its own id, over all splits"
+    refused(message, "tsv", tmp_path, tmp_path / "out")
+
+
+def test_empty_text(tmp_path):
+    file = tsv(tmp_path, "a.tsv", ["u1\tclips/a.wav\tA", "u2\tclips/b.wav\t "])
+    refused(f"empty texts (1): u2 ({file}:2); transcribe them or leave them out", "tsv", file, tmp_path / "out")
+
+
+def test_faulty_audio_is_counted_and_named(tmp_path):
+    lines = ["u1\tclips/a.wav\tA", "u2\tclips/b.wav\tB", "u3\tclips/c.wav\tC", "u4\tclips/d.wav\tD"]
+    file = tsv(tmp_path, "a.tsv", lines, sounds="abcd")
+    a, b, c = (tmp_path / "clips" / f"{name}.wav" for name in "abc")
+    a.write_bytes(a.read_bytes()[: 44 + 2000])
+    b.write_text("not sound at all\n")
+    c.write_bytes(b"")
+    message = (
+        f"faulty sound files (3): u1: {a}: truncated or damaged: got 1000 of 8000 samples; copy or record it again, "
+        f"u2: {b}: is text, not sound, u3: {c}: is empty (0 bytes); expected a recording; repair them or leave them out"
+    )
+    refused(message, "tsv", file, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "line,message",
+    [
+        ("u2 clips/b.wav B", ":2: 1 tab-separated columns; expected 3 to 4: id, path, text, speaker"),
+        ("u2\tclips/b.wav\tB\tx\t3.1", ":2: 5 tab-separated columns; expected 3 to 4: id, path, text, speaker"),
+        ("\tclips/b.wav\tB", ":2: the id is empty"),
+        ("u2\t\tB", ":2: the path is empty"),
+    ],
+)
+def test_malformed_tsv_line(tmp_path, line, message):
+    file = tsv(tmp_path, "a.tsv", ["u1\tclips/a.wav\tA", line])
+    refused(f"{file}{message}", "tsv", file, tmp_path / "out")
+
+
+def test_header_without_a_needed_column(tmp_path):
+    file = tsv(tmp_path, "a.tsv", ["id\tpath\ttexts", "u1\tclips/a.wav\tA"])
+    refused(f"{file}:1: expected a column 'text' in the header, got id, path, texts", "tsv", file, tmp_path / "out")
+
+
+def test_not_utf8(tmp_path):
+    file = tsv(tmp_path, "a.tsv", ["u1\tclips/a.wav\tA"])
+    file.write_bytes(file.read_bytes() + "u2\tclips/b.wav\tÄ\n".encode("latin-1"))
+    refused(f"{file}:2: not UTF-8 (byte 0xc4); convert it, as with iconv -t UTF-8", "tsv", file, tmp_path / "out")
+
+
+def test_dev_where_there_is_one(tmp_path):
+    tsv(tmp_path, "train.tsv", ["u1\tclips/a.wav\tA"])
+    tsv(tmp_path, "dev.tsv", ["u2\tclips/b.wav\tB"])
+    message = "--dev 1: expected a split named train and none named dev, got dev, train"
+    refused(message, "tsv", tmp_path, tmp_path / "out", dev=1)
+
+
+def test_unwritable_output(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/out: can't write into this folder \(Not a directory\)"):
+        prepare("librispeech", librispeech(tmp_path / "c"), tmp_path / "file/out")
+
+
+# manifests that are damaged
+
+
+def test_damaged_manifests(tmp_path):
+    made = prepare("librispeech", librispeech(tmp_path / "c"), tmp_path / "out")
+    path = made.manifests["dev-clean"]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"dev-clean.jsonl.gz: damaged after line 0 \(.*\); prepare it again"):
+        list(manifest.read(path))
+    path.write_bytes(gzip.compress(b'{"id": "u1"}\n'))
+    with pytest.raises(UserError, match=r"gz:1: expected a lhotse MonoCut with a recording \(no 'recording'\)"):
+        list(manifest.read(path))
+    path.unlink()
+    with pytest.raises(UserError, match=r"dev-clean.jsonl.gz: no such manifest; asr-prepare makes it"):
+        list(manifest.read(path))
+
+
+# the real corpora
+
+
+def test_real_an4(shared_data, tmp_path):
+    made = prepare("an4", shared_data / "an4", tmp_path / "out")
+    splits = {split: list(manifest.read(path)) for split, path in made.manifests.items()}
+    assert len(splits["train"]) + len(splits["dev"]) == 948 and len(splits["test"]) == 130
+    assert 90 <= len(splits["dev"]) <= 110
+    speakers = {split: {u.speaker for u in utterances} for split, utterances in splits.items()}
+    assert len(speakers["train"] | speakers["dev"]) == 74 and len(speakers["test"]) == 10
+    assert not speakers["train"] & speakers["dev"]
+    assert all(u.rate == 16000 and u.text == u.text.upper() and "<" not in u.text for u in splits["train"])
+
+
+def test_real_yesno_and_librispeech(shared_data, tmp_path):
+    made = prepare("yesno", shared_data / "yesno", tmp_path / "yesno")
+    assert [made.statistics[split].utterances for split in ("train", "dev", "test")] == [25, 5, 30]
+    assert made.statistics["test"].words == 240
+    made = prepare("librispeech", shared_data / "librispeech", tmp_path / "librispeech")
+    assert list(made.manifests) == ["test-other"] and made.statistics["test-other"].utterances == 20
+
+
+def test_real_tsv(shared_data, tmp_path):
+    made = prepare("tsv", shared_data / "common_voice_en", tmp_path / "out")
+    assert made.statistics["train"].utterances + made.statistics["dev"].utterances == 2110
+    assert made.statistics["train"].speakers + made.statistics["dev"].speakers == 408
