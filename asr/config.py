@@ -1,7 +1,7 @@
 """Typed settings from one complete YAML file and key.path=value overrides; knows no speech.
 
 A settings tree is made of classes that inherit `Settings`. Selectable parts are unions of such classes told apart by a
-`kind: Literal[...]` field, declared with `OneOf`. Every mistake ends in a UserError of one line: file, key path, what
+`kind: Literal[...]` field, declared with `one_of`. Every mistake ends in a UserError of one line: file, key path, what
 was got, what was expected and the nearest right name.
 """
 
@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from asr.errors import UserError, did_you_mean
-from asr.tree import COMMAND_LINE, Source, read_tree
+from asr.tree import COMMAND_LINE, Source, read_tree, write
 
 T = TypeVar("T", bound="Settings")
 
@@ -47,12 +46,13 @@ def check(cls: type[T], tree: dict, source: Source) -> T:
     try:
         return cls.model_validate(tree)
     except ValidationError as error:
-        raise UserError(_explain(cls, tree, source, error.errors()[0], len(error.errors()) - 1)) from None
+        mistakes = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a misspelt key is missing too
+        raise UserError(_explain(cls, tree, source, mistakes[0], len(mistakes) - 1)) from None
 
 
 def dump(settings: Settings) -> str:
     """Write settings as YAML text that `load` reads back to an equal tree."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    return write(settings.model_dump(mode="json"))
 
 
 def schema(cls: type[Settings]) -> str:
@@ -61,38 +61,46 @@ def schema(cls: type[Settings]) -> str:
 
 
 def _explain(cls: type[Settings], tree: dict, source: Source, error: dict, others: int) -> str:
-    path = _key_path(tree, error["loc"])
+    path, what = _mistake(cls, tree, _key_path(tree, error["loc"]), error)
     place = ".".join(map(str, path)) or "the whole tree"
-    what = _mistake(cls, tree, path, error)
     more = f" (and {others} more mistake{'s' if others > 1 else ''})" if others else ""
     return f"{source.of(path)}: {place}: {what}{more}"
 
 
-def _mistake(cls: type[Settings], tree: dict, path: list, error: dict) -> str:
-    got = f"got {error['input']!r}"
+def _mistake(cls: type[Settings], tree: dict, path: list, error: dict) -> tuple[list, str]:
+    """Say where the mistake stands, and what it is."""
     if error["type"] == "extra_forbidden":
-        owner = _class_at(cls, tree, path[:-1])
-        known = list(owner.model_fields) if owner else []
-        return f"no such setting{did_you_mean(path[-1], known)}; known: {', '.join(known)}"
+        known = _fields(cls, tree, path[:-1])
+        return path, f"no such setting{did_you_mean(path[-1], known)}; known: {', '.join(known)}"
     if error["type"] == "missing":
-        return "missing; a complete experiment states it"
+        return path, "missing; a complete experiment states it"
     if error["type"].startswith("union_tag"):
-        expected = error.get("ctx", {}).get("expected_tags", "a kind")
-        tag = error.get("ctx", {}).get("tag")
-        near = did_you_mean(tag, re.findall(r"\w+", expected))
-        return f"got kind {tag!r}, expected one of {expected}{near}"
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
+        kinds = _kinds(_annotation_at(cls, tree, path))
+        tag = error["ctx"].get("tag")
+        got = "missing" if tag is None else f"got {tag!r}"
+        return [*path, "kind"], f"{got}, expected one of {', '.join(map(repr, kinds))}{did_you_mean(tag, kinds)}"
+    if error["type"] == "value_error":  # a validator of ours; its message may begin with the field that it's about
+        message = str(error["ctx"]["error"])
+        name, _, rest = message.partition(": ")
+        return ([*path, name], rest) if name in _fields(cls, tree, path) else (path, message)
+    return path, _wrong_value(error)
+
+
+def _wrong_value(error: dict) -> str:
     hint = ""
     if isinstance(error["input"], str) and re.fullmatch(r"[-+\d.]+([eE][-+]?\d+)?", error["input"]):
         hint = "; that is text: write the number without quotes"
     if error["type"] == "literal_error":
         hint = did_you_mean(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
-    return f"{got}, expected: {_expected(error)}{hint}"
+    return f"got {error['input']!r}, expected: {_expected(error)}{hint}"
 
 
 def _expected(error: dict) -> str:
-    return re.sub(r"^Input should be (a )?(valid )?", "", error["msg"]).replace("dictionary or instance of", "mapping:")
+    if error["type"] in ("model_type", "model_attributes_type"):
+        return "a mapping of settings (key: value)"
+    if error["type"] == "invalid_key":
+        return "a name as key"
+    return re.sub(r"^Input should be (a )?(valid )?", "", error["msg"])
 
 
 def _key_path(tree: Any, loc: Sequence) -> list:
@@ -115,31 +123,46 @@ def _get(tree: Any, key: Any) -> Any:
     return None
 
 
-def _class_at(annotation: Any, tree: Any, path: Sequence) -> type[Settings] | None:
-    """Find the settings class that stands at a key path."""
-    annotation = _choose(annotation, tree)
-    if not path or annotation is None:
-        return annotation
-    field = annotation.model_fields.get(path[0])
-    if field is None:
-        return None
-    rest = path[1:]
-    sub = _get(tree, path[0])
-    if rest and isinstance(rest[0], int):
-        return _class_at(typing.get_args(field.annotation)[0], _get(sub, rest[0]), rest[1:])
-    return _class_at(field.annotation, sub, rest)
+def _fields(cls: type[Settings], tree: dict, path: Sequence) -> list[str]:
+    """Names of the settings that belong at a key path."""
+    for key in path:
+        cls, tree = _annotation_at(cls, tree, [key]), _get(tree, key)
+    owner = _choose(cls, tree)
+    return list(owner.model_fields) if owner else []
+
+
+def _annotation_at(annotation: Any, tree: Any, path: Sequence) -> Any:
+    """Find the type that is declared at a key path, None if none is."""
+    for key in path:
+        owner = _choose(annotation, tree)
+        if isinstance(key, int):
+            annotation = (typing.get_args(annotation) or [None])[0]  # of a list
+        else:
+            annotation = owner.model_fields[key].annotation if owner and key in owner.model_fields else None
+        tree = _get(tree, key)
+    return annotation
 
 
 def _choose(annotation: Any, tree: Any) -> type[Settings] | None:
     """The settings class of an annotation; of a union the one whose kind the tree names."""
+    members = _members(annotation)
+    named = [m for m in members if _get(tree, "kind") in _kinds(m)]
+    return (named or members or [None])[0]
+
+
+def _members(annotation: Any) -> list[type[Settings]]:
+    """The settings classes of an annotation: itself, or those of a union."""
     if typing.get_origin(annotation) is Annotated:
         annotation = typing.get_args(annotation)[0]
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        members = [m for m in typing.get_args(annotation) if isinstance(m, type) and issubclass(m, Settings)]
-        kind = _get(tree, "kind")
-        named = [m for m in members if "kind" in m.model_fields and kind in typing.get_args(m.model_fields["kind"].annotation)]
-        return (named or members or [None])[0]
-    return annotation if isinstance(annotation, type) and issubclass(annotation, Settings) else None
+    union = typing.get_origin(annotation) in (Union, types.UnionType)
+    choices = typing.get_args(annotation) if union else [annotation]
+    return [c for c in choices if isinstance(c, type) and issubclass(c, Settings)]
+
+
+def _kinds(annotation: Any) -> list[str]:
+    """The values of `kind:` that an annotation can be told by."""
+    fields = [m.model_fields["kind"] for m in _members(annotation) if "kind" in m.model_fields]
+    return [kind for field in fields for kind in typing.get_args(field.annotation)]
 
 
 __all__ = ["COMMAND_LINE", "Settings", "check", "dump", "load", "one_of", "schema"]

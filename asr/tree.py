@@ -33,19 +33,30 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
+            key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+            if isinstance(key, (list, dict)):
+                raise UserError(f"{self.name}:{line}: got the key {key!r}, expected a name")
             if key in seen:
-                line = key_node.start_mark.line + 1
                 raise UserError(f"{self.name}:{line}: key {key!r} stands here a second time; keep one of the two")
             seen.add(key)
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*\.?\d*([eE][-+]?\d+)|\d[\d_]*\.\d*|\.\d+([eE][-+]?\d+)?)$"),
-    list("-+0123456789."),
-)
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes a text which looks like a YAML 1.2 float."""
+
+
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(\d[\d_]*\.?\d*([eE][-+]?\d+)|\d[\d_]*\.\d*|\.\d+([eE][-+]?\d+)?)$"),
+        list("-+0123456789."),
+    )
+
+
+def write(tree: Any) -> str:
+    """Write a plain tree as YAML text that `parse` reads back to an equal one."""
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def parse(text: str, name: str) -> Any:
@@ -53,9 +64,10 @@ def parse(text: str, name: str) -> Any:
 
     raises   UserError with name and line
     """
-    loader = _Loader(text)
-    loader.name = name
+    loader = None
     try:
+        loader = _Loader(text)
+        loader.name = name
         return loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -63,7 +75,8 @@ def parse(text: str, name: str) -> Any:
     except yaml.YAMLError as error:
         raise UserError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def read_tree(path: str | Path, overrides: Sequence[str] = ()) -> tuple[dict, Source]:
@@ -85,17 +98,21 @@ def read_tree(path: str | Path, overrides: Sequence[str] = ()) -> tuple[dict, So
 
 
 def override(tree: dict, assignment: str) -> tuple[str, ...]:
-    """Set one value of a tree in place from `key.path=value`, the value read as YAML; return its key path."""
+    """Set one value of a tree in place from `key.path=value`, the value read as YAML.
+
+    returns  the path of what is new: the value's, or that of the first mapping made for it
+    """
     key_path, equals, text = assignment.partition("=")
     keys = tuple(key_path.split("."))
     if not equals or not all(keys):
         raise UserError(f"{COMMAND_LINE}: got {assignment!r}, expected key.path=value, as in optimizer.lr=1e-3")
-    node = tree
+    node, new = tree, keys
     for n, key in enumerate(keys[:-1]):
         if node.get(key) is None:
-            node[key] = {}
+            node[key], new = {}, min(new, keys[: n + 1], key=len)
         node = node[key]
         if not isinstance(node, dict):
-            raise UserError(f"{COMMAND_LINE}: {'.'.join(keys[: n + 1])} is a value, it has no {'.'.join(keys[n + 1 :])}")
+            value, rest = ".".join(keys[: n + 1]), ".".join(keys[n + 1 :])
+            raise UserError(f"{COMMAND_LINE}: {value} is a value, it has no {rest}")
     node[keys[-1]] = parse(text, f"{COMMAND_LINE}: {key_path}")
-    return keys
+    return new

@@ -5,6 +5,7 @@ option names stand in brackets.
 """
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from asr.config import Settings
@@ -18,13 +19,18 @@ LOG_FLOOR = torch.finfo(torch.float32).eps  # Kaldi floors energies here before 
 class FbankSettings(Settings):
     """Sample rate of the model and size of its features; the rest is Kaldi's default."""
 
-    sample_rate: int  # Hz
-    mels: int = 80
-    frame_ms: float = 25.0
-    shift_ms: float = 10.0
-    low_hz: float = 20.0
+    sample_rate: int = Field(ge=1000)  # Hz
+    mels: int = Field(80, gt=0)
+    frame_ms: float = Field(25.0, ge=5)
+    shift_ms: float = Field(10.0, ge=1)
+    low_hz: float = Field(20.0, ge=0)
     high_hz: float | None = None  # None = half the sample rate
-    dither: float = 0.0  # standard deviation on the 16-bit scale, in training only
+    dither: float = Field(0.0, ge=0)  # standard deviation on the 16-bit scale, in training only
+
+    @model_validator(mode="after")
+    def _edges_in_order(self):
+        check_edges(self.sample_rate, self.low_hz, self.high_hz or self.sample_rate / 2)
+        return self
 
 
 class Fbank(nn.Module):
@@ -51,9 +57,10 @@ class Fbank(nn.Module):
         self.frame_samples = int(sample_rate * frame_ms / 1000)
         self.shift_samples = int(sample_rate * shift_ms / 1000)
         self.fft_size = 1 << (self.frame_samples - 1).bit_length()  # [round-to-power-of-two=true]
-        window = torch.hann_window(self.frame_samples, periodic=False, dtype=torch.float64).pow(0.85)
+        # in float32 as Kaldi's: in bands without sound the features are its rounding
+        window = torch.hann_window(self.frame_samples, periodic=False).pow(0.85)
         filters = mel_filters(sample_rate, self.fft_size, mels, low_hz, high_hz or sample_rate / 2)
-        self.register_buffer("window", window.float(), persistent=False)  # (N,) [window-type=povey]
+        self.register_buffer("window", window, persistent=False)  # (N,) [window-type=povey]
         self.register_buffer("filters", filters, persistent=False)  # (N_fft / 2, F)
 
     def forward(self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -89,6 +96,12 @@ class Fbank(nn.Module):
         return spectrum.square().sum(-1)  # [use-power=true]; Kaldi's mel bins leave out the Nyquist bin
 
 
+def check_edges(sample_rate: int, low_hz: float, high_hz: float) -> None:
+    """Refuse edges of the mel bins that don't lie in order within 0 and half the sample rate."""
+    if not 0 <= low_hz < high_hz <= sample_rate / 2:
+        raise ValueError(f"mel edges: got {low_hz} to {high_hz} Hz, expected 0 <= low < high <= {sample_rate / 2}")
+
+
 def mel(hz):
     """Kaldi's mel scale: 1127 ln(1 + f / 700)."""
     return 1127.0 * torch.log1p(torch.as_tensor(hz, dtype=torch.float64) / 700.0)
@@ -99,8 +112,7 @@ def mel_filters(sample_rate: int, fft_size: int, mels: int, low_hz: float, high_
 
     raises   ValueError if the edges don't lie in order within 0 and half the sample rate
     """
-    if not 0 <= low_hz < high_hz <= sample_rate / 2:
-        raise ValueError(f"mel edges: got {low_hz} to {high_hz} Hz, expected 0 <= low < high <= {sample_rate / 2}")
+    check_edges(sample_rate, low_hz, high_hz)
     low, high = mel(low_hz), mel(high_hz)
     delta = (high - low) / (mels + 1)
     left = low + delta * torch.arange(mels, dtype=torch.float64)  # (F,)

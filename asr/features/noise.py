@@ -30,8 +30,8 @@ def uniforms(seeds: Tensor, n: int) -> Tensor:
 
 def normals(seeds: Tensor, n: int) -> Tensor:
     """n standard normal numbers for each seed, (B, n) float32, by Box and Muller."""
-    u = uniforms(seeds, 2 * n).view(len(seeds), 2, n)
-    return ((-2 * torch.log1p(-u[:, 0])).sqrt() * torch.cos(2 * math.pi * u[:, 1])).float()
+    u = uniforms(seeds, 2 * n).view(len(seeds), n, 2)  # neighbours make one, so that it doesn't depend on n
+    return ((-2 * torch.log1p(-u[..., 0])).sqrt() * torch.cos(2 * math.pi * u[..., 1])).float()
 
 
 def _mix(x: Tensor) -> Tensor:

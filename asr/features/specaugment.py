@@ -4,20 +4,22 @@ B batch, T frames, F features, M masks.
 """
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from asr.config import Settings
 from asr.features.noise import uniforms
+from asr.nn.masks import length_mask
 
 
 class SpecAugmentSettings(Settings):
     """How many masks, and how wide they are at most."""
 
-    freq_masks: int = 2
-    freq_width: int = 27  # bins
-    time_masks: int = 5
-    time_width: int = 100  # frames
-    time_ratio: float = 0.05  # of the utterance, at most, a mask
+    freq_masks: int = Field(2, ge=0)
+    freq_width: int = Field(27, ge=0)  # bins
+    time_masks: int = Field(5, ge=0)
+    time_width: int = Field(100, ge=0)  # frames
+    time_ratio: float = Field(0.05, ge=0, le=1)  # of the utterance, at most, a mask
 
 
 class SpecAugment(nn.Module):
@@ -42,7 +44,8 @@ class SpecAugment(nn.Module):
         freq = spans(u[..., : self.freq_masks], bins, bins.clamp(max=self.freq_width), F)  # (B, F)
         widest = (X_lens * self.time_ratio).long().clamp(max=self.time_width)  # (B,)
         time = spans(u[..., self.freq_masks :], X_lens, widest, T)  # (B, T)
-        return X.masked_fill(freq.unsqueeze(1) | time.unsqueeze(2), 0)
+        padding = length_mask(X_lens, T).unsqueeze(2)  # (B, T, 1)
+        return X.masked_fill((freq.unsqueeze(1) | time.unsqueeze(2)).masked_fill(padding, False), 0)
 
 
 def spans(u: Tensor, lens: Tensor, widest: Tensor, size: int) -> Tensor:

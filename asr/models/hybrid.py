@@ -79,6 +79,8 @@ class Hybrid(nn.Module):
         self.ctc_weight, self.label_smoothing = settings.ctc_weight, settings.label_smoothing
         self.vocabulary, self.sos_eos = vocabulary, vocabulary - 1
         self.apply(initialise)
+        if settings.decoder.tied:
+            initialise(self.decoder.embedding)  # the output projection came last and had made them Xavier-uniform
 
     def forward(
         self, X: Tensor, X_lens: Tensor, Y: Tensor, Y_lens: Tensor, maps: dict[str, list] | None = None

@@ -1,6 +1,7 @@
 """Byte-pair encoding by sentencepiece."""
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -19,13 +20,14 @@ class BPE:
 
     def __init__(self, model: bytes):
         self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor.LoadFromSerializedProto(model)
 
     @classmethod
     def train(cls, texts: Sequence[str], size: int | None) -> "BPE":
         """Train on texts; `size` ids in all, blank and <sos/eos> included."""
-        if size is None:
-            raise UserError("tokenizer: bpe needs a vocabulary size, as --size 500")
+        if size is None or size < 2:
+            raise UserError(f"tokenizer: bpe needs a vocabulary size, as --size 500; got {size}")
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -85,4 +87,10 @@ class BPE:
 
 
 def _reason(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1].split("] ")[-1]
+    """sentencepiece's reason in our count of ids, which has <sos/eos> too."""
+    reason = str(error).strip().splitlines()[-1].split("] ")[-1]
+    if most := re.search(r"value <= (\d+)", reason):
+        return f"{int(most[1]) + 1} is the most"
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", reason):
+        return f"their characters alone need {int(least[1]) + 1}"
+    return reason

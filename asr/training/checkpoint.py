@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from asr.errors import UserError
@@ -71,11 +70,11 @@ class Checkpoints:
         paths = [self._path(epoch) for epoch, _ in self.best]
         sums: dict[str, torch.Tensor] = {}
         for path in paths:
-            for name, tensor in load_file(path).items():
+            load_weights(model, path)
+            for name, tensor in model.state_dict().items():
                 sums[name] = sums.get(name, 0) + tensor.double()
-        load_weights(model, paths[0])  # checks the names, and fills what is shared
         own = model.state_dict()
-        model.load_state_dict({n: (s / len(paths)).to(own[n].dtype) for n, s in sums.items()}, strict=False)
+        model.load_state_dict({n: (s / len(paths)).to(own[n].dtype) for n, s in sums.items()})
 
     def _path(self, epoch: int) -> Path:
         return self.folder / f"epoch-{epoch:04d}.safetensors"

@@ -1,6 +1,7 @@
 """What a person sees of a training: progress line, a line an epoch, TensorBoard curves, a JSON line a validation."""
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,11 +25,13 @@ class Monitor:
 
         self.history = out / "history.jsonl"
         self.writer = SummaryWriter(str(out / "tensorboard"))
-        self.state = {"ctc": 0.0, "attention": 0.0, "correct": 0, "tokens": 0, "skipped": 0}
+        self.state = {"ctc": 0.0, "attention": 0.0, "correct": 0, "tokens": 0}
+        self.skipped_in_a_row = 0
 
     def step(self, losses: Sequence[Loss], norm: float, lr: float, step: int) -> None:
         """Take the losses of one optimiser step."""
-        sums = {name: sum(float(getattr(x, name)) for x in losses) for name in ("ctc", "attention", "correct", "tokens")}
+        self.skipped_in_a_row *= not math.isfinite(norm)
+        sums = {name: sum(float(getattr(x, name)) for x in losses) for name in self.state}
         for name, value in sums.items():
             self.state[name] += value
         for name in ("ctc", "attention"):
@@ -39,11 +42,11 @@ class Monitor:
 
     def skipped(self, ids: list[str], step: int) -> None:
         """Say that a step was left out because its gradient isn't finite; too many in a row end the training."""
-        self.state["skipped"] += 1
+        self.skipped_in_a_row += 1
         self.say(f"step {step} left out: its gradient isn't finite; utterances {shorten(ids)}")
-        if self.state["skipped"] >= MOST_SKIPPED:
+        if self.skipped_in_a_row >= MOST_SKIPPED:
             raise UserError(
-                f"training: the gradient was not finite in {MOST_SKIPPED} steps; lower optimizer.lr or training.clip, "
+                f"training: the gradient was not finite in {MOST_SKIPPED} steps in a row; lower optimizer.lr or training.clip, "
                 f"or use training.precision=fp32"
             )
 

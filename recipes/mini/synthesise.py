@@ -146,7 +146,7 @@ def synthesise(out, hours=3.5, seed=1, utterances=UTTERANCES, coverage=COVERAGE)
     corpus = plan(hours, seed, utterances, coverage)
     out.mkdir(parents=True, exist_ok=True)
     begun.write_text(stamp)
-    with tqdm(total=sum(map(len, corpus.values())), unit="utt", desc=VERSION) as progress:
+    with tqdm(total=sum(map(len, corpus.values())), unit="utt", desc=VERSION, disable=None) as progress:
         for split, utterances in corpus.items():
             for chapter in dict.fromkeys(u.chapter for u in utterances):
                 part = [u for u in utterances if u.chapter == chapter]

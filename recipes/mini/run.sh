@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The main job on nothing but a computer: synthesise a small corpus of English speech, then run the LibriSpeech recipe
+# on it, and listen. On two CPU cores about 20 minutes. Run it again: nothing is redone.
+#   recipes/mini/run.sh [key.path=value ...]
+set -euo pipefail
+source "$(dirname "$0")/../../scripts/environment.sh"
+
+python recipes/mini/synthesise.py data/mini-corpus
+bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config conf/mini.yaml \
+    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 300" "$@"
+bash recipes/mini/listen.sh

@@ -1,0 +1,144 @@
+"""The whole way by the commands: recordings in, a trained model and a word error rate out.
+
+The expected texts are constructed: words are tones, which a model of 30,000 weights learns within seconds.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+from tones import CONFIG, write_corpus
+
+from asr.cli import decode, prepare, score, tokenizer, train
+
+EPOCHS = 40
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A folder with a finished run: corpus/, data/, tokenizer/, model/, x.yaml."""
+    root = tmp_path_factory.mktemp("run")
+    write_corpus(root / "corpus", {"train": 200, "dev": 20, "test": 30})
+    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    prepare.main(["tsv", str(root / "corpus"), str(root / "data")])
+    tokenizer.main([str(root / "data/train.jsonl.gz"), str(root / "tokenizer"), "--kind", "bpe", "--size", "20"])
+    train.main(training(root))
+    return root
+
+
+def training(root):
+    return ["--config", str(root / "x.yaml"), f"training.epochs={EPOCHS}", "training.validate_every=5"]
+
+
+def decoding(root, *more):
+    return ["--model", str(root / "model"), "--device", "cpu", "--batch-seconds", "10", *map(str, more)]
+
+
+def test_the_tones_are_recognised(run, capsys):
+    for mode in ("joint", "attention", "attention-greedy", "ctc-greedy"):
+        out = run / f"{mode}.txt"
+        decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--mode", mode, "--out", out))
+        closing = capsys.readouterr().err.strip().splitlines()[-1]
+        assert re.fullmatch(r"30 utterances, [\d.]+ s of audio in [\d.]+ s, RTF [\d.]+", closing)
+        score.main([str(run / "data/test.jsonl.gz"), str(out), "--unit", "word"])
+        wer = float(re.match(r"WER ([\d.]+) %", capsys.readouterr().out).group(1))
+        assert wer <= 5.0, (mode, wer)
+
+
+def test_finished_work_is_not_redone(run, capsys):
+    before = (run / "model/model.safetensors").stat().st_mtime_ns
+    train.main(training(run))
+    tokenizer.main([str(run / "data/train.jsonl.gz"), str(run / "tokenizer"), "--kind", "bpe", "--size", "20"])
+    prepare.main(["tsv", str(run / "corpus"), str(run / "data")])
+    out = run / "again.txt"
+    for _ in range(2):
+        decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--out", out))
+    assert (run / "model/model.safetensors").stat().st_mtime_ns == before
+    said = capsys.readouterr().err
+    assert [f"{run / name} is up to date" in said for name in ("model", "tokenizer", "data", "again.txt")] == [True] * 4
+
+
+def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys):
+    files = sorted(str(p) for p in (run / "corpus").glob("test*.wav"))[:12][::-1]
+    texts = []
+    for seconds in ("0.01", "4", "1000"):
+        decode.main(["--model", str(run / "model"), "--device", "cpu", "--batch-seconds", seconds, *files])
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] == texts[2]
+    assert [line.split("\t")[0] for line in texts[0].splitlines()] == files
+
+
+def test_json_lines_hold_scores_that_add_up(run):
+    out = run / "nbest.json"
+    decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--nbest", 3, "--json", out, "--out", run / "n.txt"))
+    for line in out.read_text().splitlines():
+        nbest = json.loads(line)["nbest"]
+        assert 1 <= len(nbest) <= 3
+        assert [h["score"] for h in nbest] == sorted((h["score"] for h in nbest), reverse=True)
+        for h in nbest:
+            assert h["score"] == pytest.approx(0.7 * h["scores"]["attention"] + 0.3 * h["scores"]["ctc"], abs=1e-6)
+
+
+def test_any_file_is_decoded(run, tmp_path, capsys):
+    signal, rate = soundfile.read(run / "corpus/test000.wav", dtype="float32")
+    stereo = torch.tensor(signal).unsqueeze(1).expand(-1, 2).numpy()
+    soundfile.write(tmp_path / "a.flac", stereo, 44100)
+    soundfile.write(tmp_path / "b.ogg", signal, rate, format="OGG", subtype="OPUS")
+    soundfile.write(tmp_path / "c.mp3", signal, rate)
+    soundfile.write(tmp_path / "short.wav", signal[:40], rate)
+    decode.main(decoding(run, tmp_path))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == [str(tmp_path / n) for n in ("a.flac", "b.ogg", "c.mp3", "short.wav")]
+
+
+def test_result_line_of_a_recipe(run):
+    out = run / "result.txt"
+    decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--out", out))
+    script = Path(__file__).parents[1] / "scripts/result.py"
+    outputs = [run / "data", run / "tokenizer", run / "model"]
+    words = ["tones", "test", "joint", run / "data/test.jsonl.gz", out, *outputs]
+    line = subprocess.run([sys.executable, script, *map(str, words)], capture_output=True, text=True, check=True).stdout
+    number = r"\d+\.\d+"
+    assert re.fullmatch(
+        rf"result recipe=tones set=test mode=joint wer={number} lo={number} hi={number} words=\d+ rtf={number} seconds=\d+\n",
+        line,
+    ), line
+
+
+def test_the_run_keeps_its_settings_versions_and_curves(run):
+    assert "epochs: 40" in (run / "model/config.yaml").read_text()
+    assert json.loads((run / "model/versions.json").read_text())["seed"] == 3
+    history = [json.loads(line) for line in (run / "model/history.jsonl").read_text().splitlines()]
+    assert [h["epoch"] for h in history] == list(range(5, EPOCHS + 1, 5))
+    assert list((run / "model/tensorboard").iterdir())
+
+
+def test_changed_work_is_redone_and_the_old_kept(run, tmp_path, capsys):
+    (tmp_path / "x.yaml").write_text((run / "x.yaml").read_text())
+    arguments = ["--config", str(tmp_path / "x.yaml"), f"out={tmp_path}/model", "training.epochs=1"]
+    train.main(arguments)
+    train.main([*arguments, "seed=4"])
+    assert f"it is kept as {tmp_path}/model.before-1" in capsys.readouterr().err
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("model", "model.before-1")]
+    assert weights[0] != weights[1]
+
+
+@pytest.mark.parametrize("name", ["prepare", "tokenizer", "train", "decode", "score"])
+def test_help_is_quick_and_imports_nothing_heavy(name):
+    code = (
+        f"import sys; from asr.cli import {name}\n"
+        f"try: {name}.main(['--help'])\n"
+        "except SystemExit as e: assert e.code == 0\n"
+        "assert not {'torch', 'numpy', 'pydantic', 'yaml', 'soundfile'} & set(sys.modules), sys.modules.keys()"
+    )
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"usage: asr-{name}" in done.stdout
+    assert time.perf_counter() - started < 5  # a guard against hanging; the import check is what holds it under 0.5 s

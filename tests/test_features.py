@@ -1,0 +1,330 @@
+"""Prove that the features are Kaldi's, whatever the batch, and that augmentation depends on seed and utterance alone.
+
+Reference of the filterbank: `torchaudio.compliance.kaldi.fbank` where torchaudio can be imported, and everywhere
+Kaldi's formula written out in float64 below. Of the random numbers: SplitMix64 in Python's integers, itself held to
+its published numbers. Of CMVN: numpy. The rest are laws.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from asr import audio
+from asr.features.cmvn import GlobalCMVN
+from asr.features.fbank import Fbank, FbankSettings
+from asr.features.frontend import Frontend, FrontendSettings
+from asr.features.noise import normals, uniforms, utterance_seed
+from asr.features.specaugment import SpecAugment, SpecAugmentSettings, spans
+
+RATES = [8000, 16000, 44100]
+
+
+@pytest.fixture(scope="session")
+def kaldi():
+    """torchaudio's fbank of one waveform (S,) in [-1, 1], with Kaldi's defaults but for what is given."""
+    try:
+        from torchaudio.compliance.kaldi import fbank
+    except Exception as error:  # noqa: BLE001 - a torchaudio of another torch raises OSError
+        pytest.skip(f"torchaudio can't be imported here ({error!r}); Kaldi's formula in float64 is tested all the same")
+
+    def reference(waveform, rate, mels=80, low=20.0, high=0.0, **others):
+        options = {"sample_frequency": rate, "num_mel_bins": mels, "low_freq": low, "high_freq": high, "dither": 0.0}
+        return fbank(waveform.unsqueeze(0) * 32768, **options, **others)
+
+    return reference
+
+
+def formula(waveform, rate, mels=80, low=20.0, high=None):
+    """Kaldi's compute-fbank-feats with its defaults, frame by frame in float64."""
+    x = waveform.double().numpy() * 32768
+    size, shift = int(rate * 0.025), int(rate * 0.01)
+    fft = 2 ** math.ceil(math.log2(size))
+    window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / (size - 1))) ** 0.85
+    edges = np.linspace(*(1127 * np.log(1 + f / 700) for f in (low, high or rate / 2)), mels + 2)
+    bins = 1127 * np.log(1 + np.arange(fft // 2) * rate / fft / 700)
+    filters = np.stack([np.interp(bins, edges[m : m + 3], [0, 1, 0], left=0, right=0) for m in range(mels)], axis=1)
+    rows = []
+    for start in range(0, len(x) - size + 1, shift):
+        frame = x[start : start + size] - x[start : start + size].mean()
+        frame = np.concatenate([frame[:1] * 0.03, frame[1:] - 0.97 * frame[:-1]]) * window
+        rows.append(np.abs(np.fft.rfft(frame, fft)[: fft // 2]) ** 2 @ filters)
+    return torch.from_numpy(np.log(np.maximum(rows, np.finfo(np.float32).eps))).float()
+
+
+def sounds(rate):
+    """Waveforms of different kinds and lengths."""
+    noise = torch.Generator().manual_seed(rate)
+
+    def random(seconds, gain):
+        return torch.randn(int(seconds * rate), generator=noise) * gain
+
+    t = torch.arange(int(0.61 * rate)) / rate
+    return {
+        "noise": random(0.731, 0.1),
+        "loud noise": random(0.3, 1.0).clamp(-1, 1),
+        "a tone": 0.5 * torch.sin(2 * torch.pi * 440 * t),
+        "near silence": (random(0.52, 0.6 / 32768) * 32768).round() / 32768,
+        "digital silence": torch.zeros(int(0.2 * rate)),
+        "silence, then noise": torch.cat([torch.zeros(int(0.2 * rate)), random(0.25, 0.05)]),
+        "an offset": torch.full((int(0.15 * rate),), 100 / 32768),
+        "one frame": random(0.025, 0.1),
+    }
+
+
+def batch(waveforms):
+    """Pad with NaN, which nothing may read."""
+    lens = torch.tensor([len(w) for w in waveforms])
+    return torch.nn.utils.rnn.pad_sequence(waveforms, batch_first=True, padding_value=torch.nan), lens
+
+
+def check_fbank(fbank, waveforms, reference, names=None):
+    """Each utterance of the batch equals the reference; what is beyond its length is zero."""
+    X, X_lens = fbank(*batch(waveforms))
+    for n, waveform in enumerate(waveforms):
+        expected = reference(waveform)
+        assert len(expected) == X_lens[n]
+        name = (names or range(len(waveforms)))[n]
+        assert_close(X[n, : X_lens[n]], expected, rtol=0, atol=1e-3, msg=lambda m, name=name: f"{name}: {m}")
+        assert not X[n, X_lens[n] :].any()
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_fbank_is_kaldis(kaldi, rate):
+    kinds = sounds(rate)
+    check_fbank(Fbank(rate), list(kinds.values()), lambda w: kaldi(w, rate), list(kinds))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_fbank_is_the_formula(rate):
+    kinds = {k: w for k, w in sounds(rate).items() if k not in ("a tone", "an offset")}  # float32 leaks beside a tone
+    check_fbank(Fbank(rate), list(kinds.values()), lambda w: formula(w, rate), list(kinds))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_fbank_of_speech_is_kaldis(kaldi, shared_data, rate):
+    files = sorted(shared_data.glob("librispeech/LibriSpeech/*/*/*/*.flac"))[:2]
+    files += sorted(shared_data.glob("common_voice_*/clips/*.opus"))[:1] + sorted(shared_data.glob("yesno/**/*.wav"))[:1]
+    assert len(files) == 4
+    speech = [torch.from_numpy(audio.load(path, rate)[: 4 * rate]) for path in files]
+    check_fbank(Fbank(rate), speech, lambda w: kaldi(w, rate), files)
+
+
+@pytest.mark.parametrize("mels, low, high", [(23, 20.0, None), (40, 0.0, 7600.0), (80, 125.0, 3800.0), (3, 20.0, None)])
+def test_fbank_of_other_sizes_is_kaldis(kaldi, mels, low, high):
+    waveforms = [sounds(16000)["noise"], sounds(16000)["loud noise"]]
+    fbank = Fbank(16000, mels, low_hz=low, high_hz=high)
+    check_fbank(fbank, waveforms, lambda w: kaldi(w, 16000, mels, low, high or 0.0))
+
+
+@pytest.mark.parametrize("frame_ms, shift_ms", [(20.0, 10.0), (32.0, 8.0), (25.0, 12.5)])
+def test_fbank_of_other_frames_is_kaldis(kaldi, frame_ms, shift_ms):
+    reference = {"frame_length": frame_ms, "frame_shift": shift_ms}
+    fbank = Fbank(16000, frame_ms=frame_ms, shift_ms=shift_ms)
+    check_fbank(fbank, [sounds(16000)["noise"]], lambda w: kaldi(w, 16000, **reference))
+
+
+def test_fbank_alone_and_in_a_batch():
+    waveforms = list(sounds(16000).values())
+    fbank = Fbank(16000)
+    X, X_lens = fbank(*batch(waveforms))
+    for n, waveform in enumerate(waveforms):
+        alone, alone_lens = fbank(*batch([waveform]))
+        assert_close(X[n, : X_lens[n]], alone[0], rtol=0, atol=1e-4)
+        assert alone_lens.tolist() == [X_lens[n]] and alone.size(1) == X_lens[n]
+
+
+def test_fbank_is_float32_under_autocast_and_leaves_its_input():
+    waveforms, lens = batch([sounds(16000)["noise"]])
+    before = waveforms.clone()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        X, _ = Fbank(16000)(waveforms, lens)
+    assert_close(X, Fbank(16000)(waveforms, lens)[0], rtol=0, atol=0)
+    assert_close(waveforms, before, rtol=0, atol=0)
+
+
+def test_too_short_for_a_frame_names_the_utterance():
+    with pytest.raises(ValueError, match=r"utterance 1 of the batch: got 399 samples, expected 400 or more"):
+        Fbank(16000)(*batch([torch.zeros(800), torch.zeros(399)]))
+
+
+@pytest.mark.parametrize("low, high", [(-1.0, 100.0), (100.0, 100.0), (20.0, 8001.0), (9000.0, None)])
+def test_impossible_mel_edges(low, high):
+    with pytest.raises(ValueError, match="mel edges: got .* Hz, expected 0 <= low < high <= 8000.0"):
+        Fbank(16000, low_hz=low, high_hz=high)
+    with pytest.raises(ValueError, match="mel edges|greater than or equal to 0"):
+        FbankSettings(sample_rate=16000, low_hz=low, high_hz=high)
+
+
+def test_dither_is_seeded_by_utterance():
+    fbank = Fbank(16000, dither=1.0)
+    long, short = sounds(16000)["near silence"], sounds(16000)["digital silence"]
+    seeds = torch.tensor([5, 6])
+    X, X_lens = fbank(*batch([long, short]), seeds)
+    alone, _ = fbank(*batch([short]), seeds[1:])
+    assert_close(X[1, : X_lens[1]], alone[0], rtol=0, atol=1e-3)
+    assert_close(X, fbank(*batch([long, short]), seeds)[0], rtol=0, atol=0)
+    other, _ = fbank(*batch([short]), torch.tensor([7]))
+    assert (other - alone).abs().mean() > 0.1
+    # silence with dither of deviation 1 has the energy of white noise; without, Kaldi's floor
+    still = fbank.eval()(*batch([short]), seeds[1:])[0]
+    assert_close(still, torch.full_like(still, math.log(torch.finfo(torch.float32).eps)))
+    expected = formula(torch.randn(16000, generator=torch.Generator().manual_seed(1)) / 32768, 16000)
+    assert_close(alone[0].mean(), expected.mean(), rtol=0, atol=0.1)
+
+
+def test_cmvn_is_numpys_mean_and_deviation():
+    rng = torch.Generator().manual_seed(1)
+    lens = [torch.tensor([7, 3]), torch.tensor([4, 5, 1])]
+    batches = [(torch.randn(len(n), int(n.max()), 6, generator=rng) * 5 - 11, n) for n in lens]
+    for X, n in batches:
+        for row, length in zip(X, n, strict=True):
+            row[length:] = torch.nan
+    real = np.concatenate([row[:length] for X, n in batches for row, length in zip(X.numpy(), n.tolist(), strict=True)])
+    cmvn = GlobalCMVN(6)
+    cmvn.fit(iter(batches))
+    assert_close(cmvn.mean, torch.from_numpy(real.mean(0)))
+    assert_close(cmvn.std, torch.from_numpy(real.std(0)))
+    Z, n = cmvn(*batches[0]), batches[0][1]
+    assert_close(Z[1, :3], torch.from_numpy((batches[0][0][1, :3].numpy() - real.mean(0)) / real.std(0)))
+    assert not Z[1, 3:].any()
+    assert set(cmvn.state_dict()) == {"mean", "std"}
+
+
+def test_cmvn_of_a_constant_feature_is_finite():
+    cmvn = GlobalCMVN(2)
+    X, X_lens = torch.full((1, 5, 2), -15.9), torch.tensor([5])
+    cmvn.fit([(X, X_lens)])
+    assert_close(cmvn(X, X_lens), torch.zeros_like(X), rtol=0, atol=0.1)
+
+
+def augment(lens, seeds, features=40, **settings):
+    """SpecAugment in training mode on ones, padded with twos."""
+    X = torch.ones(len(lens), max(lens), features)
+    for row, length in zip(X, lens, strict=True):
+        row[length:] = 2
+    chosen = SpecAugment(**SpecAugmentSettings(**settings).model_dump())
+    return chosen(X, torch.tensor(lens), torch.tensor(seeds)), X
+
+
+def test_specaugment_never_touches_padding_and_stays_within_bounds():
+    lens, seeds = [300, 40, 7, 1] * 50, list(range(200))
+    settings = {"freq_masks": 2, "freq_width": 10, "time_masks": 3, "time_width": 20, "time_ratio": 0.2}
+    X, before = augment(lens, seeds, **settings)
+    for n, length in enumerate(lens):
+        assert (X[n, length:] == 2).all()
+        times, bins = (X[n, :length] == 0).all(1).sum(), (X[n, :length] == 0).all(0).sum()
+        assert times == length or bins <= 20
+        assert times <= 3 * min(20, int(0.2 * length))
+        rest = X[n, :length][~(X[n, :length] == 0).all(1)]  # what time masks left shows the frequency masks alone
+        assert ((rest == 0).all(0) | (rest == 1).all(0)).all()
+    assert (before[:, 0] == 1).all()  # the input is left as it was
+
+
+def test_specaugment_masks_everywhere_and_as_much_as_stated():
+    X, _ = augment([100] * 2000, list(range(2000)), freq_masks=1, freq_width=10, time_masks=0)
+    assert_close((X == 0).double().mean(), torch.tensor(5 / 40, dtype=torch.double), rtol=0, atol=0.01)
+    assert (X == 0).any(1).any(0).all()  # every bin is masked somewhere, the first and last too
+    X, _ = augment([100] * 2000, list(range(2000)), freq_masks=0, time_masks=1, time_width=50, time_ratio=0.2)
+    assert_close((X == 0).double().mean(), torch.tensor(0.1, dtype=torch.double), rtol=0, atol=0.01)
+    assert (X == 0).any(2).any(0).all()
+
+
+def test_specaugment_is_the_same_in_any_batch_and_of_any_device():
+    X, _ = augment([90, 60, 30], [1, 2, 3])
+    alone, _ = augment([60], [2])
+    assert_close(X[1, :60], alone[0], rtol=0, atol=0)
+    assert (augment([60], [4])[0] != alone).any()
+
+
+def test_specaugment_is_off_in_evaluation():
+    chosen = SpecAugment(**SpecAugmentSettings().model_dump()).eval()
+    X = torch.ones(1, 50, 40)
+    assert_close(chosen(X, torch.tensor([50]), torch.tensor([1])), X, rtol=0, atol=0)
+
+
+def test_spans_are_plain_loops():
+    u = torch.rand(20, 2, 3, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    lens, widest = torch.arange(1, 21), torch.arange(1, 21) // 2
+    expected = torch.zeros(20, 25, dtype=torch.bool)
+    for b in range(20):
+        for m in range(3):
+            width = int(u[b, 0, m] * (widest[b] + 1))
+            start = int(u[b, 1, m] * (lens[b] - width + 1))
+            expected[b, start : start + width] = True
+    assert_close(spans(u, lens, widest, 25), expected)
+
+
+def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
+    settings = FrontendSettings(fbank={"sample_rate": 16000, "mels": 40}, specaugment={"time_ratio": 0.5})
+    frontend = Frontend(settings)
+    waveforms, lens = batch([sounds(16000)["noise"], sounds(16000)["silence, then noise"]])
+    X, X_lens = frontend.fbank(waveforms, lens)
+    frontend.cmvn.fit([(X, X_lens)])
+    plain, plain_lens = frontend(waveforms, lens)
+    assert_close(plain, frontend.cmvn(X, X_lens))
+    assert_close(plain_lens, X_lens)
+    seeds = torch.tensor([1, 2])
+    assert (frontend(waveforms, lens, seeds)[0] != plain).any()
+    assert_close(frontend.eval()(waveforms, lens, seeds)[0], plain, rtol=0, atol=0)
+
+
+def splitmix64(state, n):
+    """The n-th output of SplitMix64 (Steele, Lea and Flood 2014) in Python's integers."""
+    z = (state + n * 0x9E3779B97F4A7C15) % 2**64
+    return finalise(z)
+
+
+def finalise(z):
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
+
+
+def test_the_reference_generator_gives_the_published_numbers():
+    """Seed 1234567, as in the test vectors of Rosetta Code's "Pseudo-random numbers/Splitmix64"."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    assert [splitmix64(1234567, n) for n in range(1, 6)] == published
+
+
+def test_uniforms_are_splitmix64():
+    seeds = [0, 1, -1, 2**62 + 12345, -(2**63), 2**63 - 1]
+    expected = [[(splitmix64(finalise(s % 2**64), n) >> 11) * 2**-53 for n in range(1, 8)] for s in seeds]
+    assert_close(uniforms(torch.tensor(seeds), 7), torch.tensor(expected, dtype=torch.double), rtol=0, atol=0)
+
+
+def test_uniforms_are_sane():
+    u = uniforms(torch.arange(400), 500)  # neighbouring seeds, as the worst case
+    assert u.min() >= 0 and u.max() < 1
+    half, twelfth = torch.tensor([0.5, 1 / 12], dtype=torch.double)
+    assert_close(u.mean(), half, rtol=0, atol=0.003)
+    assert_close(u.var(), twelfth, rtol=0, atol=0.001)
+    assert_close(u.mean(0), half.expand(500), rtol=0, atol=0.08)  # five standard deviations
+    assert_close(u.mean(1), half.expand(400), rtol=0, atol=0.07)
+    counts = torch.histc(u, 20, 0, 1)
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 50  # chi-squared with 19 degrees of freedom, p = 1e-4
+    for a, b in ((u[:-1], u[1:]), (u[:, :-1], u[:, 1:])):
+        assert torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1].abs() < 0.012
+    assert len(u.unique()) == u.numel()
+
+
+def test_uniforms_do_not_depend_on_batch_or_count():
+    u = uniforms(torch.tensor([3, 1, 2]), 9)
+    assert_close(uniforms(torch.tensor([1]), 5)[0], u[1, :5], rtol=0, atol=0)
+
+
+def test_normals_are_sane():
+    x = normals(torch.arange(200), 1000).double()
+    moments = torch.stack([x.mean(), x.var(), (x**3).mean(), (x**4).mean()])
+    assert_close(moments, torch.tensor([0.0, 1.0, 0.0, 3.0], dtype=torch.double), rtol=0, atol=0.1)
+    assert x.isfinite().all()
+
+
+def test_utterance_seeds():
+    """The number is blake2b's of b"1\\x1f2\\x1fa" by coreutils' `b2sum -l 64`, read as little-endian and halved."""
+    assert utterance_seed(1, 2, "a") == GOLDEN
+    assert len({utterance_seed(s, e, u) for s in range(5) for e in range(5) for u in ("a", "b", "1")}) == 75
+    assert utterance_seed(1, 12, "x") != utterance_seed(11, 2, "x")
+    assert all(0 <= utterance_seed(n) < 2**63 for n in range(50))
