@@ -153,10 +153,10 @@ def _choose(annotation: Any, tree: Any) -> type[Settings] | None:
 def _members(annotation: Any) -> list[type[Settings]]:
     """The settings classes of an annotation: itself, or those of a union."""
     if typing.get_origin(annotation) is Annotated:
-        annotation = typing.get_args(annotation)[0]
-    union = typing.get_origin(annotation) in (Union, types.UnionType)
-    choices = typing.get_args(annotation) if union else [annotation]
-    return [c for c in choices if isinstance(c, type) and issubclass(c, Settings)]
+        return _members(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return [member for choice in typing.get_args(annotation) for member in _members(choice)]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, Settings) else []
 
 
 def _kinds(annotation: Any) -> list[str]:

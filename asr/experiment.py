@@ -56,6 +56,8 @@ def train(experiment: Experiment, stamp: Stamp) -> Recognizer:
         device, which = devices.choose(experiment.training.device)
     except ValueError as error:
         raise UserError(f"training.{error}") from None
+    if device.type == "cpu":
+        devices.keep_memory()
     tokenizer = tokenizers.load(experiment.tokenizer)
     torch.manual_seed(experiment.seed)
     recognizer = Recognizer(experiment.features, experiment.model, tokenizer)

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from asr import audio
+from asr import audio, optional
+from asr.errors import UserError
 from asr.features.cmvn import GlobalCMVN
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.frontend import Frontend, FrontendSettings
@@ -26,9 +27,9 @@ RATES = [8000, 16000, 44100]
 def kaldi():
     """torchaudio's fbank of one waveform (S,) in [-1, 1], with Kaldi's defaults but for what is given."""
     try:
-        from torchaudio.compliance.kaldi import fbank
-    except Exception as error:  # noqa: BLE001 - a torchaudio of another torch raises OSError
-        pytest.skip(f"torchaudio can't be imported here ({error!r}); Kaldi's formula in float64 is tested all the same")
+        fbank = optional.torchaudio("torchaudio.compliance.kaldi").fbank
+    except UserError as error:
+        pytest.skip(f"{error}; Kaldi's formula in float64 is tested all the same")
 
     def reference(waveform, rate, mels=80, low=20.0, high=0.0, **others):
         options = {"sample_frequency": rate, "num_mel_bins": mels, "low_freq": low, "high_freq": high, "dither": 0.0}
@@ -106,13 +107,15 @@ def test_fbank_is_the_formula(rate):
 @pytest.mark.parametrize("rate", RATES)
 def test_fbank_of_speech_is_kaldis(kaldi, shared_data, rate):
     files = sorted(shared_data.glob("librispeech/LibriSpeech/*/*/*/*.flac"))[:2]
-    files += sorted(shared_data.glob("common_voice_*/clips/*.opus"))[:1] + sorted(shared_data.glob("yesno/**/*.wav"))[:1]
+    files += (
+        sorted(shared_data.glob("common_voice_*/clips/*.opus"))[:1] + sorted(shared_data.glob("yesno/**/*.wav"))[:1]
+    )
     assert len(files) == 4
     speech = [torch.from_numpy(audio.load(path, rate)[: 4 * rate]) for path in files]
     check_fbank(Fbank(rate), speech, lambda w: kaldi(w, rate), files)
 
 
-@pytest.mark.parametrize("mels, low, high", [(23, 20.0, None), (40, 0.0, 7600.0), (80, 125.0, 3800.0), (3, 20.0, None)])
+@pytest.mark.parametrize("mels, low, high", [(23, 20.0, None), (40, 0.0, 7600.0), (80, 125.0, 3800.0), (4, 20.0, None)])
 def test_fbank_of_other_sizes_is_kaldis(kaldi, mels, low, high):
     waveforms = [sounds(16000)["noise"], sounds(16000)["loud noise"]]
     fbank = Fbank(16000, mels, low_hz=low, high_hz=high)
@@ -285,7 +288,13 @@ def finalise(z):
 
 def test_the_reference_generator_gives_the_published_numbers():
     """Seed 1234567, as in the test vectors of Rosetta Code's "Pseudo-random numbers/Splitmix64"."""
-    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert [splitmix64(1234567, n) for n in range(1, 6)] == published
 
 
@@ -324,7 +333,7 @@ def test_normals_are_sane():
 
 def test_utterance_seeds():
     """The number is blake2b's of b"1\\x1f2\\x1fa" by coreutils' `b2sum -l 64`, read as little-endian and halved."""
-    assert utterance_seed(1, 2, "a") == GOLDEN
+    assert utterance_seed(1, 2, "a") == 4869288256290416682
     assert len({utterance_seed(s, e, u) for s in range(5) for e in range(5) for u in ("a", "b", "1")}) == 75
     assert utterance_seed(1, 12, "x") != utterance_seed(11, 2, "x")
     assert all(0 <= utterance_seed(n) < 2**63 for n in range(50))

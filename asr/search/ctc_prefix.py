@@ -13,18 +13,33 @@ or in a blank. One more label c, with emissions x[t] = ln p(c at t) and blanks b
             = B[t] + logcumsumexp(r_n'[t-1] - B[t-1])
 
 in float64, for float32 loses 1e-3 at 800 frames. Before the first frame φ is 0 for the empty hypothesis, else -∞.
+Padding frames are certain blanks: so r_n ⊕ r_b of the last column is the complete score, whatever the length.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from asr.nn.masks import length_mask
+from asr.search.scorer import follow
+
+FLOOR = -1000.0  # of emissions: sums over thousands of frames stay finite, and exact to 1e-9
+CHUNK = 64  # candidates at once: bounds the memory where all labels are
+
 
 @dataclass(frozen=True)
 class PrefixState:
-    """Of every hypothesis: r_n, r_b (B, K, T), its prefix score (B, K), last label (B, K) and whether it's empty."""
+    """Hypotheses of B utterances.
 
+    utterances  (B,) rows of the scorer's tables
+    r_n, r_b    (B, K, T) float64
+    prefix      (B, K) float64, ψ
+    last        (B, K) the last label, the start symbol at first
+    empty       whether no label has been read
+    """
+
+    utterances: Tensor
     r_n: Tensor
     r_b: Tensor
     prefix: Tensor
@@ -35,74 +50,72 @@ class PrefixState:
 class CTCPrefixScorer:
     """ln p(label | labels before) by CTC: the gain in prefix score.
 
-    log_probs:  (B, T, V) float, normalised; H_lens (B,) frames
+    log_probs:  (B, T, V) float, normalised; what stands beyond H_lens is never read
+    H_lens:     (B,) frames
     sos_eos:    id of the start/end symbol
     """
 
     full = False
 
     def __init__(self, log_probs: Tensor, H_lens: Tensor, sos_eos: int):
-        self.by_label = log_probs.transpose(1, 2).contiguous()  # (B, V, T)
-        self.H_lens, self.sos_eos = H_lens, sos_eos
-        self.blanks = self.by_label[:, 0].double()  # (B, T)
+        self.sos_eos = sos_eos
+        self.padding = length_mask(H_lens, log_probs.size(1))  # (B, T)
+        x = log_probs.clamp(min=FLOOR).masked_fill(self.padding.unsqueeze(2), -torch.inf)
+        self.by_label = x.transpose(1, 2).contiguous()  # (B, V, T)
+        self.blanks = self.by_label[:, 0].double().masked_fill(self.padding, 0.0)  # (B, T)
+        self.blanks = self.blanks.cumsum(1).unsqueeze(1)  # (B, 1, T), B of the formula
 
-    def start(self, K: int) -> PrefixState:
-        """The empty hypothesis: all blanks."""
-        r_b = self.blanks.cumsum(1).unsqueeze(1).expand(-1, K, -1)  # (B, K, T)
-        prefix = r_b.new_zeros(r_b.shape[:2])
-        last = torch.full_like(prefix, self.sos_eos, dtype=torch.long)
-        return PrefixState(torch.full_like(r_b, -torch.inf), r_b, prefix, last, True)
+    def start(self, y: Tensor) -> PrefixState:
+        """The empty hypothesis: all blanks; y (B, K) start symbols."""
+        r_b = self.blanks.expand(-1, y.size(1), -1)  # (B, K, T)
+        prefix = torch.zeros_like(r_b[..., 0])  # (B, K)
+        utterances = torch.arange(len(y), device=y.device)
+        return PrefixState(utterances, torch.full_like(r_b, -torch.inf), r_b, prefix, y, True)
 
-    def step(self, y: Tensor, state: PrefixState) -> PrefixState:
-        """Read labels y (B, K); the start symbol leaves the empty hypothesis as it is."""
-        if state.empty and bool((y == self.sos_eos).all()):
-            return state
-        x = self._emissions(y.unsqueeze(2)).squeeze(2)  # (B, K, T)
-        before = self._before(state, y.unsqueeze(2)).squeeze(2)  # (B, K, T), φ[t-1]
-        prefix = self._sum(before + x)  # (B, K)
-        S, B = x.cumsum(2), self.blanks.cumsum(1).unsqueeze(1)
-        r_n = S + torch.logcumsumexp(before - _shift(S, 0.0), 2)
-        r_b = B + torch.logcumsumexp(_shift(r_n, -torch.inf) - _shift(B, 0.0), 2)
-        return PrefixState(r_n, r_b, prefix, y, False)
-
-    def score(self, state: PrefixState, candidates: Tensor | None) -> Tensor:
+    def score(self, state: PrefixState, candidates: Tensor) -> Tensor:
         """Gain in prefix score of candidates (B, K, C); of the end symbol, ln P(g) less the prefix score."""
-        scores = self._sum(self._before(state, candidates) + self._emissions(candidates))  # (B, K, C)
-        end = (self.H_lens - 1).view(-1, 1, 1).expand(*state.prefix.shape, 1)
-        complete = torch.logaddexp(state.r_n, state.r_b).gather(2, end)  # (B, K, 1)
-        scores = torch.where(candidates == self.sos_eos, complete, scores)
+        before = _before(state, torch.logaddexp(state.r_n, state.r_b)).unsqueeze(2)  # (B, K, 1, T), φ[t-1]
+        chunks = candidates.split(CHUNK, dim=2)
+        scores = torch.cat([(before + self._emissions(state, c)).logsumexp(3) for c in chunks], 2)  # (B, K, C)
+        last, end = (candidates == label for label in (state.last.unsqueeze(2), self.sos_eos))
+        repeated = (_before(state, state.r_b) + self._emissions(state, state.last)).logsumexp(2)  # (B, K)
+        complete = torch.logaddexp(state.r_n[..., -1], state.r_b[..., -1])  # (B, K)
+        scores = torch.where(last, repeated.unsqueeze(2), scores)
+        scores = torch.where(end, complete.unsqueeze(2), scores)
         prefix = state.prefix.unsqueeze(2)
-        return torch.where(prefix.isneginf(), -torch.inf, scores - prefix)
+        return (scores - prefix).masked_fill(prefix.isneginf(), -torch.inf)  # (B, K, C)
+
+    def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
+        """Keep some utterances, (B',)."""
+        kept = (x[utterances] for x in (state.utterances, state.r_n, state.r_b, state.prefix, state.last))
+        return PrefixState(*kept, state.empty)
 
     def reorder(self, state: PrefixState, parents: Tensor) -> PrefixState:
         """Follow the hypotheses' parents, (B, K)."""
-        rows = torch.arange(len(parents), device=parents.device).unsqueeze(1)
-        return PrefixState(*(x[rows, parents] for x in (state.r_n, state.r_b, state.prefix, state.last)), state.empty)
+        r_n, r_b, prefix, last = (follow(x, parents) for x in (state.r_n, state.r_b, state.prefix, state.last))
+        return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=last)
 
-    def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
-        """Keep some utterances."""
-        self.by_label, self.blanks = self.by_label[utterances], self.blanks[utterances]
-        self.H_lens = self.H_lens[utterances]
-        return PrefixState(*(x[utterances] for x in (state.r_n, state.r_b, state.prefix, state.last)), state.empty)
+    def step(self, y: Tensor, state: PrefixState) -> PrefixState:
+        """Read labels y (B, K)."""
+        repeated = (y == state.last).unsqueeze(2)  # (B, K, 1)
+        phi = torch.logaddexp(state.r_n.masked_fill(repeated, -torch.inf), state.r_b)
+        before = _before(state, phi)  # (B, K, T), φ[t-1]
+        x = self._emissions(state, y).double()  # (B, K, T)
+        S, B = x.cumsum(2), self.blanks[state.utterances]
+        padding = self.padding[state.utterances].unsqueeze(1)  # (B, 1, T)
+        r_n = (S + (before - _shift(S, 0.0)).logcumsumexp(2)).masked_fill(padding, -torch.inf)
+        r_b = B + (_shift(r_n, -torch.inf) - _shift(B, 0.0)).logcumsumexp(2)
+        return PrefixState(state.utterances, r_n, r_b, (before + x).logsumexp(2), y, False)
 
-    def _emissions(self, labels: Tensor) -> Tensor:
-        """x[t] of labels (B, K, C) → (B, K, C, T) float64"""
-        rows = torch.arange(len(labels), device=labels.device).view(-1, 1, 1)
-        return self.by_label[rows, labels].double()
+    def _emissions(self, state: PrefixState, labels: Tensor) -> Tensor:
+        """x[t] of labels (B, K, …) → (B, K, …, T), in the precision of log_probs; -∞ in padding"""
+        rows = state.utterances.view(-1, *[1] * (labels.dim() - 1))
+        return self.by_label[rows, labels]
 
-    def _before(self, state: PrefixState, labels: Tensor) -> Tensor:
-        """φ[t-1] of labels (B, K, C) → (B, K, C, T)"""
-        first = 0.0 if state.empty else -torch.inf
-        either = _shift(torch.logaddexp(state.r_n, state.r_b), first).unsqueeze(2)  # (B, K, 1, T)
-        blank = _shift(state.r_b, first).unsqueeze(2)
-        repeated = (labels == state.last.unsqueeze(2)).unsqueeze(3)  # (B, K, C, 1)
-        return torch.where(repeated, blank, either)
 
-    def _sum(self, x: Tensor) -> Tensor:
-        """Log-add over the real frames, (B, K, …, T) → (B, K, …)"""
-        padding = torch.arange(x.size(-1), device=x.device) >= self.H_lens.unsqueeze(1)  # (B, T)
-        padding = padding.view(len(padding), *[1] * (x.dim() - 2), -1)
-        return x.masked_fill(padding, -torch.inf).logsumexp(-1)
+def _before(state: PrefixState, phi: Tensor) -> Tensor:
+    """φ[t-1], (B, K, T)"""
+    return _shift(phi, 0.0 if state.empty else -torch.inf)
 
 
 def _shift(x: Tensor, first: float) -> Tensor:

@@ -1,6 +1,7 @@
 """Checkpoints: the training state to continue from, the best weights, and their average."""
 
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -52,9 +53,9 @@ class Checkpoints:
 
     def add(self, model: nn.Module, epoch: int, value: float) -> bool:
         """Keep an epoch's weights if it is among the best; True if it is the very best."""
-        best = sorted([*(b for b in self.best if b[0] != epoch), (epoch, value)], key=lambda b: (self.sign * b[1], b[0]))
+        best = sorted([*(b for b in self.best if b[0] != epoch), (epoch, value)], key=self._rank)
         kept = best[: self.keep]
-        if (epoch, value) in kept:
+        if epoch in (e for e, _ in kept):
             save_weights(model, self._path(epoch))
         write_text(self.folder / "best.json", json.dumps(kept) + "\n")
         for dropped, _ in best[self.keep :]:
@@ -75,6 +76,11 @@ class Checkpoints:
                 sums[name] = sums.get(name, 0) + tensor.double()
         own = model.state_dict()
         model.load_state_dict({n: (s / len(paths)).to(own[n].dtype) for n, s in sums.items()})
+
+    def _rank(self, validated: tuple[int, float]) -> tuple:
+        """Sort key, best first; of equals the earlier, and last what is no number."""
+        epoch, value = validated
+        return (1, 0.0, epoch) if math.isnan(value) else (0, self.sign * value, epoch)
 
     def _path(self, epoch: int) -> Path:
         return self.folder / f"epoch-{epoch:04d}.safetensors"

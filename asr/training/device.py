@@ -1,9 +1,13 @@
 """Where to compute, and in which precision."""
 
 import contextlib
+import ctypes
+import sys
 import warnings
 
 import torch
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 
 
 def choose(wanted: str = "auto") -> tuple[torch.device, str]:
@@ -45,3 +49,16 @@ def _gpu_problem() -> str | None:
     except RuntimeError as error:
         return f"the GPU can't be used: {str(error).splitlines()[0]}"
     return None
+
+
+def keep_memory() -> None:
+    """Let glibc keep freed memory for the next step instead of giving it back to the system and faulting it in anew.
+
+    On a CPU that is a tenth of a small model's training step. Elsewhere nothing happens.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        libc.mallopt(M_TRIM_THRESHOLD, -1)

@@ -1,0 +1,211 @@
+"""Bad input ends in one clear line and exit status 2, and nothing is lost; each message is asserted.
+
+(The messages of audio, preparation, validation, scoring, configuration and text stand in their own tests; here is what
+a user meets at the commands.)
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+from tones import CONFIG, RATE, write_corpus
+
+from asr.cli import decode, prepare, score, tokenizer, train
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """A prepared corpus, a tokenizer and an untrained model folder."""
+    root = tmp_path_factory.mktemp("ready")
+    write_corpus(root / "corpus", {"train": 12, "dev": 4})
+    prepare.main(["tsv", str(root / "corpus"), str(root / "data")])
+    tokenizer.main([str(root / "data/train.jsonl.gz"), str(root / "tokenizer"), "--kind", "characters"])
+    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    train.main(["--config", str(root / "x.yaml"), "training.epochs=1"])
+    return root
+
+
+def refused(capsys, main, *arguments):
+    """Run a command that must fail; return its one line."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        main([str(a) for a in arguments])
+    assert caught.value.code == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert not any("Traceback" in line for line in lines)
+    return lines[-1]
+
+
+def corpus(folder, **files):
+    """Write a TSV corpus of one good utterance, and other files by name."""
+    write_corpus(folder, {"train": 1})
+    for name, content in files.items():
+        path = folder / name.replace("_", ".")
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def test_prepare_names_file_line_and_fix(tmp_path, capsys):
+    row = "id\tpath\ttext\n"
+    cases = {
+        "missing": ({"train_tsv": row + "a\tno.wav\tHI\n"}, "transcripts without a sound file"),
+        "text": ({"train_tsv": row + "a\tx.wav\tHI\n", "x_wav": "not sound"}, "x.wav"),
+        "empty": ({"train_tsv": row + "a\tx.wav\tHI\n", "x_wav": b""}, "x.wav"),
+        "repeated": ({"train_tsv": row + "a\ttrain000.wav\tHI\na\ttrain000.wav\tHO\n"}, "share their id"),
+        "silent": ({"train_tsv": row + "a\ttrain000.wav\t \n"}, "empty text"),
+        "malformed": ({"train_tsv": row + "a\ttrain000.wav\n"}, "train.tsv:2"),
+    }
+    for name, (files, expected) in cases.items():
+        line = refused(capsys, prepare.main, "tsv", corpus(tmp_path / name, **files), tmp_path / "out")
+        assert expected in line, (name, line)
+    assert not (tmp_path / "out").exists()
+    assert "did you mean 'an4'" in refused(capsys, prepare.main, "an", tmp_path, tmp_path / "out")
+
+
+def test_train_refuses_a_misspelt_key(ready, capsys):
+    line = refused(capsys, train.main, "--config", ready / "x.yaml", "model.encoder.d_modle=3")
+    assert "command line: model.encoder.d_modle: no such setting; did you mean 'd_model'?" in line
+
+
+def test_train_names_an_unwritable_output(ready, capsys):
+    (ready / "a_file").write_text("")
+    line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={ready}/a_file/model")
+    assert f"{ready}/a_file/model: can't write into this folder (Not a directory); choose another output" in line
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_train_names_a_folder_without_rights(ready, capsys, tmp_path):
+    tmp_path.chmod(0o500)
+    line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/model")
+    assert "can't write into this folder (Permission denied)" in line
+
+
+def test_train_names_missing_manifest_and_tokenizer(ready, capsys):
+    line = refused(capsys, train.main, "--config", ready / "x.yaml", "data.train=no.jsonl.gz", "out=/tmp/never")
+    assert "no.jsonl.gz: no such manifest; asr-prepare makes it" in line
+    line = refused(capsys, train.main, "--config", ready / "x.yaml", "tokenizer=nowhere")
+    assert "nowhere/tokenizer.json: no tokenizer here; asr-tokenizer makes one" in line
+
+
+def edited(ready, tmp_path, change):
+    """A copy of the training manifest whose lines `change` has edited, and the command line that uses it."""
+    import gzip
+
+    lines = [json.loads(line) for line in gzip.open(ready / "data/train.jsonl.gz", "rt")]
+    for line in lines:
+        change(line)
+    with gzip.open(tmp_path / "train.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    return ["--config", ready / "x.yaml", f"data.train={tmp_path}/train.jsonl.gz", f"out={tmp_path}/model"]
+
+
+def test_train_refuses_a_manifest_that_lies(ready, tmp_path, capsys):
+    def rate(line):
+        line["recording"]["sampling_rate"] = 16000
+
+    def duration(line):
+        line["recording"]["num_samples"] += 4000
+        line["recording"]["duration"] += 0.5
+
+    def text(line):
+        line["supervisions"][0]["text"] = "LÖW"
+
+    def same_id(line):
+        line["id"] = "twin"
+
+    def empty(line):
+        line["supervisions"][0]["text"] = ""
+
+    def long_text(line):
+        line["supervisions"][0]["text"] = "LOW " * 40
+
+    expected = {
+        rate: "has 8000 Hz, the manifest says 16000 Hz",
+        duration: "s, the manifest says ",
+        text: "train000: character 'Ö' (U+00D6) of 'LÖW' is not in the tokenizer's vocabulary",
+        same_id: "11 ids stand there twice (twin",
+        empty: "12 utterances have an empty text (train000",
+        long_text: "utterances too short for CTC to align (12): train000 (",
+    }
+    for change, message in expected.items():
+        assert message in refused(capsys, train.main, *edited(ready, tmp_path, change)), change.__name__
+    assert not (tmp_path / "model").exists()
+
+
+def test_ctc_is_checked_at_the_fastest_speed(ready, tmp_path, capsys):
+    def just_enough(line):
+        frames = ((int(line["duration"] * RATE) - 200) // 80 + 1 - 3) // 2 + 1
+        line["supervisions"][0]["text"] = "LO" * (((frames - 3) // 2 + 1) // 2)
+
+    arguments = edited(ready, tmp_path, just_enough)
+    train.main([str(a) for a in [*arguments, "data.speeds=[1.0]", "training.epochs=1"]])
+    assert "frames at speed 1.1" in refused(capsys, train.main, *arguments, "data.speeds=[1.0, 1.1]")
+
+
+def test_limits_count_and_name_what_they_drop(ready, tmp_path, capsys):
+    train.main(["--config", str(ready / "x.yaml"), f"out={tmp_path}/m", "training.epochs=1", "data.max_seconds=0.7"])
+    said = capsys.readouterr().err
+    assert "longer than max_seconds=0.7 (train0" in said and "all are listed in dropped.tsv" in said
+    assert "longer than max_seconds=0.7" in (tmp_path / "m/dropped.tsv").read_text()
+
+
+def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
+    model = ["--model", ready / "model", "--device", "cpu"]
+    (tmp_path / "text.wav").write_text("I am no sound at all, just a text that is long enough for a header.")
+    (tmp_path / "empty.wav").write_bytes(b"")
+    (tmp_path / "a.m4a").write_bytes(b"\0\0\0\x18ftypM4A ")
+    soundfile.write(tmp_path / "whole.wav", np.zeros(8000), RATE)
+    (tmp_path / "cut.wav").write_bytes((tmp_path / "whole.wav").read_bytes()[:6000])
+    (tmp_path / "nothing").mkdir()
+    cases = {"no.wav": "no.wav", "text.wav": "text.wav", "empty.wav": "empty.wav", "a.m4a": "ffmpeg -i", "cut.wav": "cut.wav"}
+    for name, expected in cases.items():
+        assert expected in refused(capsys, decode.main, *model, tmp_path / name), name
+    assert "this folder holds no sound file" in refused(capsys, decode.main, *model, tmp_path / "nothing")
+    assert "nothing to transcribe" in refused(capsys, decode.main, *model)
+    twice = refused(capsys, decode.main, *model, tmp_path / "whole.wav", tmp_path / "whole.wav")
+    assert "1 utterances are given twice" in twice
+    assert "expected one of joint, attention" in refused(capsys, decode.main, *model, tmp_path / "whole.wav", "--mode", "x")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "model.safetensors", "tokenizer.json"])
+def test_decode_names_what_a_model_folder_lacks(ready, tmp_path, capsys, name):
+    sound = ready / "corpus/dev000.wav"
+    for damage in ("missing", "damaged"):
+        folder = tmp_path / damage
+        shutil.copytree(ready / "model", folder)
+        (folder / name).unlink() if damage == "missing" else (folder / name).write_bytes(b"\x80 broken")
+        assert f"{folder / name}" in refused(capsys, decode.main, "--model", folder, sound)
+    assert "no such model folder; asr-train makes one" in refused(capsys, decode.main, "--model", tmp_path / "no", sound)
+
+
+def test_loading_a_model_runs_no_code(ready, tmp_path, capsys):
+    folder = tmp_path / "evil"
+    shutil.copytree(ready / "model", folder)
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "was_here"), "w"))
+
+    (folder / "model.safetensors").write_bytes(pickle.dumps(Evil()))
+    assert "model.safetensors: damaged" in refused(capsys, decode.main, "--model", folder, ready / "corpus/dev000.wav")
+    (folder / "config.yaml").write_text(f"features: !!python/object/apply:open [{tmp_path}/was_here, w]\n")
+    assert "not valid YAML" in refused(capsys, decode.main, "--model", folder, ready / "corpus/dev000.wav")
+    assert not (tmp_path / "was_here").exists()
+
+
+def test_score_names_missing_and_extra_ids(ready, tmp_path, capsys):
+    (tmp_path / "hyp.txt").write_text("dev000\tLOW\nstranger\tHIGH\n")
+    line = refused(capsys, score.main, ready / "data/dev.jsonl.gz", tmp_path / "hyp.txt")
+    assert "dev001" in line and "stranger" in line
+
+
+def test_a_user_never_sees_a_traceback(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "asr.cli.decode", "--model", "no", "a.wav"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr and "a.wav: " in done.stderr

@@ -1,0 +1,162 @@
+"""CTC prefix scores: against brute force over all alignments, and against the plain recursion frame by frame."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from asr.search.ctc_prefix import CHUNK, CTCPrefixScorer
+
+INF = math.inf
+
+
+def log_add(*values):
+    top = max(values)
+    return top if top == -INF else top + math.log(sum(math.exp(v - top) for v in values))
+
+
+def collapse(path):
+    return tuple(label for label, _ in itertools.groupby(path) if label != 0)
+
+
+def brute_force(log_probs):
+    """Of one utterance (T, V): ln P of all that alignments read, and ln ψ of all their prefixes."""
+    complete, prefix = {}, {}
+    for path in itertools.product(range(log_probs.size(1)), repeat=len(log_probs)):
+        score = sum(float(log_probs[t, v]) for t, v in enumerate(path))
+        labels = collapse(path)
+        complete[labels] = log_add(complete.get(labels, -INF), score)
+        for u in range(len(labels) + 1):
+            prefix[labels[:u]] = log_add(prefix.get(labels[:u], -INF), score)
+    return complete, prefix
+
+
+class FrameLoop:
+    """The recursion of one utterance, x (T, V) lists of floats, as written in the paper."""
+
+    def __init__(self, x):
+        self.x = x
+        blanks = list(itertools.accumulate(row[0] for row in x))
+        self.r = {(): ([-INF] * len(x), blanks, 0.0)}  # r_n, r_b, ψ
+
+    def read(self, labels):
+        if labels not in self.r:
+            (old_n, old_b, _), c = self.read(labels[:-1]), labels[-1]
+            first = 0.0 if len(labels) == 1 else -INF
+            r_n, r_b, psi = [], [], -INF
+            for t, row in enumerate(self.x):
+                n, b = (r_n[-1], r_b[-1]) if t else (-INF, -INF)
+                repeated = labels[-2:] == (c, c)
+                phi = first if t == 0 else old_b[t - 1] if repeated else log_add(old_n[t - 1], old_b[t - 1])
+                r_n.append(log_add(n, phi) + row[c])
+                r_b.append(log_add(n, b) + row[0])
+                psi = log_add(psi, phi + row[c])
+            self.r[labels] = r_n, r_b, psi
+        return self.r[labels]
+
+    def prefix(self, labels):
+        return self.read(labels)[2]
+
+    def complete(self, labels):
+        r_n, r_b, _ = self.read(labels)
+        return log_add(r_n[-1], r_b[-1])
+
+
+def batch(lens, V, fill, seed, scale=2.0):
+    """Random log-probabilities (B, T, V), garbage behind the lengths."""
+    X = torch.randn(len(lens), max(lens), V, generator=torch.Generator().manual_seed(seed)) * scale
+    X = X.log_softmax(-1)
+    for row, T in zip(X, lens, strict=True):
+        row[T:] = fill
+    return X, torch.tensor(lens)
+
+
+def read_all(scorer, sequences, B):
+    """Gains of every label after every prefix of the sequences (K, U), the same for each utterance: U × (B, K, V)."""
+    K = len(sequences)
+    candidates = torch.arange(scorer.by_label.size(1)).expand(B, K, -1)
+    state, gains = scorer.start(torch.full((B, K), scorer.sos_eos)), []
+    for y in [*torch.tensor(sequences).view(K, -1).T, None]:
+        gains.append(scorer.score(state, candidates))
+        if y is not None:
+            state = scorer.step(y.expand(B, K), scorer.reorder(state, torch.arange(K).expand(B, K)))
+    return gains
+
+
+@pytest.mark.parametrize("fill", [math.nan, 1e30, -INF, 0.0])
+def test_scores_are_the_sums_over_all_alignments(fill):
+    V, lens = 4, [5, 1, 3, 4, 2]
+    sequences = list(itertools.product([1, 2], repeat=4))  # with repeated labels, and too long for most utterances
+    X, X_lens = batch(lens, V, fill, 0)
+    gains = read_all(CTCPrefixScorer(X, X_lens, V - 1), sequences, len(lens))
+    for b, T in enumerate(lens):
+        complete, prefix = brute_force(X[b, :T].double())
+        for k, y in enumerate(sequences):
+            for u in range(len(y) + 1):
+                got, psi = gains[u][b, k], prefix.get(y[:u], -INF)
+                assert not got.isnan().any() and (got <= 1e-6).all()
+                labels = [prefix.get((*y[:u], c), -INF) for c in (1, 2)]
+                expected = [s - psi if psi > -INF else -INF for s in (*labels, complete.get(y[:u], -INF))]
+                torch.testing.assert_close(got[1:].tolist(), expected, atol=1e-6, rtol=0)
+
+
+def test_long_utterances_equal_the_frame_loop():
+    lens, V = [800, 613], 6
+    X, X_lens = batch(lens, V, math.nan, 1, scale=4.0)
+    y = torch.randint(1, V - 1, (60,), generator=torch.Generator().manual_seed(2)).tolist()
+    gains = read_all(CTCPrefixScorer(X, X_lens, V - 1), [y], 2)
+    for b, T in enumerate(lens):
+        loop = FrameLoop(X[b, :T].tolist())
+        for u in (0, 1, 2, 30, 59, 60):
+            g = tuple(y[:u])
+            expected = [loop.prefix((*g, c)) for c in range(1, V - 1)] + [loop.complete(g)]
+            got = gains[u][b, 0, 1:] + loop.prefix(g)
+            torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
+        total = sum(gains[u][b, 0, c] for u, c in enumerate([*y, V - 1]))  # the gains' sum is the complete score
+        assert float(total) == pytest.approx(loop.complete(tuple(y)), abs=1e-6)
+
+
+def test_complete_scores_equal_ctc_loss():
+    lens, V = [40, 9, 23], 30
+    X, X_lens = batch(lens, V, math.nan, 3)
+    y = [3, 3, 7, 1, 1, 1]
+    gains = read_all(CTCPrefixScorer(X, X_lens, V - 1), [y], 3)
+    total = sum(gains[u][:, 0, c] for u, c in enumerate([*y, V - 1]))
+    Y = torch.tensor([y]).expand(3, -1)
+    loss = torch.nn.functional.ctc_loss(
+        X.nan_to_num().double().transpose(0, 1), Y, X_lens, torch.full((3,), len(y)), reduction="none"
+    )
+    torch.testing.assert_close(total, -loss, atol=1e-6, rtol=0)
+
+
+def test_impossible_emissions_give_no_nan():
+    X, X_lens = batch([6, 4], 5, math.nan, 4)
+    X[:, :, 2] = -INF
+    X[0, 3] = torch.tensor([-INF, 0.0, -INF, -INF, -INF])  # one label is certain, the blank impossible
+    gains = torch.stack(read_all(CTCPrefixScorer(X, X_lens, 4), [[1, 1, 1], [2, 1, 3], [3, 1, 1]], 2))
+    assert not gains.isnan().any() and (gains <= 1e-6).all()
+    assert (gains[0, :, :, 2] < -900).all()
+
+
+def test_hypotheses_follow_parents_and_utterances_leave():
+    """Reordering, growing from 1 to K hypotheses and selecting equal reading the sequences straight."""
+    X, X_lens = batch([7, 5, 6], 5, math.nan, 5)
+    scorer = CTCPrefixScorer(X, X_lens, 4)
+    state = scorer.start(torch.full((3, 1), 4))
+    state = scorer.step(torch.tensor([[1, 2, 3]] * 3), scorer.reorder(state, torch.zeros(3, 3, dtype=torch.long)))
+    state = scorer.select(state, torch.tensor([2, 0]))
+    state = scorer.step(torch.tensor([[2, 2], [1, 3]]), scorer.reorder(state, torch.tensor([[1, 0], [2, 2]])))
+    got = scorer.score(state, torch.arange(5).expand(2, 2, -1))
+    straight = read_all(scorer, [[2, 2], [1, 2], [3, 1], [3, 3]], 3)[2]
+    torch.testing.assert_close(got, torch.stack([straight[2, :2], straight[0, 2:]]), atol=1e-9, rtol=0)
+
+
+def test_many_candidates_equal_few():
+    V = 2 * CHUNK + 10
+    X, X_lens = batch([9], V, 0.0, 6)
+    scorer = CTCPrefixScorer(X, X_lens, V - 1)
+    state = scorer.step(torch.tensor([[5]]), scorer.start(torch.tensor([[V - 1]])))
+    candidates = torch.arange(V).view(1, 1, -1)
+    each = torch.cat([scorer.score(state, c) for c in candidates.split(1, dim=2)], 2)
+    torch.testing.assert_close(scorer.score(state, candidates), each, atol=1e-12, rtol=0)

@@ -1,0 +1,230 @@
+"""Prove the tokenizers: text → ids → text is the normalised text, ids keep to their places, mistakes are named.
+
+Expected ids are constructed, or laws over generated texts of Latin with apostrophes, Han and mixed scripts.
+"""
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr.errors import UserError
+from asr.text import tokenizer as tokenizers
+from asr.text.bpe import BPE
+from asr.text.characters import Characters
+from asr.text.normalise import normalise
+from asr.text.tokenizer import sos_eos, train
+
+LATIN = ["IT'S A TEST OF THE O'CLOCK NEWS", "DON'T PANIC THE TEST IS SHORT", "THE END'S NEAR", "QUICK BROWN FOX JUMPS"]
+HAN = ["今天天气很好", "我们今天去北京", "北京 的 天气", "语音识别很好"]
+MIXED = ["我用 iPhone 打 call", "AA 制 很好", "é voilà ça va", "Straße über Ölmühle", "привет мир"]
+CORPORA = {"latin": LATIN, "han": HAN, "mixed": LATIN + HAN + MIXED}
+SIZES = {"latin": 60, "han": 40, "mixed": 120}
+
+
+def make(kind, corpus):
+    return train(kind, CORPORA[corpus], SIZES[corpus] if kind == "bpe" else None)
+
+
+@pytest.fixture(scope="module", params=[(k, c) for k in ("characters", "bpe") for c in CORPORA], ids="-".join)
+def both(request):
+    """A tokenizer and its training texts."""
+    return make(*request.param), CORPORA[request.param[1]]
+
+
+def test_training_texts_come_back(both):
+    tokenizer, texts = both
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert all(0 < n < tokenizer.vocabulary - 1 for n in ids)  # neither blank nor <sos/eos>
+
+
+def test_blank_and_start_are_left_out(both):
+    tokenizer, texts = both
+    ids, end = tokenizer.encode(texts[0]), sos_eos(tokenizer)
+    assert end == tokenizer.vocabulary - 1
+    assert tokenizer.decode([end, 0, *ids, 0, end]) == texts[0]
+    assert tokenizer.decode([]) == "" and tokenizer.encode("") == tokenizer.encode("  ") == []
+
+
+def test_symbols(both):
+    tokenizer, _ = both
+    symbols = tokenizer.symbols()
+    assert len(symbols) == len(set(symbols)) == tokenizer.vocabulary
+    assert (symbols[0], symbols[-1]) == ("<blank>", "<sos/eos>")
+    assert all(s.strip() == s != "" for s in symbols)
+
+
+def test_saved_and_loaded_is_equal(both, tmp_path):
+    tokenizer, texts = both
+    tokenizer.save(tmp_path)
+    loaded = tokenizers.load(tmp_path)
+    assert loaded.symbols() == tokenizer.symbols() and type(loaded) is type(tokenizer)
+    assert [loaded.encode(t) for t in texts] == [tokenizer.encode(t) for t in texts]
+
+
+def test_training_again_gives_the_same(both):
+    tokenizer, texts = both
+    kind = "bpe" if isinstance(tokenizer, BPE) else "characters"
+    assert train(kind, texts, tokenizer.vocabulary).symbols() == tokenizer.symbols()
+
+
+def test_ids_of_characters():
+    tokenizer = train("characters", ["BA'", "A B"])
+    assert tokenizer.symbols() == ["<blank>", "▁", "'", "A", "B", "<sos/eos>"]
+    assert tokenizer.encode("AB 'A") == [3, 4, 1, 2, 3] and tokenizer.vocabulary == 6
+
+
+def test_the_size_of_bpe_counts_blank_and_start():
+    assert train("bpe", LATIN, 60).vocabulary == 60
+    merged = train("bpe", ["THE CAT THE DOG THE END"] * 3, 20)
+    assert len(merged.encode("THE")) == 1  # the most frequent word is one piece
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+@pytest.mark.parametrize(
+    "text, character, code", [("THE ñ", "ñ", "U+00F1"), ("的 THE", "的", "U+7684"), ("X\U0001f600", "😀", "U+1F600")]
+)
+def test_a_character_out_of_the_vocabulary_names_the_utterance(kind, text, character, code):
+    with pytest.raises(UserError) as caught:
+        make(kind, "latin").encode(text, "1089-134686-0001")
+    assert str(caught.value) == (
+        f"1089-134686-0001: character {character!r} ({code}) of {text!r} is not in the tokenizer's vocabulary; "
+        "train the tokenizer on this text too, or take the utterance out"
+    )
+
+
+def test_normalise():
+    assert normalise("  a\tb\n c\u3000d\u00a0e ") == "a b c d e"
+    assert normalise("e\u0301") == "\u00e9" and normalise("\u212b") == "\u00c5"  # combining accent; Ångström sign
+    assert normalise("Don't ﬁ ½") == "Don't ﬁ ½"  # compatibility forms, case and punctuation stay
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+def test_decomposed_text_is_the_same_text(kind):
+    tokenizer = make(kind, "mixed")
+    for text in MIXED:
+        assert tokenizer.encode(unicodedata.normalize("NFD", f" {text}  ")) == tokenizer.encode(text)
+    decomposed = train(kind, [unicodedata.normalize("NFD", t) for t in CORPORA["mixed"]], SIZES["mixed"])
+    assert decomposed.symbols() == tokenizer.symbols()
+
+
+def test_texts_of_a_lhotse_cutset(tmp_path):
+    """A manifest as lhotse itself writes it gives its texts to a tokenizer."""
+    lhotse = pytest.importorskip("lhotse")
+    from asr.data import manifest
+
+    source = lhotse.AudioSource("file", [0], "a.wav")
+    recording = lhotse.Recording("a", [source], 16000, 16000, 1.0, channel_ids=[0])
+    cuts = []
+    for n, text in enumerate(MIXED):
+        parts = [lhotse.SupervisionSegment(f"s{n}", "a", 0.0, 1.0, 0, text=unicodedata.normalize("NFD", text))]
+        cuts.append(lhotse.MonoCut(f"c{n}", 0.0, 1.0, 0, parts, recording=recording))
+    path = tmp_path / "cuts.jsonl.gz"
+    lhotse.CutSet.from_cuts(cuts).to_file(path)
+    texts = [utterance.text for utterance in manifest.read(path)]
+    assert train("characters", texts).symbols() == train("characters", MIXED).symbols()
+
+
+ALPHABET = sorted(set("".join(CORPORA["mixed"])) - {" "})
+WORDS = st.text(st.sampled_from(ALPHABET), min_size=1, max_size=8)
+TEXTS = st.lists(WORDS, min_size=1, max_size=5)
+TOKENIZERS = {kind: make(kind, "mixed") for kind in ("characters", "bpe")}
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(TEXTS, st.sampled_from([" ", "  ", "\t", "\u3000"]), st.sampled_from(["characters", "bpe"]))
+def test_any_text_of_known_characters_comes_back(words, space, kind):
+    tokenizer = TOKENIZERS[kind]
+    ids = tokenizer.encode(space.join(words))
+    assert tokenizer.decode(ids) == normalise(" ".join(words))
+    assert all(0 < n < tokenizer.vocabulary - 1 for n in ids)
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(st.text(max_size=12))
+def test_normalise_is_a_projection(text):
+    once = normalise(text)
+    assert normalise(once) == once == unicodedata.normalize("NFC", once)
+    assert normalise(unicodedata.normalize("NFD", text)) == once
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), min_size=1, max_size=4))
+def test_characters_of_any_texts(texts):
+    tokenizer = Characters.train(texts)
+    for text in texts:
+        assert tokenizer.decode(tokenizer.encode(text)) == normalise(text)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.lists(st.integers(0, 119), max_size=12), st.sampled_from(["characters", "bpe"]))
+def test_any_ids_decode(ids, kind):
+    """Search may propose whatever ids; the text is normalised."""
+    text = TOKENIZERS[kind].decode(ids)
+    assert text == normalise(text)
+
+
+MISTAKES = {
+    "no text": (("characters", ["", "  "]), "tokenizer: got no text to train on"),
+    "no texts": (("bpe", [], 10), "tokenizer: got no text to train on"),
+    "kind": (("words", LATIN), "tokenizer: got kind 'words', expected 'characters' or 'bpe'"),
+    "no size": (("bpe", LATIN), "tokenizer: bpe needs a vocabulary size, as --size 500; got None"),
+    "size 0": (("bpe", LATIN, 0), "tokenizer: bpe needs a vocabulary size, as --size 500; got 0"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_of_training(case):
+    args, message = MISTAKES[case]
+    with pytest.raises(UserError) as caught:
+        train(*args)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("size, reason", [(5000, "is the most"), (3, "their characters alone need")])
+def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
+    with pytest.raises(UserError) as caught:
+        train("bpe", LATIN, size)
+    message = str(caught.value)
+    assert message.startswith(f"tokenizer: a vocabulary of {size} doesn't fit these texts: ") and reason in message
+    fitting = int(next(word for word in message.split(": ")[-1].split() if word.isdigit()))
+    assert train("bpe", LATIN, fitting).vocabulary == fitting
+    with pytest.raises(UserError):
+        train("bpe", LATIN, fitting + (1 if size > fitting else -1))
+
+
+DAMAGED = {
+    "no json": ("tokenizer.json", "{", "damaged, not the description of a tokenizer; make it again with asr-tokenizer"),
+    "no mapping": ("tokenizer.json", "[1]", "damaged, not the description of a tokenizer"),
+    "no kind": ("tokenizer.json", "{}", "damaged, not the description of a tokenizer"),
+    "a kind of later": ("tokenizer.json", '{"kind": "words"}', "got kind 'words', expected 'characters' or 'bpe'"),
+    "no characters": ("tokenizer.json", '{"kind": "characters"}', "damaged, its characters are not a list of single"),
+    "words": ("tokenizer.json", '{"kind": "characters", "characters": ["ab"]}', "damaged, its characters are not a"),
+    "a broken model": ("bpe.model", "text", "missing or damaged; make the tokenizer again with asr-tokenizer"),
+    "an empty model": ("bpe.model", "", "missing or damaged; make the tokenizer again with asr-tokenizer"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_files(tmp_path, case):
+    name, content, message = DAMAGED[case]
+    TOKENIZERS["bpe"].save(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError) as caught:
+        tokenizers.load(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / name}: {message}"), caught.value
+
+
+def test_missing_and_binary_files(tmp_path):
+    with pytest.raises(UserError, match="tokenizer.json: no tokenizer here; asr-tokenizer makes one"):
+        tokenizers.load(tmp_path)
+    TOKENIZERS["bpe"].save(tmp_path)
+    (tmp_path / "bpe.model").unlink()
+    with pytest.raises(UserError, match="bpe.model: missing or damaged"):
+        tokenizers.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="tokenizer.json: damaged"):
+        tokenizers.load(tmp_path)
