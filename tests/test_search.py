@@ -14,6 +14,7 @@ import torch
 from test_ctc_prefix import FrameLoop
 
 from asr.models.hybrid import Hybrid, HybridSettings
+from asr.nn.masks import length_mask
 from asr.search import beam as beam_module
 from asr.search.attention import AttentionScorer
 from asr.search.beam import beam_search
@@ -99,14 +100,15 @@ def exhaustive(scorers, b, limit, V):
 
 def reference_search(scorers, b, limit, V, beam, nbest, pre_beam):
     """One utterance, one hypothesis at a time, and no early end."""
-    C, end, pruned = max(1, round(beam * pre_beam)), V - 1, any(full and w for _, full, w in scorers.values())
+    C, end = max(1, round(beam * pre_beam)), V - 1
     living, ended = [((), dict.fromkeys(scorers, 0.0))], []
     for u in range(limit + 1):
         candidates = []
         for labels, parts in living:
             gains = {name: function(b, labels) for name, (function, _, _) in scorers.items()}
-            by_full = {c: sum(w * gains[n][c] for n, (_, full, w) in scorers.items() if full and w) for c in range(1, end)}
-            best = sorted(by_full, key=by_full.get, reverse=True)[: C if pruned else None]
+            by_full = [(name, w) for name, (_, full, w) in scorers.items() if full and w]
+            best = sorted(range(1, end), key=lambda c: -sum(w * gains[name][c] for name, w in by_full))  # noqa: B023
+            best = best[:C] if by_full else best
             for c in [*best, end]:
                 new = {name: parts[name] + gains[name][c] for name in scorers}
                 candidates.append((weigh(new, scorers), (*labels, c), new))
@@ -245,10 +247,9 @@ def test_the_batch_changes_nothing(weight):
 
     def run(rows):
         T = int(H_lens[rows].max())
-        x, y = H[rows, :T], ctc[rows, :T].masked_fill(
-            torch.arange(T).view(1, -1, 1) >= H_lens[rows].view(-1, 1, 1), math.nan
-        )
-        return search(real_scorers(model, x, H_lens[rows], y, weight), H_lens[rows].tolist(), 30, **options)
+        x, x_lens, y = H[rows, :T], H_lens[rows], ctc[rows, :T].clone()
+        y[length_mask(x_lens, T)] = math.nan
+        return search(real_scorers(model, x, x_lens, y, weight), x_lens.tolist(), 30, **options)
 
     alone = [run([b])[0] for b in range(8)]
     for rows in ([0, 1, 2, 3, 4, 5, 6, 7], [6, 3, 7, 1], [5, 4, 2], [7, 7, 0]):

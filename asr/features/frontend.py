@@ -24,15 +24,18 @@ class Frontend(nn.Module):
         self.cmvn = GlobalCMVN(self.fbank.mels)
         self.specaugment = SpecAugment(**settings.specaugment.model_dump()) if settings.specaugment else None
 
-    def forward(self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None, masked: bool = True
+    ) -> tuple[Tensor, Tensor]:
         """Compute features.
 
         waveforms:  (B, S) float in [-1, 1], lens (B,) samples
         seeds:      (B,) int64, one an utterance; with them and in training mode the features are augmented
+        masked:     False leaves SpecAugment out
         returns     X (B, T, F), exact zeros beyond X_lens, and X_lens (B,)
         """
         X, X_lens = self.fbank(waveforms, lens, seeds)  # (B, T, F)
         X = self.cmvn(X, X_lens)  # (B, T, F)
-        if self.specaugment is not None and seeds is not None:
+        if self.specaugment is not None and seeds is not None and masked:
             X = self.specaugment(X, X_lens, seeds)  # (B, T, F)
         return X, X_lens

@@ -44,9 +44,20 @@ class Recognizer(nn.Module):
         """Of the waveforms, Hz."""
         return self.frontend.fbank.sample_rate
 
-    def loss(self, waveforms: Tensor, wave_lens: Tensor, Y: Tensor, Y_lens: Tensor, seeds: Tensor | None = None) -> Loss:
-        """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1; seeds (B,) augment it."""
-        X, X_lens = self.frontend(waveforms, wave_lens, seeds)  # (B, T, F)
+    def loss(
+        self,
+        waveforms: Tensor,
+        wave_lens: Tensor,
+        Y: Tensor,
+        Y_lens: Tensor,
+        seeds: Tensor | None = None,
+        masked: bool = True,
+    ) -> Loss:
+        """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1.
+
+        seeds (B,) augment it in training mode, by SpecAugment too if masked
+        """
+        X, X_lens = self.frontend(waveforms, wave_lens, seeds, masked)  # (B, T, F)
         return self.model.loss(X, X_lens, Y, Y_lens)
 
     def encode(self, waveforms: Tensor, wave_lens: Tensor) -> tuple[Tensor, Tensor]:

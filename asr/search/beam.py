@@ -60,14 +60,13 @@ class Beam:
 
     def hypotheses(self, names: Sequence[str]) -> list[list[Hypothesis]]:
         """The list of each utterance, without those that are none."""
-        utterances = zip(*(x.tolist() for x in (self.Y, self.parts, self.totals, self.complete)), strict=True)
         return [
             [
-                Hypothesis([label for label in y if label != BLANK], total, dict(zip(names, scores, strict=True)), ended)
-                for y, scores, total, ended in zip(*utterance, strict=True)
+                Hypothesis([c for c in y if c != BLANK], total, dict(zip(names, scores, strict=True)), complete)
+                for y, scores, total, complete in zip(*utterance, strict=True)
                 if total > -torch.inf
             ]
-            for utterance in utterances
+            for utterance in zip(*(x.tolist() for x in (self.Y, self.parts, self.totals, self.complete)), strict=True)
         ]
 
 
@@ -141,7 +140,7 @@ class _Search:
         return candidates, parts.masked_fill(none, -torch.inf)
 
     def _pre_select(self) -> tuple[Tensor, Tensor]:
-        """Scores by the full scorers of their best C labels, and these, (B, K, C); all labels if they have no weight."""
+        """The full scorers' best C labels, or all if they have no weight: their scores, and these, (B, K, C)."""
         each = zip(self.scorers, self.states, self.weights, strict=True)
         full = [(scorer.score(x, None), w) for scorer, x, w in each if scorer.full]  # (B, K, V)
         weighed = [scores * w for scores, w in full if w > 0]

@@ -12,8 +12,9 @@ or in a blank. One more label c, with emissions x[t] = ln p(c at t) and blanks b
     r_b'[t] = b[t] + (r_b'[t-1] ⊕ r_n'[t-1])
             = B[t] + logcumsumexp(r_n'[t-1] - B[t-1])
 
-in float64, for float32 loses 1e-3 at 800 frames. Before the first frame φ is 0 for the empty hypothesis, else -∞.
-Padding frames are certain blanks: so r_n ⊕ r_b of the last column is the complete score, whatever the length.
+in float64, for float32 loses 1e-3 at 800 frames. ψ is a product of matrices: its weights exp(φ[t-1] - max φ) are the
+same for all candidates. Before the first frame φ is 0 for the empty hypothesis, else -∞. In padding the blank is
+certain: so r_n ⊕ r_b of the last column is the complete score, whatever the length.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ from torch import Tensor
 from asr.nn.masks import length_mask
 from asr.search.scorer import follow
 
-FLOOR = -1000.0  # of emissions: sums over thousands of frames stay finite, and exact to 1e-9
+FLOOR = -80.0  # of emissions: what is less likely counts as e^-80, so that all sums stay finite and exact
+NEGLIGIBLE = -600.0  # of weights, beside the largest: below, exp is slow (denormal numbers) and adds nothing to a sum
 CHUNK = 64  # candidates at once: bounds the memory where all labels are
 
 
@@ -60,7 +62,7 @@ class CTCPrefixScorer:
     def __init__(self, log_probs: Tensor, H_lens: Tensor, sos_eos: int):
         self.sos_eos = sos_eos
         self.padding = length_mask(H_lens, log_probs.size(1))  # (B, T)
-        x = log_probs.clamp(min=FLOOR).masked_fill(self.padding.unsqueeze(2), -torch.inf)
+        x = log_probs.clamp(min=FLOOR).masked_fill(self.padding.unsqueeze(2), FLOOR)
         self.by_label = x.transpose(1, 2).contiguous()  # (B, V, T)
         self.blanks = self.by_label[:, 0].double().masked_fill(self.padding, 0.0)  # (B, T)
         self.blanks = self.blanks.cumsum(1).unsqueeze(1)  # (B, 1, T), B of the formula
@@ -74,13 +76,12 @@ class CTCPrefixScorer:
 
     def score(self, state: PrefixState, candidates: Tensor) -> Tensor:
         """Gain in prefix score of candidates (B, K, C); of the end symbol, ln P(g) less the prefix score."""
-        before = _before(state, torch.logaddexp(state.r_n, state.r_b)).unsqueeze(2)  # (B, K, 1, T), φ[t-1]
-        chunks = candidates.split(CHUNK, dim=2)
-        scores = torch.cat([(before + self._emissions(state, c)).logsumexp(3) for c in chunks], 2)  # (B, K, C)
+        before = self._before(state, torch.logaddexp(state.r_n, state.r_b))  # (B, K, T), φ[t-1]
+        scores = torch.cat([self._psi(state, before, c) for c in candidates.split(CHUNK, dim=2)], 2)  # (B, K, C)
         last, end = (candidates == label for label in (state.last.unsqueeze(2), self.sos_eos))
-        repeated = (_before(state, state.r_b) + self._emissions(state, state.last)).logsumexp(2)  # (B, K)
+        repeated = self._psi(state, self._before(state, state.r_b), state.last.unsqueeze(2))  # (B, K, 1)
         complete = torch.logaddexp(state.r_n[..., -1], state.r_b[..., -1])  # (B, K)
-        scores = torch.where(last, repeated.unsqueeze(2), scores)
+        scores = torch.where(last, repeated, scores)
         scores = torch.where(end, complete.unsqueeze(2), scores)
         prefix = state.prefix.unsqueeze(2)
         return (scores - prefix).masked_fill(prefix.isneginf(), -torch.inf)  # (B, K, C)
@@ -99,23 +100,30 @@ class CTCPrefixScorer:
         """Read labels y (B, K)."""
         repeated = (y == state.last).unsqueeze(2)  # (B, K, 1)
         phi = torch.logaddexp(state.r_n.masked_fill(repeated, -torch.inf), state.r_b)
-        before = _before(state, phi)  # (B, K, T), φ[t-1]
-        x = self._emissions(state, y).double()  # (B, K, T)
+        before = self._before(state, phi)  # (B, K, T), φ[t-1]
+        prefix = self._psi(state, before, y.unsqueeze(2)).squeeze(2)  # (B, K)
+        x = self._emissions(state, y)  # (B, K, T)
         S, B = x.cumsum(2), self.blanks[state.utterances]
-        padding = self.padding[state.utterances].unsqueeze(1)  # (B, 1, T)
-        r_n = (S + (before - _shift(S, 0.0)).logcumsumexp(2)).masked_fill(padding, -torch.inf)
+        r_n = S + (before - _shift(S, 0.0)).logcumsumexp(2)
         r_b = B + (_shift(r_n, -torch.inf) - _shift(B, 0.0)).logcumsumexp(2)
-        return PrefixState(state.utterances, r_n, r_b, (before + x).logsumexp(2), y, False)
+        return PrefixState(state.utterances, r_n, r_b, prefix, y, False)
 
     def _emissions(self, state: PrefixState, labels: Tensor) -> Tensor:
-        """x[t] of labels (B, K, …) → (B, K, …, T), in the precision of log_probs; -∞ in padding"""
+        """x[t] of labels (B, K, …) → (B, K, …, T) float64"""
         rows = state.utterances.view(-1, *[1] * (labels.dim() - 1))
-        return self.by_label[rows, labels]
+        return self.by_label[rows, labels].double()
 
+    def _before(self, state: PrefixState, phi: Tensor) -> Tensor:
+        """φ[t-1] (B, K, T), -∞ in padding"""
+        before = _shift(phi, 0.0 if state.empty else -torch.inf)
+        return before.masked_fill(self.padding[state.utterances].unsqueeze(1), -torch.inf)
 
-def _before(state: PrefixState, phi: Tensor) -> Tensor:
-    """φ[t-1], (B, K, T)"""
-    return _shift(phi, 0.0 if state.empty else -torch.inf)
+    def _psi(self, state: PrefixState, before: Tensor, labels: Tensor) -> Tensor:
+        """⊕_t φ[t-1] + x[t] of labels (B, K, C) → (B, K, C)"""
+        top = before.amax(2, keepdim=True).clamp(min=torch.finfo(before.dtype).min)  # (B, K, 1), finite
+        weights = before - top  # (B, K, T)
+        weights = weights.masked_fill(weights < NEGLIGIBLE, -torch.inf).exp().unsqueeze(3)
+        return (self._emissions(state, labels).exp_() @ weights).squeeze(3).log() + top
 
 
 def _shift(x: Tensor, first: float) -> Tensor:

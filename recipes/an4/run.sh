@@ -13,6 +13,6 @@ else
     python scripts/download.py http://www.speech.cs.cmu.edu/databases/an4/an4_sphere.tar.gz $corpus
 fi
 asr-prepare an4 "$corpus" data/an4
-asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind characters
+asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind bpe --size 110
 asr-train --config conf/an4.yaml "$@"
 bash scripts/evaluate.sh an4 test
