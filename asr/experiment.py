@@ -20,7 +20,6 @@ from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
 from asr.stamp import Stamp
 from asr.text import tokenizer as tokenizers
-from asr.text.tokenizer import Tokenizer
 from asr.training import device as devices
 from asr.training.loop import Split, Trainer
 from asr.training.optimizer import AdamSettings, AdamWSettings, optimizer

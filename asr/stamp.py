@@ -24,13 +24,15 @@ class Stamp:
     inputs:     files (their content counts) and folders (names, sizes and modification times of all files in them)
     """
 
-    def __init__(self, output: str | os.PathLike, command: str, arguments: Mapping, inputs: Iterable[str | os.PathLike]):
+    def __init__(
+        self, output: str | os.PathLike, command: str, arguments: Mapping, inputs: Iterable[str | os.PathLike]
+    ):
         self._begun = time.monotonic()
         self.output = Path(output)
         self.facts = {
             "command": command,
             "version": __version__,
-            "arguments": {name: value for name, value in sorted(arguments.items())},
+            "arguments": dict(sorted(arguments.items())),
             "inputs": {str(path): fingerprint(Path(path)) for path in inputs},
         }
 

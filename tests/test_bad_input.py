@@ -96,7 +96,8 @@ def edited(ready, tmp_path, change):
     """A copy of the training manifest whose lines `change` has edited, and the command line that uses it."""
     import gzip
 
-    lines = [json.loads(line) for line in gzip.open(ready / "data/train.jsonl.gz", "rt")]
+    with gzip.open(ready / "data/train.jsonl.gz", "rt") as file:
+        lines = [json.loads(line) for line in file]
     for line in lines:
         change(line)
     with gzip.open(tmp_path / "train.jsonl.gz", "wt") as file:
@@ -162,14 +163,22 @@ def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
     soundfile.write(tmp_path / "whole.wav", np.zeros(8000), RATE)
     (tmp_path / "cut.wav").write_bytes((tmp_path / "whole.wav").read_bytes()[:6000])
     (tmp_path / "nothing").mkdir()
-    cases = {"no.wav": "no.wav", "text.wav": "text.wav", "empty.wav": "empty.wav", "a.m4a": "ffmpeg -i", "cut.wav": "cut.wav"}
+    cases = {
+        "no.wav": "no.wav",
+        "text.wav": "text.wav",
+        "empty.wav": "empty.wav",
+        "a.m4a": "ffmpeg -i",
+        "cut.wav": "cut.wav",
+    }
     for name, expected in cases.items():
         assert expected in refused(capsys, decode.main, *model, tmp_path / name), name
     assert "this folder holds no sound file" in refused(capsys, decode.main, *model, tmp_path / "nothing")
     assert "nothing to transcribe" in refused(capsys, decode.main, *model)
     twice = refused(capsys, decode.main, *model, tmp_path / "whole.wav", tmp_path / "whole.wav")
     assert "1 utterances are given twice" in twice
-    assert "expected one of joint, attention" in refused(capsys, decode.main, *model, tmp_path / "whole.wav", "--mode", "x")
+    assert "expected one of joint, attention" in refused(
+        capsys, decode.main, *model, tmp_path / "whole.wav", "--mode", "x"
+    )
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "model.safetensors", "tokenizer.json"])
@@ -180,7 +189,9 @@ def test_decode_names_what_a_model_folder_lacks(ready, tmp_path, capsys, name):
         shutil.copytree(ready / "model", folder)
         (folder / name).unlink() if damage == "missing" else (folder / name).write_bytes(b"\x80 broken")
         assert f"{folder / name}" in refused(capsys, decode.main, "--model", folder, sound)
-    assert "no such model folder; asr-train makes one" in refused(capsys, decode.main, "--model", tmp_path / "no", sound)
+    assert "no such model folder; asr-train makes one" in refused(
+        capsys, decode.main, "--model", tmp_path / "no", sound
+    )
 
 
 def test_loading_a_model_runs_no_code(ready, tmp_path, capsys):
@@ -206,6 +217,8 @@ def test_score_names_missing_and_extra_ids(ready, tmp_path, capsys):
 
 
 def test_a_user_never_sees_a_traceback(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "asr.cli.decode", "--model", "no", "a.wav"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "asr.cli.decode", "--model", "no", "a.wav"], capture_output=True, text=True
+    )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr and "a.wav: " in done.stderr

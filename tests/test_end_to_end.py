@@ -33,7 +33,13 @@ def run(tmp_path_factory):
 
 
 def training(root):
-    return ["--config", str(root / "x.yaml"), f"training.epochs={EPOCHS}", "training.validate_every=5", "features.specaugment=null"]
+    return [
+        "--config",
+        str(root / "x.yaml"),
+        f"training.epochs={EPOCHS}",
+        "training.validate_every=5",
+        "features.specaugment=null",
+    ]
 
 
 def decoding(root, *more):
@@ -76,7 +82,9 @@ def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys)
 
 def test_json_lines_hold_scores_that_add_up(run):
     out = run / "nbest.json"
-    decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--nbest", 3, "--json", out, "--out", run / "n.txt"))
+    decode.main(
+        decoding(run, "--manifest", run / "data/test.jsonl.gz", "--nbest", 3, "--json", out, "--out", run / "n.txt")
+    )
     for line in out.read_text().splitlines():
         nbest = json.loads(line)["nbest"]
         assert 1 <= len(nbest) <= 3
@@ -94,7 +102,9 @@ def test_any_file_is_decoded(run, tmp_path, capsys):
     soundfile.write(tmp_path / "short.wav", signal[:40], rate)
     decode.main(decoding(run, tmp_path))
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("\t")[0] for line in lines] == [str(tmp_path / n) for n in ("a.flac", "b.ogg", "c.mp3", "short.wav")]
+    assert [line.split("\t")[0] for line in lines] == [
+        str(tmp_path / n) for n in ("a.flac", "b.ogg", "c.mp3", "short.wav")
+    ]
 
 
 def test_result_line_of_a_recipe(run):
@@ -106,7 +116,8 @@ def test_result_line_of_a_recipe(run):
     line = subprocess.run([sys.executable, script, *map(str, words)], capture_output=True, text=True, check=True).stdout
     number = r"\d+\.\d+"
     assert re.fullmatch(
-        rf"result recipe=tones set=test mode=joint wer={number} lo={number} hi={number} words=\d+ rtf={number} seconds=\d+\n",
+        rf"result recipe=tones set=test mode=joint wer={number} lo={number} hi={number} words=\d+ "
+        rf"rtf={number} seconds=\d+\n",
         line,
     ), line
 

@@ -1,6 +1,5 @@
-"""Laws of training: same seed = same losses; stopped and continued = uninterrupted, to the bit; accumulation = one batch.
-
-The corpus is constructed (tests/tones.py). A stop is an exception raised in the middle of an epoch.
+"""Laws of training: same seed = same losses; stopped and continued = uninterrupted, to the bit; accumulation = one
+batch. The corpus is constructed (tests/tones.py). A stop is an exception raised in the middle of an epoch.
 """
 
 import json

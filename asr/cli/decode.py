@@ -2,7 +2,8 @@
 
 from asr.cli.command import command, parser, say
 
-EXAMPLES = """Text goes to stdout or --out as `id<TAB>text`, in the order of the input; the id of a file is its path as given.
+EXAMPLES = """Text goes to stdout or --out as `id<TAB>text`, in the order of the input; the id of a file is its path
+as given.
 
 examples:
   asr-decode --model exp/an4 a.wav b.flac recordings/
@@ -14,7 +15,9 @@ def arguments():
     """Describe the command's arguments; those of the search are `asr.transcribe.transcribe.SearchOptions`'."""
     args = parser("asr-decode", "Transcribe recordings with a trained model.", EXAMPLES)
     args.add_argument("--model", required=True, metavar="DIR", help="model folder of asr-train")
-    args.add_argument("sources", nargs="*", metavar="FILE", help="sound files (wav, flac, ogg, opus, mp3, sph), folders")
+    args.add_argument(
+        "sources", nargs="*", metavar="FILE", help="sound files (wav, flac, ogg, opus, mp3, sph), folders"
+    )
     args.add_argument("--manifest", action="append", default=[], metavar="JSONL", help="manifest of asr-prepare")
     args.add_argument("--mode", default="joint", help="joint (default), attention, attention-greedy or ctc-greedy")
     args.add_argument("--beam", type=int, default=10, help="hypotheses of an utterance (default 10)")

@@ -2,8 +2,8 @@
 
 from asr.cli.command import command, parser, say
 
-EXAMPLES = """The same command again continues a run that was stopped, and does nothing when the run is finished. With other
-settings or inputs it begins anew and keeps the old folder beside the new one.
+EXAMPLES = """The same command again continues a run that was stopped, and does nothing when the run is finished. With
+other settings or inputs it begins anew and keeps the old folder beside the new one.
 
 examples:
   asr-train --config conf/an4.yaml out=exp/an4
@@ -20,7 +20,9 @@ def arguments():
     args = parser("asr-train", "Train a model as a YAML file describes it.", EXAMPLES)
     args.add_argument("--config", metavar="YAML", help="the experiment, complete")
     args.add_argument("--print-config", action="store_true", help="print the effective settings as YAML and stop")
-    args.add_argument("--schema", action="store_true", help="print the JSON schema of the settings, for editors, and stop")
+    args.add_argument(
+        "--schema", action="store_true", help="print the JSON schema of the settings, for editors, and stop"
+    )
     args.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings to change")
     return args
 
@@ -58,7 +60,11 @@ def identity(path, overrides):
     tree, _ = read_tree(path, overrides)
     data = tree.get("data") if isinstance(tree.get("data"), dict) else {}
     tokenizer = str(tree.get("tokenizer"))
-    inputs = [data.get("train"), data.get("dev"), *(os.path.join(tokenizer, n) for n in ("tokenizer.json", "bpe.model"))]
+    inputs = [
+        data.get("train"),
+        data.get("dev"),
+        *(os.path.join(tokenizer, n) for n in ("tokenizer.json", "bpe.model")),
+    ]
     facts = {k: dict(v) if isinstance(v, dict) else v for k, v in tree.items() if k != "out"}
     for section, key in IMMATERIAL:
         if isinstance(facts.get(section), dict):

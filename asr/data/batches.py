@@ -43,7 +43,9 @@ class Batch:
         return Batch(**{k: v.to(device, non_blocking=True) if torch.is_tensor(v) else v for k, v in moved.items()})
 
 
-def plan(durations: Sequence[float], ids: Sequence[str], batch_seconds: float, seed: int, epoch: int) -> list[list[int]]:
+def plan(
+    durations: Sequence[float], ids: Sequence[str], batch_seconds: float, seed: int, epoch: int
+) -> list[list[int]]:
     """Decide an epoch's batches: all utterances once, like lengths together, batches in random order.
 
     durations:      seconds; ids: utterance ids

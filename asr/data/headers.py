@@ -18,7 +18,17 @@ def read_headers(paths: Sequence[str], progress: bool = False) -> list[AudioInfo
 
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(header, paths)
-        return list(tqdm(found, "sound files", len(paths), unit="", disable=None if progress else True, leave=False, mininterval=0.5))
+        return list(
+            tqdm(
+                found,
+                "sound files",
+                len(paths),
+                unit="",
+                disable=None if progress else True,
+                leave=False,
+                mininterval=0.5,
+            )
+        )
 
 
 def header(path: str) -> AudioInfo | UserError:

@@ -75,7 +75,9 @@ class Fbank(nn.Module):
         X_lens = self.lengths(lens)  # (B,)
         if (X_lens < 1).any():
             n = int(X_lens.argmin())
-            raise ValueError(f"utterance {n} of the batch: got {int(lens[n])} samples, expected {self.frame_samples} or more")
+            raise ValueError(
+                f"utterance {n} of the batch: got {int(lens[n])} samples, expected {self.frame_samples} or more"
+            )
         with torch.autocast(waveforms.device.type, enabled=False):
             signal = zero_padding(waveforms.float(), lens) * INT16_SCALE  # (B, S)
             if self.training and self.dither and seeds is not None:

@@ -131,5 +131,3 @@ def initialise(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-
-

@@ -126,7 +126,9 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such model folder; asr-train makes one")
     if not (folder / CONFIG).exists():
-        raise UserError(f"{folder / CONFIG}: missing; is {folder} a model folder of asr-train whose training has begun?")
+        raise UserError(
+            f"{folder / CONFIG}: missing; is {folder} a model folder of asr-train whose training has begun?"
+        )
     tree, source = read_tree(folder / CONFIG)
     settings = check(RecognizerSettings, {k: tree[k] for k in ("features", "model") if k in tree}, source)
     recognizer = Recognizer(settings.features, settings.model, tokenizers.load(folder))

@@ -45,12 +45,16 @@ class DecoderState:
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to the encoder, feed-forward, each with residual and LayerNorm."""
 
-    def __init__(self, attention: MultiHeadAttention, cross: MultiHeadAttention, feedforward: FeedForward, residuals: list):
+    def __init__(
+        self, attention: MultiHeadAttention, cross: MultiHeadAttention, feedforward: FeedForward, residuals: list
+    ):
         super().__init__()
         self.attention, self.cross, self.feedforward = attention, cross, feedforward
         self.around_attention, self.around_cross, self.around_feedforward = residuals
 
-    def forward(self, Y: Tensor, H: Tensor, mask: Tensor, cross_mask: Tensor, maps: list | None, cross_maps: list | None):
+    def forward(
+        self, Y: Tensor, H: Tensor, mask: Tensor, cross_mask: Tensor, maps: list | None, cross_maps: list | None
+    ):
         """Y (B, U, D), H (B, T', D_enc), mask (U, U), cross_mask (B, 1, 1, T') → (B, U, D)"""
         Y = self.around_attention(Y, lambda Z: self.attention(Z, Z, mask, maps))
         Y = self.around_cross(Y, lambda Z: self.cross(Z, H, cross_mask, cross_maps))
@@ -138,7 +142,10 @@ class TransformerDecoder(nn.Module):
         """Project the encoder's keys and values once, for K hypotheses of each utterance that have read nothing."""
         cross = [layer.cross.keys_values(H) for layer in self.layers]
         empty = [
-            (keys.new_zeros(len(H) * K, keys.size(1), 0, keys.size(3)), values.new_zeros(len(H) * K, values.size(1), 0, values.size(3)))
+            (
+                keys.new_zeros(len(H) * K, keys.size(1), 0, keys.size(3)),
+                values.new_zeros(len(H) * K, values.size(1), 0, values.size(3)),
+            )
             for keys, values in cross
         ]
         return DecoderState(0, empty, cross, key_mask(H_lens, H.size(1)))

@@ -30,6 +30,6 @@ class ScaledPositions(nn.Module):
     def forward(self, X: Tensor, start: int = 0) -> Tensor:
         """Add positions start, start + 1, … to X (B, T, D)."""
         T = start + X.size(1)
-        if T > self.table.size(0):
+        if self.table.size(0) < T:
             self.table = sinusoids(2 * T, self.d_model).to(self.table.device)
         return self.dropout(X * math.sqrt(self.d_model) + self.table[start:T].to(X.dtype))  # (B, T, D)

@@ -43,7 +43,9 @@ class Subsampling(nn.Module):
         H_lens = self.lengths(X_lens)  # (B,)
         if (H_lens < 1).any():
             n = int(H_lens.argmin())
-            raise ValueError(f"utterance {n} of the batch: got {int(X_lens[n])} frames, expected {self.shortest} or more")
+            raise ValueError(
+                f"utterance {n} of the batch: got {int(X_lens[n])} frames, expected {self.shortest} or more"
+            )
         H = self.convolutions(X.unsqueeze(1))  # (B, C, T', F')
         return self.project(H.transpose(1, 2).flatten(2)), H_lens  # (B, T', D)
 

@@ -83,7 +83,9 @@ class BPE:
         try:
             return cls((folder / MODEL).read_bytes())
         except (OSError, RuntimeError, TypeError):
-            raise UserError(f"{folder / MODEL}: missing or damaged; make the tokenizer again with asr-tokenizer") from None
+            raise UserError(
+                f"{folder / MODEL}: missing or damaged; make the tokenizer again with asr-tokenizer"
+            ) from None
 
 
 def _reason(error: Exception) -> str:

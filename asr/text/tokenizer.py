@@ -82,7 +82,9 @@ def load(folder: str | Path) -> Tokenizer:
     except OSError:
         raise UserError(f"{path}: no tokenizer here; asr-tokenizer makes one") from None
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: damaged, not the description of a tokenizer; make it again with asr-tokenizer") from None
+        raise UserError(
+            f"{path}: damaged, not the description of a tokenizer; make it again with asr-tokenizer"
+        ) from None
     if kind == "characters":
         from asr.text.characters import Characters
 

@@ -116,7 +116,9 @@ class Trainer:
             batch = batch.to(self.device)
             masked = self.progress.epoch >= self.settings.mask_after
             with autocast(self.device, self.settings.precision):
-                loss = self.recognizer.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, masked)
+                loss = self.recognizer.loss(
+                    batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, masked
+                )
             loss.total.backward()
             losses.append(loss)
         tokens = sum(loss.tokens for loss in losses)

@@ -46,8 +46,8 @@ class Monitor:
         self.say(f"step {step} left out: its gradient isn't finite; utterances {shorten(ids)}")
         if self.skipped_in_a_row >= MOST_SKIPPED:
             raise UserError(
-                f"training: the gradient was not finite in {MOST_SKIPPED} steps in a row; lower optimizer.lr or training.clip, "
-                f"or use training.precision=fp32"
+                f"training: the gradient was not finite in {MOST_SKIPPED} steps in a row; "
+                f"lower optimizer.lr or training.clip, or use training.precision=fp32"
             )
 
     def line(self) -> str:

@@ -118,7 +118,9 @@ def recognize(
         return search(recognizer, H, H_lens, options)
 
 
-def search(recognizer: Recognizer, H: torch.Tensor, H_lens: torch.Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
+def search(
+    recognizer: Recognizer, H: torch.Tensor, H_lens: torch.Tensor, options: SearchOptions
+) -> list[list[Hypothesis]]:
     """Search encoder outputs H (B, T', D), H_lens (B,) as the options say."""
     model = recognizer.model
     if options.mode == "ctc-greedy":
@@ -130,7 +132,8 @@ def search(recognizer: Recognizer, H: torch.Tensor, H_lens: torch.Tensor, option
     scorers = {"attention": (AttentionScorer(model.decoder, H, H_lens), 1 - ctc_weight)}
     if ctc_weight:
         scorers["ctc"] = (CTCPrefixScorer(model.ctc_log_probs(H), H_lens, model.sos_eos), ctc_weight)
-    return beam_search(scorers, H_lens, model.sos_eos, options.beam, options.nbest)
+    nbests = beam_search(scorers, H_lens, model.sos_eos, options.beam, options.nbest)
+    return [nbest or [Hypothesis([], -float("inf"), ended=False)] for nbest in nbests]
 
 
 def _windows(sources: Sequence[Source]) -> Iterator[list[Source]]:
@@ -178,4 +181,10 @@ def as_json(transcript: Transcript) -> dict:
         for text, h in zip(transcript.texts, transcript.hypotheses, strict=True)
     ]
     source = transcript.source
-    return {"id": source.id, "text": transcript.text, "start": source.start, "duration": source.duration, "nbest": nbest}
+    return {
+        "id": source.id,
+        "text": transcript.text,
+        "start": source.start,
+        "duration": source.duration,
+        "nbest": nbest,
+    }
