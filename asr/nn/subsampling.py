@@ -26,7 +26,7 @@ class Subsampling(nn.Module):
         convolutions = []
         for n, (kernel, stride) in enumerate(self.stages):
             convolutions += [nn.Conv2d(C if n else 1, C, kernel, stride), nn.ReLU()]
-        self.convolutions = nn.Sequential(*convolutions)
+        self.convolutions = nn.Sequential(*convolutions).to(memory_format=torch.channels_last)  # twice as fast on a CPU
         bins = self._shorten(features)
         if bins < 1:
             raise ValueError(f"features: got {features}, too few for subsampling by {factor}")
@@ -46,7 +46,7 @@ class Subsampling(nn.Module):
             raise ValueError(
                 f"utterance {n} of the batch: got {int(X_lens[n])} frames, expected {self.shortest} or more"
             )
-        H = self.convolutions(X.unsqueeze(1))  # (B, C, T', F')
+        H = self.convolutions(X.unsqueeze(1).contiguous(memory_format=torch.channels_last))  # (B, C, T', F')
         return self.project(H.transpose(1, 2).flatten(2)), H_lens  # (B, T', D)
 
     def lengths(self, X_lens):
