@@ -18,9 +18,11 @@ from asr.features.frontend import FrontendSettings
 from asr.files import make_folder, write_text
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
+from asr.models.recognizer import load as load_recognizer
 from asr.stamp import Stamp
 from asr.text import tokenizer as tokenizers
 from asr.training import device as devices
+from asr.training import processes
 from asr.training.loop import Split, Trainer
 from asr.training.optimizer import AdamSettings, AdamWSettings, optimizer
 from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings
@@ -55,31 +57,44 @@ def train(experiment: Experiment, stamp: Stamp) -> Recognizer:
         device, which = devices.choose(experiment.training.device)
     except ValueError as error:
         raise UserError(f"training.{error}") from None
-    if device.type == "cpu":
-        devices.keep_memory()
-    tokenizer = tokenizers.load(experiment.tokenizer)
-    torch.manual_seed(experiment.seed)
-    recognizer = Recognizer(experiment.features, experiment.model, tokenizer)
+    recognizer = build(experiment)
     splits = read_data(experiment.data, recognizer)
     out = begin(Path(experiment.out), stamp)
+    size = processes.count(experiment.training.processes, experiment.training.accumulate, device)
     parameters = sum(p.numel() for p in recognizer.parameters())
-    print_(f"{which}; {parameters / 1e6:.1f} M parameters, {tokenizer.vocabulary} tokens; everything goes to {out}")
+    print_(f"{which}, {size} processes; {parameters / 1e6:.1f} M parameters; everything goes to {out}")
     write_text(out / "dropped.tsv", "".join(selection.lines() for _, selection in splits.values()))
-    train_split, dev_split = splits["train"][0], splits["dev"][0]
     if not (out / "checkpoints" / "last.pt").exists():
-        fit_cmvn(recognizer, train_split, experiment.data, experiment.seed)
+        fit_cmvn(recognizer, splits["train"][0], experiment.data, experiment.seed)
     recognizer.describe(out, dump(experiment))
     write_text(out / "versions.json", json.dumps(versions(which, experiment.seed), indent=1) + "\n")
+    cmvn = {name: tensor.tolist() for name, tensor in recognizer.frontend.cmvn.state_dict().items()}
+    processes.run(train_member, size, experiment, splits["train"][0], splits["dev"][0], cmvn, device)
+    stamp.write()
+    print_(f"finished: {out} holds the model, the average of its best checkpoints")
+    return load_recognizer(out)
+
+
+def build(experiment: Experiment) -> Recognizer:
+    """Make the untrained recogniser; its weights depend on the seed alone."""
+    torch.manual_seed(experiment.seed)
+    return Recognizer(experiment.features, experiment.model, tokenizers.load(experiment.tokenizer))
+
+
+def train_member(group, experiment: Experiment, train: Split, dev: Split, cmvn: dict, device: torch.device) -> None:
+    """Train as one of a group of processes; `cmvn` are the statistics as lists."""
+    if device.type == "cpu":
+        devices.keep_memory()
+        torch.set_flush_denormal(True)  # a posterior of 1e-40 costs a hundred times what a zero does
+    recognizer = build(experiment)
+    recognizer.frontend.cmvn.load_state_dict({name: torch.tensor(values) for name, values in cmvn.items()})
     recognizer.to(device)
     Trainer(
         recognizer,
         optimizer(experiment.optimizer, recognizer),
         experiment.schedule,
-        *(experiment.training, experiment.data, train_split, dev_split, experiment.seed, out),
+        *(experiment.training, experiment.data, train, dev, experiment.seed, Path(experiment.out), group),
     ).run()
-    stamp.write()
-    print_(f"finished: {out} holds the model, the average of its best checkpoints")
-    return recognizer
 
 
 def read_data(data: DataSettings, recognizer: Recognizer) -> dict:

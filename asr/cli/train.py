@@ -12,7 +12,7 @@ examples:
 """
 
 # settings that change how a run is computed, not what comes out
-IMMATERIAL = [("data", "workers"), ("training", "device"), ("training", "save_minutes")]
+IMMATERIAL = [("data", "workers"), ("training", "device"), ("training", "processes"), ("training", "save_minutes")]
 
 
 def arguments():

@@ -15,14 +15,16 @@ from tqdm import tqdm
 from asr.data.batches import Batch, SpeechDataset, load, plan
 from asr.data.manifest import Utterance
 from asr.features.noise import utterance_seed
+from asr.models.loss import Loss
 from asr.models.recognizer import WEIGHTS, Recognizer, save_weights
 from asr.training.checkpoint import Checkpoints
 from asr.training.device import autocast
-from asr.training.monitor import Monitor
+from asr.training.monitor import SUMS, Monitor
+from asr.training.processes import Group
 from asr.training.settings import DataSettings, TrainingSettings
 from asr.training.validation import validate
 
-BAR = {"leave": False, "disable": None, "mininterval": 0.5}  # drawn on a terminal only
+BAR = {"leave": False, "mininterval": 0.5}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Trainer:
 
     schedule:  has factor(step, progress), on the optimiser's learning rate
     out:       folder of checkpoints and curves
+    group:     the processes that share the work; their number changes nothing but the speed, for a step is made of
+               `accumulate` batches, whichever process takes them, and a dropout mask depends on (seed, step, batch)
     """
 
     def __init__(
@@ -64,14 +68,17 @@ class Trainer:
         dev: Split,
         seed: int,
         out: Path,
+        group: Group = Group(),  # noqa: B008 - frozen
     ):
         self.recognizer, self.optimizer, self.schedule = recognizer, optimizer, schedule
         self.settings, self.data, self.train_split, self.dev_split, self.seed = settings, data, train, dev, seed
         self.device = next(recognizer.parameters()).device
         self.lr = [group["lr"] for group in optimizer.param_groups]
+        for parameter in recognizer.parameters():
+            parameter.grad = torch.zeros_like(parameter)
         self.progress, self.out = Progress(), out
         self.checkpoints = Checkpoints(out / "checkpoints", settings.average, settings.best_by == "accuracy")
-        self.monitor = Monitor(out)
+        self.group, self.monitor = group, Monitor(out, speaks=group.leads)
         self.saved_at = time.monotonic()
 
     def run(self) -> None:
@@ -80,11 +87,14 @@ class Trainer:
         while self.progress.epoch < self.settings.epochs:
             self._train_epoch()
             epoch = self.progress.epoch
+            if not self.group.leads:
+                continue
             if epoch % self.settings.validate_every == 0 or epoch == self.settings.epochs:
                 self._validate()
             self._save()
-        self.checkpoints.load_average(self.recognizer)
-        save_weights(self.recognizer, self.out / WEIGHTS)
+        if self.group.leads:
+            self.checkpoints.load_average(self.recognizer)
+            save_weights(self.recognizer, self.out / WEIGHTS)
         self.monitor.close()
 
     def _train_epoch(self) -> None:
@@ -95,47 +105,57 @@ class Trainer:
             *(self.seed, epoch, self.data.speeds),
         )
         self.recognizer.train()
-        stream = load(dataset, batches[done:], self.data.workers, pin=self.device.type == "cuda")
-        with tqdm(total=len(batches), initial=done, desc=f"epoch {epoch + 1}/{self.settings.epochs}", **BAR) as bar:
-            while group := list(itertools.islice(stream, self.settings.accumulate)):
+        steps = [batches[n : n + self.settings.accumulate] for n in range(done, len(batches), self.settings.accumulate)]
+        shares = [step[self.group.rank :: self.group.size] for step in steps]
+        stream = load(dataset, list(itertools.chain(*shares)), self.data.workers, pin=self.device.type == "cuda")
+        disabled = None if self.group.leads else True  # None: drawn on a terminal only
+        bar = tqdm(
+            total=len(batches), initial=done, desc=f"epoch {epoch + 1}/{self.settings.epochs}", **BAR, disable=disabled
+        )
+        with bar:
+            for step, share in zip(steps, shares, strict=True):
                 self.progress.step += 1
-                self._step(group, (epoch + self.progress.batch / len(batches)) / self.settings.epochs)
-                self.progress.batch += len(group)
-                bar.update(len(group))
+                batch_fraction = self.progress.batch / len(batches)
+                self._step([next(stream) for _ in share], (epoch + batch_fraction) / self.settings.epochs)
+                self.progress.batch += len(step)
+                bar.update(len(step))
                 bar.set_postfix_str(self.monitor.line(), refresh=False)
-                if time.monotonic() - self.saved_at > 60 * self.settings.save_minutes:
+                if self.group.leads and time.monotonic() - self.saved_at > 60 * self.settings.save_minutes:
                     self._save()
         self.progress.epoch, self.progress.batch = epoch + 1, 0
 
-    def _step(self, group: list[Batch], progress: float) -> None:
-        """One optimiser step over accumulated batches; the loss is per target token of them all."""
-        torch.manual_seed(utterance_seed(self.seed, "dropout", self.progress.step))
-        self.optimizer.zero_grad(set_to_none=True)
-        losses = []
-        for batch in group:
-            batch = batch.to(self.device)
-            masked = self.progress.epoch >= self.settings.mask_after
-            with autocast(self.device, self.settings.precision):
-                loss = self.recognizer.loss(
-                    batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, masked
-                )
+    def _step(self, share: list[Batch], progress: float) -> None:
+        """One optimiser step over this process' share of its batches; the loss is per target token of them all."""
+        self.optimizer.zero_grad(set_to_none=False)
+        sums = torch.zeros(len(SUMS), dtype=torch.float64)
+        for n, batch in enumerate(share):
+            place = n * self.group.size + self.group.rank
+            torch.manual_seed(utterance_seed(self.seed, "dropout", self.progress.step, place))
+            loss = self._loss(batch.to(self.device))
             loss.total.backward()
-            losses.append(loss)
-        tokens = sum(loss.tokens for loss in losses)
-        norm = self._scale_and_clip(tokens)
+            sums += torch.tensor([float(getattr(loss, name)) for name in SUMS], dtype=torch.float64)
+        self.group.add([sums])
+        totals = dict(zip(SUMS, sums.tolist(), strict=True))
+        norm = self._scale_and_clip(totals["tokens"])
         factor = self.schedule.factor(self.progress.step, progress)
-        for group_, lr in zip(self.optimizer.param_groups, self.lr, strict=True):
-            group_["lr"] = lr * factor
+        for group, lr in zip(self.optimizer.param_groups, self.lr, strict=True):
+            group["lr"] = lr * factor
         if math.isfinite(norm):
             self.optimizer.step()
         else:
-            self.monitor.skipped([name for batch in group for name in batch.ids], self.progress.step)
-        self.monitor.step(losses, norm, self.lr[0] * factor, self.progress.step)
+            self.monitor.skipped([name for batch in share for name in batch.ids], self.progress.step)
+        self.monitor.step(totals, norm, self.lr[0] * factor, self.progress.step)
 
-    def _scale_and_clip(self, tokens: torch.Tensor) -> float:
-        """Turn the gradient of the sum into that of the mean per token, clip its norm, return the norm before."""
-        gradients = [p.grad for p in self.recognizer.parameters() if p.grad is not None]
-        torch._foreach_div_(gradients, float(tokens))
+    def _loss(self, batch: Batch) -> Loss:
+        masked = self.progress.epoch >= self.settings.mask_after
+        with autocast(self.device, self.settings.precision):
+            return self.recognizer.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, masked)
+
+    def _scale_and_clip(self, tokens: float) -> float:
+        """Turn the gradients of sums into that of the mean per token, clip its norm, return the norm before."""
+        gradients = [p.grad for p in self.recognizer.parameters()]
+        self.group.add(gradients)
+        torch._foreach_div_(gradients, tokens)
         return float(nn.utils.clip_grad_norm_(self.recognizer.parameters(), self.settings.clip))
 
     def _validate(self) -> None:

@@ -3,15 +3,14 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
 from asr.errors import UserError, shorten
-from asr.models.loss import Loss
 
 MOST_SKIPPED = 10  # steps in a row
+SUMS = ("ctc", "attention", "correct", "tokens")  # of the loss, over the batches of a step
 
 
 class Monitor:
@@ -20,25 +19,26 @@ class Monitor:
     state:  running sums since the last validation, saved with the checkpoint
     """
 
-    def __init__(self, out: Path):
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.history = out / "history.jsonl"
-        self.writer = SummaryWriter(str(out / "tensorboard"))
-        self.state = {"ctc": 0.0, "attention": 0.0, "correct": 0, "tokens": 0}
+    def __init__(self, out: Path, speaks: bool = True):
+        self.history, self.speaks, self.writer = out / "history.jsonl", speaks, None
+        self.state = dict.fromkeys(SUMS, 0.0)
         self.skipped_in_a_row = 0
+        if speaks:
+            from torch.utils.tensorboard import SummaryWriter
 
-    def step(self, losses: Sequence[Loss], norm: float, lr: float, step: int) -> None:
-        """Take the losses of one optimiser step."""
+            self.writer = SummaryWriter(str(out / "tensorboard"))
+
+    def step(self, sums: dict[str, float], norm: float, lr: float, step: int) -> None:
+        """Take the sums of one optimiser step."""
         self.skipped_in_a_row *= not math.isfinite(norm)
-        sums = {name: sum(float(getattr(x, name)) for x in losses) for name in self.state}
         for name, value in sums.items():
             self.state[name] += value
-        for name in ("ctc", "attention"):
-            self.writer.add_scalar(f"train/{name}_per_token", sums[name] / sums["tokens"], step)
-        self.writer.add_scalar("train/accuracy", sums["correct"] / sums["tokens"], step)
-        self.writer.add_scalar("train/gradient_norm", norm, step)
-        self.writer.add_scalar("train/lr", lr, step)
+        if self.writer:
+            per_token = {name: sums[name] / sums["tokens"] for name in ("ctc", "attention")}
+            figures = {f"{name}_per_token": value for name, value in per_token.items()}
+            figures |= {"accuracy": sums["correct"] / sums["tokens"], "gradient_norm": norm, "lr": lr}
+            for name, value in figures.items():
+                self.writer.add_scalar(f"train/{name}", value, step)
 
     def skipped(self, ids: list[str], step: int) -> None:
         """Say that a step was left out because its gradient isn't finite; too many in a row end the training."""
@@ -67,13 +67,15 @@ class Monitor:
         self.say(f"epoch {epoch:3d} step {step:6d} | train {self.line()} | {shown}{' *' if best else ''}")
         with open(self.history, "a", encoding="utf-8") as file:
             file.write(json.dumps({"epoch": epoch, "step": step, **figures}) + "\n")
-        self.state = dict.fromkeys(self.state, 0)
+        self.state = dict.fromkeys(SUMS, 0.0)
         self.writer.flush()
 
     def say(self, message: str) -> None:
         """Print to stderr, above the progress bar."""
-        tqdm.write(message, file=sys.stderr)
+        if self.speaks:
+            tqdm.write(message, file=sys.stderr)
 
     def close(self) -> None:
         """Flush the curves."""
-        self.writer.close()
+        if self.writer:
+            self.writer.close()

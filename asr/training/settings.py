@@ -31,6 +31,7 @@ class TrainingSettings(Settings):
 
     epochs: int = Field(gt=0)
     accumulate: int = Field(1, gt=0)  # batches an optimiser step
+    processes: int | None = Field(None, gt=0)  # that share a step's batches on a CPU; one a core unless given
     clip: float = Field(5.0, gt=0)  # norm of the gradient per token
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -1,0 +1,77 @@
+"""Several processes that train one model: each takes its share of a step's batches, the gradients are added.
+
+On a CPU two processes of one thread do the work of a small model more than twice as fast as one process of two
+threads. The processes meet through a file, on one machine.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+
+from asr.errors import UserError
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process' place among those of the run: `rank` in 0 .. size - 1."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """True for the one process that validates, saves and speaks."""
+        return self.rank == 0
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors of one type by their sums over the processes."""
+        if self.size > 1:
+            flat = torch.cat([tensor.flatten() for tensor in tensors])
+            dist.all_reduce(flat)
+            parts = flat.split([tensor.numel() for tensor in tensors])
+            torch._foreach_copy_(list(tensors), [p.view_as(t) for p, t in zip(parts, tensors, strict=True)])
+
+
+def count(wanted: int | None, batches: int, device: torch.device) -> int:
+    """How many processes to use: those wanted, else on a CPU one a core; never more than the batches of a step."""
+    if device.type != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(wanted or cores, batches)
+
+
+def run(task: Callable[..., None], size: int, *arguments: object) -> None:
+    """Call task(group, *arguments) in `size` processes, this one among them if it is the only one."""
+    threads = torch.get_num_threads()
+    if size == 1:
+        return task(Group(), *arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = (Path(folder) / "meeting").as_uri()
+        try:
+            mp.spawn(_member, (size, max(1, threads // size), meeting, task, arguments), nprocs=size)
+        except mp.ProcessExitedException as error:
+            sys.exit(error.exit_code)  # the process has said why
+
+
+def _member(rank: int, size: int, threads: int, meeting: str, task: Callable[..., None], arguments: tuple) -> None:
+    torch.set_num_threads(threads)
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
+    try:
+        task(Group(rank, size), *arguments)
+        dist.barrier()
+    except UserError as error:
+        if rank == 0:
+            print(f"asr-train: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        dist.destroy_process_group()
