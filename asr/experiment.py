@@ -23,6 +23,7 @@ from asr.stamp import Stamp
 from asr.text import tokenizer as tokenizers
 from asr.training import device as devices
 from asr.training import processes
+from asr.training.checkpoint import Checkpoints
 from asr.training.loop import Split, Trainer
 from asr.training.optimizer import AdamSettings, AdamWSettings, optimizer
 from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings
@@ -70,7 +71,8 @@ def train(experiment: Experiment, stamp: Stamp) -> Recognizer:
     write_text(out / "versions.json", json.dumps(versions(which, experiment.seed), indent=1) + "\n")
     cmvn = {name: tensor.tolist() for name, tensor in recognizer.frontend.cmvn.state_dict().items()}
     processes.run(train_member, size, experiment, splits["train"][0], splits["dev"][0], cmvn, device)
-    stamp.write()
+    trained = Checkpoints(out / "checkpoints", 1, True).load_state()["progress"]["seconds"]  # over all its sittings
+    stamp.write(seconds=round(trained, 1))
     print_(f"finished: {out} holds the model, the average of its best checkpoints")
     return load_recognizer(out)
 

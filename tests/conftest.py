@@ -1,8 +1,13 @@
 """What all tests share."""
 
+import os
 from pathlib import Path
 
-import pytest
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # tiny models: threads would wait for each other; before torch is imported
+
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="session")

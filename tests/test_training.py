@@ -91,6 +91,8 @@ def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop
         train(root, tmp_path / "stopped", "training.save_minutes=1e-9")
     assert torch.load(tmp_path / "stopped/checkpoints/last.pt", weights_only=True)["progress"]["step"] == stop_at
     monkeypatch.undo()
+    with open(tmp_path / "stopped/history.jsonl", "a") as file:  # as if killed between a validation and its checkpoint
+        file.write(json.dumps({"epoch": 3, "step": 99}) + "\n")
     continued = weights(train(root, tmp_path / "stopped", "training.save_minutes=1e-9"))
     torch.testing.assert_close(continued, whole[1], rtol=0, atol=0)
     assert history(tmp_path / "stopped") == history(whole[0])

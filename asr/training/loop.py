@@ -41,11 +41,12 @@ class Split:
 
 @dataclass
 class Progress:
-    """How far a run has come: whole epochs, batches of the running epoch, optimiser steps."""
+    """How far a run has come: whole epochs, batches of the running epoch, optimiser steps, and seconds it took."""
 
     epoch: int = 0
     batch: int = 0
     step: int = 0
+    seconds: float = 0.0
 
 
 class Trainer:
@@ -87,11 +88,9 @@ class Trainer:
         while self.progress.epoch < self.settings.epochs:
             self._train_epoch()
             epoch = self.progress.epoch
-            if not self.group.leads:
-                continue
-            if epoch % self.settings.validate_every == 0 or epoch == self.settings.epochs:
+            if self.group.leads and (epoch % self.settings.validate_every == 0 or epoch == self.settings.epochs):
                 self._validate()
-            self._save()
+                self._save()
         if self.group.leads:
             self.checkpoints.load_average(self.recognizer)
             save_weights(self.recognizer, self.out / WEIGHTS)
@@ -168,6 +167,9 @@ class Trainer:
         self.monitor.validated(figures, self.progress.epoch, self.progress.step, best)
 
     def _save(self) -> None:
+        now = time.monotonic()
+        self.progress.seconds += now - self.saved_at
+        self.saved_at = now
         self.checkpoints.save_state(
             {
                 "progress": vars(self.progress).copy(),
@@ -176,7 +178,6 @@ class Trainer:
                 "monitor": json.dumps(self.monitor.state),
             }
         )
-        self.saved_at = time.monotonic()
 
     def _resume(self) -> None:
         state = self.checkpoints.load_state()
@@ -186,4 +187,5 @@ class Trainer:
         self.recognizer.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.monitor.state = json.loads(state["monitor"])
+        self.monitor.rewind(self.progress.step)
         self.monitor.say(f"continuing at epoch {self.progress.epoch + 1}, batch {self.progress.batch + 1}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from asr.errors import UserError, shorten
+from asr.files import write_text
 
 MOST_SKIPPED = 10  # steps in a row
 SUMS = ("ctc", "attention", "correct", "tokens")  # of the loss, over the batches of a step
@@ -69,6 +70,12 @@ class Monitor:
             file.write(json.dumps({"epoch": epoch, "step": step, **figures}) + "\n")
         self.state = dict.fromkeys(SUMS, 0.0)
         self.writer.flush()
+
+    def rewind(self, step: int) -> None:
+        """Forget the validations after a step, which a continued run comes to again."""
+        if self.speaks and self.history.exists():
+            lines = self.history.read_text(encoding="utf-8").splitlines(keepends=True)
+            write_text(self.history, "".join(line for line in lines if json.loads(line)["step"] <= step))
 
     def say(self, message: str) -> None:
         """Print to stderr, above the progress bar."""

@@ -1,7 +1,7 @@
 """Several processes that train one model: each takes its share of a step's batches, the gradients are added.
 
-On a CPU two processes of one thread do the work of a small model more than twice as fast as one process of two
-threads. The processes meet through a file, on one machine.
+On a CPU processes of one thread each do the work of a small model faster than the threads of one process, which
+wait for each other at every operation. The processes meet through a file, on one machine.
 """
 
 import os
