@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -181,10 +182,11 @@ def unreadable(path: Path, error: Exception) -> UserError:
     if not head:
         return UserError(f"{path}: is empty (0 bytes); expected a recording")
     if needs_conversion(path, head):
-        wav = path.with_suffix(".wav")
-        return UserError(f"{path}: libsndfile can't read this kind; convert it: ffmpeg -i {path} -ar 16000 -ac 1 {wav}")
+        m4a, wav = (shlex.quote(str(name)) for name in (path, path.with_suffix(".wav")))
+        return UserError(f"{path}: libsndfile can't read this kind; convert it: ffmpeg -i {m4a} -ar 16000 -ac 1 {wav}")
     if b"shorten" in head:
-        return UserError(f"{path}: NIST sphere compressed by shorten; convert it: sph2pipe -f wav {path} x.wav")
+        sph = shlex.quote(str(path))
+        return UserError(f"{path}: NIST sphere compressed by shorten; convert it: sph2pipe -f wav {sph} x.wav")
     if is_text(head):
         return UserError(f"{path}: is text, not sound")
     reason = str(error).split(": ", 1)[-1].rstrip(".")

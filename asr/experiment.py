@@ -4,6 +4,7 @@ import json
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import IO
 
 import torch
 
@@ -15,7 +16,7 @@ from asr.data.manifest import Utterance
 from asr.data.validate import Limits, apply_limits, check_alignable, check_audio
 from asr.errors import UserError, shorten
 from asr.features.frontend import FrontendSettings
-from asr.files import make_folder, write_text
+from asr.files import hold, make_folder, write_text
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
 from asr.models.recognizer import load as load_recognizer
@@ -60,7 +61,7 @@ def train(experiment: Experiment, stamp: Stamp) -> Recognizer:
         raise UserError(f"training.{error}") from None
     recognizer = build(experiment)
     splits = read_data(experiment.data, recognizer)
-    out = begin(Path(experiment.out), stamp)
+    out, _held = begin(Path(experiment.out), stamp)
     size = processes.count(experiment.training.processes, experiment.training.accumulate, device)
     parameters = sum(p.numel() for p in recognizer.parameters())
     print_(f"{which}, {size} processes; {parameters / 1e6:.1f} M parameters; everything goes to {out}")
@@ -133,17 +134,27 @@ def check_texts(utterances: list[Utterance], path: str) -> None:
         raise UserError(f"{path}: {len(repeated)} ids stand there twice ({shorten(repeated)}); give each its own")
 
 
-def begin(out: Path, stamp: Stamp) -> Path:
-    """Open the run's folder: a new one, the same run's, or a new one after moving another run's aside."""
+def begin(out: Path, stamp: Stamp) -> tuple[Path, IO]:
+    """Open the run's folder: a new one, the same run's, or a new one after moving another run's aside.
+
+    returns  the folder, and what holds it for this process as long as it lives
+    raises   UserError if the folder can't be written, or another process is training in it
+    """
+    held = hold(make_folder(out))
     begun = out / BEGUN
     facts = json.dumps(stamp.facts, indent=1) + "\n"
     if begun.exists() and begun.read_text(encoding="utf-8") != facts:
         aside = next(p for n in range(1, 10_000) if not (p := out.with_name(f"{out.name}.before-{n}")).exists())
-        out.rename(aside)
+        try:
+            out.rename(aside)
+        except OSError as error:
+            raise UserError(
+                f"{out}: holds another run, and can't be renamed ({error.strerror}); choose another out="
+            ) from None
         print_(f"{out} holds a run with other settings or inputs: it is kept as {aside}")
-    make_folder(out)
+        held = hold(make_folder(out))
     write_text(begun, facts)
-    return out
+    return out, held
 
 
 def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int) -> None:

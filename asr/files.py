@@ -1,11 +1,15 @@
 """Files that are whole or absent: written under a temporary name, synced, renamed."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from asr.errors import UserError
+
+UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextmanager
@@ -13,18 +17,22 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`, else remove it.
 
     The temporary name keeps the suffixes of `path`, so that writers which look at them (`.jsonl.gz`) still work.
-    raises   UserError if the folder can't be written
+    raises   UserError if the folder can't be written, the disk is full, or `path` is a folder
     """
     path = Path(path)
     temporary = path.with_name(f".partial-{os.getpid()}-{path.name}")
     make_folder(path.parent)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; expected the name of a file to write")
     try:
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except PermissionError as error:
-        raise UserError(f"{path}: can't be written ({error.strerror}); choose another output or its rights") from None
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        raise UserError(f"{path}: can't be written ({error.strerror}); choose another output, or mend that") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -43,6 +51,24 @@ def make_folder(folder: str | os.PathLike) -> Path:
     except OSError as error:
         raise UserError(f"{folder}: can't write into this folder ({error.strerror}); choose another output") from None
     return folder
+
+
+def hold(folder: str | os.PathLike) -> IO:
+    """Keep other processes from holding a folder, until the returned file is closed or this process ends.
+
+    raises   UserError if another process holds it; where the system or its disk knows no locks, nobody is kept out
+    """
+    file = open(Path(folder) / ".held", "a")  # noqa: SIM115 - open as long as it holds
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(f"{folder}: another process is at work in it; wait for it, or choose another output") from None
+    except (ImportError, OSError):
+        pass
+    return file
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

@@ -49,7 +49,7 @@ class Stamp:
             stamped = json.loads(self.path.read_text())
             stamped.pop("made", None)
             return self.output.exists() and stamped == json.loads(json.dumps(self.facts))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, AttributeError):  # absent, damaged, or facts that JSON doesn't know
             return False
 
     def remove(self) -> None:
@@ -69,13 +69,16 @@ def fingerprint(path: Path) -> str:
         for root, folders, names in os.walk(path):
             folders.sort()
             for name in sorted(names):
+                file = os.path.join(root, name)
                 if not name.startswith("."):
-                    file = os.stat(os.path.join(root, name))
-                    digest.update(f"{os.path.relpath(root, path)}/{name} {file.st_size} {file.st_mtime_ns}\n".encode())
-    elif path.exists():
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+                    state = os.stat(file) if os.path.exists(file) else os.lstat(file)  # the latter of a broken link
+                    line = f"{os.path.relpath(root, path)}/{name} {state.st_size} {state.st_mtime_ns}\n"
+                    digest.update(os.fsencode(line))
     else:
-        return "absent"
+        try:
+            with open(path, "rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:  # who reads it for its content says what is wrong
+            return "absent" if isinstance(error, FileNotFoundError) else "unreadable"
     return digest.hexdigest()[:32]

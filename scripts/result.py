@@ -1,31 +1,45 @@
 """Print a recipe's result line from finished work.
 
-    python scripts/result.py RECIPE SET MODE REF HYP OUTPUT...
+    python scripts/result.py RECIPE SET MODE REF HYP DATA OUTPUT...
 
-OUTPUT... are the folders that led to HYP (manifests, tokenizer, model): `seconds` is what their making and that of HYP
-took by their stamps, `rtf` what the decoding took per second of audio.
+DATA (manifests) and OUTPUT... (tokenizer, model) are the folders that led to HYP: `seconds` is what their making and
+that of HYP took by their stamps, `rtf` what the decoding took per second of audio. A corpus that has a version, in a
+file VERSION of its folder, is named at the end: corpus=mini-1.
 """
 
 import json
 import sys
+from pathlib import Path
 
 from asr.scoring.score import score
 from asr.stamp import Stamp
 
 
+def stamp(output: str) -> dict:
+    """The stamp that a command left with its output."""
+    return json.loads(Stamp(output, "", {}, []).path.read_text())
+
+
 def made(output: str) -> dict:
-    """The figures that a command left with its output."""
-    return json.loads(Stamp(output, "", {}, []).path.read_text())["made"]
+    """The figures of an output's making."""
+    return stamp(output)["made"]
+
+
+def version(data: str) -> str:
+    """The version of the corpus that asr-prepare made a folder of manifests from; empty if it has none."""
+    file = Path(stamp(data)["arguments"].get("source", "")) / "VERSION"
+    return file.read_text(encoding="utf-8").split()[0] if file.is_file() else ""
 
 
 def main(recipe: str, test: str, mode: str, ref: str, hyp: str, *outputs: str) -> None:
     """Score, and print one line for people and programs."""
     words = score(ref, hyp, unit="word").scores["word"]
+    corpus = f" corpus={name}" if (name := version(outputs[0])) else ""
     seconds = sum(made(output)["seconds"] for output in (*outputs, hyp))
     print(
         f"result recipe={recipe} set={test} mode={mode} "
         f"wer={100 * words.total.rate:.2f} lo={100 * words.low:.2f} hi={100 * words.high:.2f} "
-        f"words={words.total.reference} rtf={made(hyp)['rtf']:.3f} seconds={seconds:.0f}"
+        f"words={words.total.reference} rtf={made(hyp)['rtf']:.3f} seconds={seconds:.0f}{corpus}"
     )
 
 

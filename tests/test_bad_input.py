@@ -85,6 +85,21 @@ def test_train_names_a_folder_without_rights(ready, capsys, tmp_path):
     assert "can't write into this folder (Permission denied)" in line
 
 
+def test_train_refuses_sizes_that_do_not_fit_together(ready, capsys, tmp_path):
+    line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/m", "features.fbank.mels=5")
+    assert "features.fbank and model: features: got 5, too few for subsampling by 4" in line
+
+
+def test_train_refuses_a_folder_in_which_another_is_training(ready, capsys, tmp_path):
+    (tmp_path / "m").mkdir()
+    command = [sys.executable, "-c", "from asr import files; import sys; _ = files.hold(sys.argv[1]); print(); input()"]
+    with subprocess.Popen([*command, tmp_path / "m"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/m")
+        other.communicate(b"\n")
+    assert f"{tmp_path}/m: another process is at work in it; wait for it" in line
+
+
 def test_train_names_missing_manifest_and_tokenizer(ready, capsys):
     line = refused(capsys, train.main, "--config", ready / "x.yaml", "data.train=no.jsonl.gz", "out=/tmp/never")
     assert "no.jsonl.gz: no such manifest; asr-prepare makes it" in line
@@ -174,6 +189,8 @@ def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
         assert expected in refused(capsys, decode.main, *model, tmp_path / name), name
     assert "this folder holds no sound file" in refused(capsys, decode.main, *model, tmp_path / "nothing")
     assert "nothing to transcribe" in refused(capsys, decode.main, *model)
+    line = refused(capsys, decode.main, *model, tmp_path / "whole.wav", "--out", tmp_path / "nothing")
+    assert f"{tmp_path / 'nothing'}: is a folder; expected the name of a file to write" in line
     twice = refused(capsys, decode.main, *model, tmp_path / "whole.wav", tmp_path / "whole.wav")
     assert "1 utterances are given twice" in twice
     assert "expected one of joint, attention" in refused(

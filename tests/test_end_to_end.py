@@ -113,13 +113,20 @@ def test_result_line_of_a_recipe(run):
     script = Path(__file__).parents[1] / "scripts/result.py"
     outputs = [run / "data", run / "tokenizer", run / "model"]
     words = ["tones", "test", "joint", run / "data/test.jsonl.gz", out, *outputs]
-    line = subprocess.run([sys.executable, script, *map(str, words)], capture_output=True, text=True, check=True).stdout
+
+    def result():
+        command = [sys.executable, script, *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    line = result()
     number = r"\d+\.\d+"
     assert re.fullmatch(
         rf"result recipe=tones set=test mode=joint wer={number} lo={number} hi={number} words=\d+ "
         rf"rtf={number} seconds=\d+\n",
         line,
     ), line
+    (run / "corpus/VERSION").write_text("tones-1\nseed 1\n")  # a corpus with a version is named
+    assert result() == line.replace("\n", " corpus=tones-1\n")
 
 
 def test_the_run_keeps_its_settings_versions_and_curves(run):

@@ -81,10 +81,10 @@ class Stop(Exception):
 def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
     step = Trainer._step
 
-    def stopping(self, group, progress):
+    def stopping(self, *arguments):
         if self.progress.step == stop_at + 1:
             raise Stop
-        step(self, group, progress)
+        step(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_step", stopping)
     with pytest.raises(Stop):
@@ -137,6 +137,16 @@ def test_damaged_checkpoint_is_said(root, tmp_path):
     (tmp_path / "x/checkpoints/last.pt").write_bytes(b"no checkpoint")
     with pytest.raises(UserError, match=r"last\.pt: damaged .*; remove it to begin this run anew"):
         train(root, tmp_path / "x", "training.epochs=1")
+
+
+@pytest.mark.parametrize("how", [["training.processes=2"], ["training.processes=1", "data.workers=2"]])
+def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(root, tmp_path, monkeypatch, how):
+    write_corpus(tmp_path / "corpus", {"train": 12, "dev": 4})
+    prepare("tsv", tmp_path / "corpus", tmp_path / "data")
+    data = [f"data.{split}={tmp_path}/data/{split}.jsonl.gz" for split in ("train", "dev")]
+    monkeypatch.setattr(experiment, "fit_cmvn", lambda *_: (tmp_path / "corpus/train003.wav").unlink())
+    with pytest.raises(UserError, match=r"^[^\n]*train003\.wav: no such file$"):
+        train(root, tmp_path / "x", *data, *how, "training.accumulate=2")
 
 
 def test_a_gradient_that_is_not_finite_is_named_and_left_out(root, tmp_path, monkeypatch, capsys):

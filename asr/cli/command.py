@@ -30,7 +30,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[..., None]:
             print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
             sys.exit(2)
         except KeyboardInterrupt:
-            print(f"{os.path.basename(sys.argv[0])}: stopped; the same command goes on from here", file=sys.stderr)
+            print(f"{os.path.basename(sys.argv[0])}: stopped; run the same command again to go on", file=sys.stderr)
             sys.exit(130)
         except BrokenPipeError:  # the reader of stdout has left, as `| head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -26,7 +26,9 @@ def arguments():
     args.add_argument("--batch-seconds", type=float, default=120.0, help="of padded audio a batch (default 120)")
     args.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="default: a GPU if it works")
     args.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="default: fp32")
-    args.add_argument("--out", metavar="FILE", help="write the text there; done already, it is not done again")
+    args.add_argument(
+        "--out", metavar="FILE", help="write the text there; done already, it is not done again (but for --json)"
+    )
     args.add_argument("--json", metavar="FILE", help="write JSON lines with scores and n-best lists there")
     return args
 
@@ -51,7 +53,9 @@ def identity(args):
 
     from asr.stamp import Stamp
 
-    model = [os.path.join(args.model, name) for name in ("config.yaml", "model.safetensors", "tokenizer.json")]
+    model = [
+        os.path.join(args.model, name) for name in ("config.yaml", "model.safetensors", "tokenizer.json", "bpe.model")
+    ]
     facts = {name: getattr(args, name) for name in ("mode", "beam", "ctc_weight", "nbest", "precision")}
     return Stamp(args.out, "asr-decode", facts, [*model, *args.sources, *args.manifest])
 
@@ -80,6 +84,8 @@ def run(args, stamp):
     recognizer = load(args.model, device)
     say(which)
     clock = Clock()
+    if stamp:
+        stamp.remove()
     with ExitStack() as stack:
         text = open_text(stack, args.out, replacing) if args.out else sys.stdout
         lines = open_text(stack, args.json, replacing) if args.json else None

@@ -3,7 +3,7 @@
 B batch, S samples, U labels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -13,9 +13,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from asr import audio
 from asr.data.manifest import Utterance
+from asr.errors import UserError
 from asr.features.noise import uniforms, utterance_seed
 
 PADDING = -1  # of labels
+# Sizes of batches are rounded up, so that they recur: a CPU's kernels are made anew for each new size (15 % of a step)
+STEP_SECONDS, STEP_LABELS = 0.32, 4
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,15 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Move the tensors to a device."""
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{k: v.to(device, non_blocking=True) if torch.is_tensor(v) else v for k, v in moved.items()})
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":
+        """Put the tensors where a GPU can fetch them by itself; DataLoader asks for it."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Batch(**{k: change(v) if torch.is_tensor(v) else v for k, v in values.items()})
 
 
 def plan(
@@ -94,26 +104,57 @@ class SpeechDataset(Dataset):
         seeds = torch.tensor([utterance_seed(self.seed, self.epoch, u.id) for u in chosen])
         factors = [self.speeds[int(r * len(self.speeds))] for r in uniforms(~seeds, 1)[:, 0].tolist()]
         waveforms = [self._waveform(u, factor) for u, factor in zip(chosen, factors, strict=True)]
-        return collate([u.id for u in chosen], waveforms, [self.labels[n] for n in indices], seeds)
+        labels = [self.labels[n] for n in indices]
+        return collate([u.id for u in chosen], waveforms, labels, seeds, round(STEP_SECONDS * self.rate), STEP_LABELS)
 
     def _waveform(self, utterance: Utterance, speed: float) -> np.ndarray:
         waveform = audio.load(utterance.path, self.rate, utterance.start, utterance.duration)
         return audio.resample(waveform, self.rate * speed, self.rate)
 
 
-def collate(ids: list[str], waveforms: list[np.ndarray], labels: Sequence[Sequence[int]], seeds: Tensor) -> Batch:
-    """Pad waveforms with zeros and labels with -1."""
-    pad = torch.nn.utils.rnn.pad_sequence
-    return Batch(
-        ids,
-        pad([torch.from_numpy(w) for w in waveforms], batch_first=True),
-        torch.tensor([len(w) for w in waveforms]),
-        pad([torch.tensor(y, dtype=torch.long) for y in labels], batch_first=True, padding_value=PADDING),
-        torch.tensor([len(y) for y in labels]),
-        seeds,
-    )
+def collate(
+    ids: list[str],
+    waveforms: list[np.ndarray],
+    labels: Sequence[Sequence[int]],
+    seeds: Tensor,
+    samples_step: int = 1,
+    labels_step: int = 1,
+) -> Batch:
+    """Pad waveforms with zeros and labels with -1, to the batch's longest, rounded up to multiples of the steps."""
+    wave_lens = torch.tensor([len(w) for w in waveforms])
+    Y_lens = torch.tensor([len(y) for y in labels])
+    padded = torch.zeros(len(ids), _round_up(int(wave_lens.max()), samples_step))
+    Y = torch.full((len(ids), _round_up(int(Y_lens.max()), labels_step)), PADDING)
+    for n, (waveform, y) in enumerate(zip(waveforms, labels, strict=True)):
+        padded[n, : len(waveform)] = torch.from_numpy(waveform)
+        Y[n, : len(y)] = torch.tensor(y, dtype=torch.long)
+    return Batch(ids, padded, wave_lens, Y, Y_lens, seeds)
+
+
+def _round_up(n: int, step: int) -> int:
+    return -(-n // step) * step
 
 
 def load(dataset: SpeechDataset, batches: Sequence[Sequence[int]], workers: int, pin: bool = False) -> Iterator[Batch]:
-    """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed."""
-    return iter(DataLoader(dataset, batch_size=None, sampler=batches, num_workers=workers, pin_memory=pin))
+    """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed.
+
+    pin      in memory from which a GPU can fetch them by itself
+    raises   UserError if a recording has become unreadable
+    """
+    for batch in DataLoader(_Telling(dataset), batch_size=None, sampler=batches, num_workers=workers, pin_memory=pin):
+        if isinstance(batch, UserError):
+            raise batch
+        yield batch
+
+
+class _Telling(Dataset):
+    """Hands a UserError back as a value, for DataLoader would wrap it into its worker's traceback."""
+
+    def __init__(self, dataset: SpeechDataset):
+        self.dataset = dataset
+
+    def __getitem__(self, indices: Sequence[int]) -> Batch | UserError:
+        try:
+            return self.dataset[indices]
+        except UserError as error:
+            return error

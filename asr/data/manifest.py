@@ -1,7 +1,7 @@
 """Manifests: one lhotse CutSet a split, a MonoCut a line, written and read without lhotse (and so without torch).
 
-A line is what lhotse itself writes for a cut with one supervision; a test holds the two equal. Preparation, decoding
-and scoring need the lines only; training opens the same file with `lhotse.CutSet.from_file`.
+A line is what lhotse itself writes for a cut with one supervision; a test holds the two equal, and
+`lhotse.CutSet.from_file` opens the same file.
 """
 
 import gzip

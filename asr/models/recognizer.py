@@ -36,7 +36,10 @@ class Recognizer(nn.Module):
     def __init__(self, features: FrontendSettings, model: HybridSettings, tokenizer: Tokenizer):
         super().__init__()
         self.frontend = Frontend(features)
-        self.model = Hybrid(model, self.frontend.fbank.mels, tokenizer.vocabulary)
+        try:
+            self.model = Hybrid(model, self.frontend.fbank.mels, tokenizer.vocabulary)
+        except ValueError as error:  # sizes possible each for itself, but not together
+            raise UserError(f"features.fbank and model: {error}") from None
         self.tokenizer = tokenizer
 
     @property

@@ -20,6 +20,7 @@ def choose(wanted: str = "auto") -> tuple[torch.device, str]:
         return torch.device("cpu"), _cpu("as asked")
     problem = _gpu_problem()
     if problem is None:
+        torch.backends.cudnn.conv.fp32_precision = "ieee"  # the default, TF32, has 10 bits, which a text may depend on
         return torch.device("cuda"), f"computing on {torch.cuda.get_device_name()}"
     if wanted == "cuda":
         raise ValueError(f"device cuda: {problem}; use device=cpu, or mend the driver")

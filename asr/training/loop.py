@@ -115,7 +115,8 @@ class Trainer:
             for step, share in zip(steps, shares, strict=True):
                 self.progress.step += 1
                 batch_fraction = self.progress.batch / len(batches)
-                self._step([next(stream) for _ in share], (epoch + batch_fraction) / self.settings.epochs)
+                ids = [self.train_split.utterances[n].id for batch in step for n in batch]
+                self._step([next(stream) for _ in share], (epoch + batch_fraction) / self.settings.epochs, ids)
                 self.progress.batch += len(step)
                 bar.update(len(step))
                 bar.set_postfix_str(self.monitor.line(), refresh=False)
@@ -123,8 +124,11 @@ class Trainer:
                     self._save()
         self.progress.epoch, self.progress.batch = epoch + 1, 0
 
-    def _step(self, share: list[Batch], progress: float) -> None:
-        """One optimiser step over this process' share of its batches; the loss is per target token of them all."""
+    def _step(self, share: list[Batch], progress: float, ids: list[str]) -> None:
+        """One optimiser step over this process' share of its batches; the loss is per target token of them all.
+
+        progress:  in 0 .. 1, of the whole training; ids: of all the step's utterances, for messages
+        """
         self.optimizer.zero_grad(set_to_none=False)
         sums = torch.zeros(len(SUMS), dtype=torch.float64)
         for n, batch in enumerate(share):
@@ -142,7 +146,7 @@ class Trainer:
         if math.isfinite(norm):
             self.optimizer.step()
         else:
-            self.monitor.skipped([name for batch in share for name in batch.ids], self.progress.step)
+            self.monitor.skipped(ids, self.progress.step)
         self.monitor.step(totals, norm, self.lr[0] * factor, self.progress.step)
 
     def _loss(self, batch: Batch) -> Loss:

@@ -75,7 +75,8 @@ class Monitor:
         """Forget the validations after a step, which a continued run comes to again."""
         if self.speaks and self.history.exists():
             lines = self.history.read_text(encoding="utf-8").splitlines(keepends=True)
-            write_text(self.history, "".join(line for line in lines if json.loads(line)["step"] <= step))
+            whole = [line for line in lines if line.endswith("}\n")]  # a kill or a full disk may have cut the last
+            write_text(self.history, "".join(line for line in whole if json.loads(line)["step"] <= step))
 
     def say(self, message: str) -> None:
         """Print to stderr, above the progress bar."""

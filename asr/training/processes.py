@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -17,6 +18,10 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from asr.errors import UserError
+from asr.files import write_text
+
+INTERRUPTED = 130  # exit status, as a shell's
+PATIENCE = timedelta(days=7)  # of processes that wait while the first validates, or the machine sleeps
 
 
 @dataclass(frozen=True)
@@ -49,29 +54,43 @@ def count(wanted: int | None, batches: int, device: torch.device) -> int:
 
 
 def run(task: Callable[..., None], size: int, *arguments: object) -> None:
-    """Call task(group, *arguments) in `size` processes, this one among them if it is the only one."""
+    """Call task(group, *arguments) in `size` processes, this one among them if it is the only one.
+
+    raises   UserError, whichever process met it
+    """
     threads = torch.get_num_threads()
     if size == 1:
         return task(Group(), *arguments)
     with tempfile.TemporaryDirectory() as folder:
-        meeting = (Path(folder) / "meeting").as_uri()
         try:
-            mp.spawn(_member, (size, max(1, threads // size), meeting, task, arguments), nprocs=size)
-        except mp.ProcessExitedException as error:
-            sys.exit(error.exit_code)  # the process has said why
+            mp.spawn(_member, (size, max(1, threads // size), Path(folder), task, arguments), nprocs=size)
+        except (mp.ProcessExitedException, mp.ProcessRaisedException) as error:
+            mistakes = [path.read_text(encoding="utf-8") for path in Path(folder).glob("mistake-*")]
+            if mistakes:  # the other processes fail then too, for want of a partner
+                raise UserError(mistakes[0]) from None
+            if getattr(error, "exit_code", None) == INTERRUPTED:
+                raise KeyboardInterrupt from None
+            if isinstance(error, mp.ProcessExitedException):
+                sys.exit(f"a training process ended ({error}); out of memory? The same command continues the run")
+            raise
+        except KeyboardInterrupt:  # a terminal interrupts all processes, `kill -INT` only this one
+            for child in mp.active_children():
+                child.join(5)
+                child.terminate()
+            raise
 
 
-def _member(rank: int, size: int, threads: int, meeting: str, task: Callable[..., None], arguments: tuple) -> None:
+def _member(rank: int, size: int, threads: int, folder: Path, task: Callable[..., None], arguments: tuple) -> None:
     torch.set_num_threads(threads)
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
+    meeting = (folder / "meeting").as_uri()
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size, timeout=PATIENCE)
     try:
         task(Group(rank, size), *arguments)
         dist.barrier()
     except UserError as error:
-        if rank == 0:
-            print(f"asr-train: {error}", file=sys.stderr)
+        write_text(folder / f"mistake-{rank}", str(error))
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     finally:
         dist.destroy_process_group()

@@ -25,7 +25,7 @@ class Source:
 def find(paths: Iterable[str], manifests: Iterable[str] = ()) -> list[Source]:
     """List all utterances of sound files, folders (searched deeply, in order of name) and manifests.
 
-    The id of a file is its path as given, of a manifest's line its own id.
+    Hidden files of a folder are left out. The id of a file is its path as given, of a manifest's line its own id.
 
     raises   UserError for a missing or unreadable file, an empty folder, or an id that comes twice
     """
@@ -43,7 +43,8 @@ def find(paths: Iterable[str], manifests: Iterable[str] = ()) -> list[Source]:
 def _files(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
-    found = sorted(str(p) for p in Path(path).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    sounds = (p for p in Path(path).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    found = sorted(str(p) for p in sounds if not p.name.startswith("."))  # as macOS' ._x.wav beside x.wav
     if not found:
         raise UserError(f"{path}: this folder holds no sound file ({', '.join(sorted(SUFFIXES))})")
     return found

@@ -89,17 +89,17 @@ def transcribe(
     """
     clock = clock or Clock()
     for window in _windows(sources):
-        results: dict[str, Transcript] = {}
+        results: dict[Source, Transcript] = {}
         started = time.perf_counter()
         for batch, waveforms in _read_ahead(_batches(window, batch_seconds), recognizer.sample_rate):
             nbests = recognize(recognizer, waveforms, options, precision)
             for source, nbest in zip(batch, nbests, strict=True):
                 texts = [recognizer.tokenizer.decode(h.tokens) for h in nbest]
-                results[source.id] = Transcript(source, texts[0], nbest, texts)
+                results[source] = Transcript(source, texts[0], nbest, texts)
             progress(sum(s.duration for s in batch))
         clock.wall += time.perf_counter() - started
         clock.audio += sum(s.duration for s in window)
-        yield from (results[source.id] for source in window)
+        yield from (results[source] for source in window)
 
 
 @torch.no_grad()
