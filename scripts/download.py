@@ -21,7 +21,8 @@ def main(url: str, folder: str) -> None:
             archive = Path(partial) / "archive"
             fetch(url, archive)
             with tarfile.open(archive) as tar:
-                tar.extractall(Path(partial) / "unpacked", filter="data")
+                safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # older patch releases lack it
+                tar.extractall(Path(partial) / "unpacked", **safe)
             (Path(partial) / "unpacked").rename(out)
     except (urllib.error.URLError, OSError, tarfile.TarError) as error:
         sys.exit(f"download: {url} can't be had here ({error}); fetch and unpack it elsewhere, and give its folder")

@@ -107,6 +107,13 @@ def test_any_file_is_decoded(run, tmp_path, capsys):
     ]
 
 
+def test_librispeech_is_decoded(run, shared_data, capsys):
+    decode.main(decoding(run, shared_data / "librispeech"))
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 20
+    assert said.err.splitlines()[-1].startswith("20 utterances, ")
+
+
 def test_result_line_of_a_recipe(run):
     out = run / "result.txt"
     decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--out", out))

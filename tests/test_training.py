@@ -182,6 +182,6 @@ def test_only_matrices_decay():
 def test_device_is_said():
     assert choose("cpu") == (torch.device("cpu"), f"computing on the CPU, {torch.get_num_threads()} threads (as asked)")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="device cuda: .*use device=cpu"):
+        with pytest.raises(ValueError, match="device cuda: .*choose the CPU, or mend the driver"):
             choose("cuda")
         assert "computing on the CPU" in choose("auto")[1]

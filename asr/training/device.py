@@ -23,7 +23,7 @@ def choose(wanted: str = "auto") -> tuple[torch.device, str]:
         torch.backends.cudnn.conv.fp32_precision = "ieee"  # the default, TF32, has 10 bits, which a text may depend on
         return torch.device("cuda"), f"computing on {torch.cuda.get_device_name()}"
     if wanted == "cuda":
-        raise ValueError(f"device cuda: {problem}; use device=cpu, or mend the driver")
+        raise ValueError(f"device cuda: {problem}; choose the CPU, or mend the driver")
     return torch.device("cpu"), _cpu(problem)
 
 

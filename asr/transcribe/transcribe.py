@@ -1,5 +1,6 @@
 """Recordings in, transcripts out: length-sorted batches, read ahead while the model works, results in input order."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -177,7 +178,13 @@ def _read_ahead(batches: Sequence[list[Source]], rate: int) -> Iterator[tuple[li
 def as_json(transcript: Transcript) -> dict:
     """A transcript as a JSON object: id, text, start, duration, n-best list with scores by scorer and tokens."""
     nbest = [
-        {"text": text, "score": h.score, "scores": h.scores, "tokens": h.tokens, "complete": h.ended}
+        {
+            "text": text,
+            "score": h.score if math.isfinite(h.score) else None,
+            "scores": h.scores,
+            "tokens": h.tokens,
+            "complete": h.ended,
+        }
         for text, h in zip(transcript.texts, transcript.hypotheses, strict=True)
     ]
     source = transcript.source

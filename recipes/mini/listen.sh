@@ -9,7 +9,11 @@ utterances = list(manifest.read("data/mini/test-mini.jsonl.gz"))
 for u in utterances[:: len(utterances) // 3][:3]:
     print(u.path, u.text, sep="\t")
 PY
-cut -f1 exp/mini/listen.tsv | xargs asr-decode --model exp/mini/model --device cpu >exp/mini/listen.txt 2>/dev/null
+mapfile -t files < <(cut -f1 exp/mini/listen.tsv)
+asr-decode --model exp/mini/model --device cpu "${files[@]}" >exp/mini/listen.txt 2>exp/mini/listen.log || {
+    cat exp/mini/listen.log >&2
+    exit 2
+}
 echo
 paste exp/mini/listen.tsv exp/mini/listen.txt | while IFS=$'\t' read -r path reference _ heard; do
     printf '%s\n  said:  %s\n  heard: %s\n' "$path" "$reference" "$heard"
