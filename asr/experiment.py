@@ -86,18 +86,17 @@ def build(experiment: Experiment) -> Recognizer:
 
 def train_member(group, experiment: Experiment, train: Split, dev: Split, cmvn: dict, device: torch.device) -> None:
     """Train as one of a group of processes; `cmvn` are the statistics as lists."""
-    if device.type == "cpu":
-        devices.keep_memory()
-        torch.set_flush_denormal(True)  # a posterior of 1e-40 costs a hundred times what a zero does
     recognizer = build(experiment)
     recognizer.frontend.cmvn.load_state_dict({name: torch.tensor(values) for name, values in cmvn.items()})
     recognizer.to(device)
-    Trainer(
+    trainer = Trainer(
         recognizer,
         optimizer(experiment.optimizer, recognizer),
         experiment.schedule,
         *(experiment.training, experiment.data, train, dev, experiment.seed, Path(experiment.out), group),
-    ).run()
+    )
+    with devices.tuned(device):
+        trainer.run()
 
 
 def read_data(data: DataSettings, recognizer: Recognizer) -> dict:

@@ -179,6 +179,11 @@ def test_only_matrices_decay():
     assert [(len(g["params"]), g["weight_decay"]) for g in made.param_groups] == [(1, 0.1), (3, 0.0)]
 
 
+def test_denormal_numbers_are_numbers_again_after_training(root, tmp_path):
+    train(root, tmp_path / "x", "training.epochs=1")
+    assert torch.tensor(1e-40).mul(1.0).item() > 0.0
+
+
 def test_device_is_said():
     assert choose("cpu") == (torch.device("cpu"), f"computing on the CPU, {torch.get_num_threads()} threads (as asked)")
     if not torch.cuda.is_available():
