@@ -17,7 +17,7 @@ from asr.errors import UserError
 from asr.features.noise import uniforms, utterance_seed
 
 PADDING = -1  # of labels
-# Sizes of batches are rounded up, so that they recur: a CPU's kernels are made anew for each new size (15 % of a step)
+# Sizes of batches are rounded up, so that they recur: 188 → 163 ms a step on a CPU in one run; why was not traced
 STEP_SECONDS, STEP_LABELS = 0.32, 4
 
 

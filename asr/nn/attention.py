@@ -16,7 +16,7 @@ from asr.nn.dropout import dropout as drop
 def attend(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
     """softmax(Q Kᵀ / √d_k + mask) V, with dropout on the weights.
 
-    PyTorch's fused kernel computes it, except where it is slow: its bf16 backward pass on a CPU takes two to five
+    PyTorch's fused kernel computes it, except where it is slow: its bf16 backward pass on a CPU takes 1.5 to five
     times as long as the formula's, and its dropout there one random number a weight.
 
     Q:       (B, H, Tq, d_k)
