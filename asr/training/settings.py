@@ -37,6 +37,6 @@ class TrainingSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
     validate_every: int = Field(1, gt=0)  # epochs
-    best_by: Literal["accuracy", "loss", "wer"] = "accuracy"
+    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"
     average: int = Field(10, gt=0)  # best checkpoints, averaged at the end
     save_minutes: float = Field(10.0, gt=0)  # between checkpoints within an epoch
