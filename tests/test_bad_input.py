@@ -196,6 +196,24 @@ def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
     assert "expected one of joint, attention" in refused(
         capsys, decode.main, *model, tmp_path / "whole.wav", "--mode", "x"
     )
+    greedy = [*model, tmp_path / "whole.wav", "--mode", "ctc-greedy", "--length-bonus", "1"]
+    assert "mode ctc-greedy knows no language model, hotwords or length bonus; a beam does" in refused(
+        capsys, decode.main, *greedy
+    )
+
+
+def test_tuning_names_what_it_cannot_use(ready, capsys):
+    model = ["--model", ready / "model", "--device", "cpu", "--manifest", ready / "data/dev.jsonl.gz"]
+    cases = {
+        "ctc-wait=1": "--tune ctc-wait=1: got 'ctc_wait', expected NAME=VALUE,VALUE … with a name of: beam, ctc-weight",
+        "beam=ten": "--tune beam=ten: got 'ten', expected numbers with commas between them",
+        "ctc-weight=2": "ctc-weight: got 2.0, expected 0 to 1",
+    }
+    for setting, expected in cases.items():
+        assert expected in refused(capsys, decode.main, *model, "--tune", setting)
+    needs = "--tune needs the texts of a --manifest, and neither sound files nor --out nor --json"
+    assert needs in refused(capsys, decode.main, *model, "--tune", "beam=1", "--out", "x")
+    assert needs in refused(capsys, decode.main, *model[:4], "--tune", "beam=1")
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "model.safetensors", "tokenizer.json"])

@@ -33,65 +33,101 @@ def memory():
 
 
 def walk(decoder, state, Y):
-    """Logits (rows, U, V) of stepping through Y (rows, U)."""
+    """Logits (B, K, U, V) of stepping through Y (B, K, U)."""
     steps = []
-    for y in Y.T:
+    for y in Y.unbind(2):
         logits, state = decoder.step(y, state)
         steps.append(logits)
-    return torch.stack(steps, 1), state
+    return torch.stack(steps, 2), state
+
+
+def whole(decoder, Y, H, H_lens):
+    """Logits (B, K, U, V) of each hypothesis of Y (B, K, U) at once."""
+    K = Y.size(1)
+    return decoder(Y.flatten(0, 1), H.repeat_interleave(K, 0), H_lens.repeat_interleave(K)).unflatten(0, (-1, K))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("K", [1, 3])
 def test_step_is_forward_at_every_position(shape, K):
     decoder, (H, H_lens) = build(**SHAPES[shape]), memory()
-    Y = torch.randint(1, V, (3 * K, 9), generator=torch.Generator().manual_seed(3))
-    Y[:, 0] = SOS
-    expected = decoder(Y, H.repeat_interleave(K, 0), H_lens.repeat_interleave(K))
+    Y = torch.randint(1, V, (3, K, 30), generator=torch.Generator().manual_seed(3))
+    Y[..., 0] = SOS
     logits, state = walk(decoder, decoder.start(H, H_lens, K), Y)
-    assert_close(logits, expected)
-    assert state.length == 9 and state.self_caches[0][0].size(2) == 9
+    assert_close(logits, whole(decoder, Y, H, H_lens))
+    assert state.tree.lens.tolist() == [30] * 3
     assert state.cross_caches[0][0].size(0) == 3  # of utterances, not of hypotheses
 
 
-def test_states_are_values():
-    """A step leaves its state as it was: two ways can go on from one."""
+def test_sequences_that_share_an_utterance_are_as_alone():
     decoder, (H, H_lens) = build(), memory()
-    _, state = walk(decoder, decoder.start(H, H_lens), torch.full((3, 2), SOS))
-    first, _ = decoder.step(torch.tensor([1, 2, 3]), state)
-    decoder.step(torch.tensor([4, 5, 6]), state)
-    again, _ = decoder.step(torch.tensor([1, 2, 3]), state)
-    assert_close(again, first, rtol=0, atol=0)
+    Y = torch.randint(1, V, (3, 4, 6), generator=torch.Generator().manual_seed(8))
+    assert_close(decoder(Y.flatten(0, 1), H, H_lens).unflatten(0, (3, 4)), whole(decoder, Y, H, H_lens))
 
 
-def test_step_after_reorder_and_select_is_forward():
-    """A search in small: K = 2 hypotheses change places at every step, and the second utterance leaves."""
-    decoder, (H, H_lens) = build(norm="post"), memory()
-    rng, K = torch.Generator().manual_seed(4), 2
-    utterances, state = [0, 1, 2], decoder.start(H, H_lens, K)
-    prefixes = torch.full((6, 1), SOS)
-    for step in range(6):
-        logits, state = decoder.step(prefixes[:, -1], state)
-        expected = decoder(prefixes, H[utterances].repeat_interleave(K, 0), H_lens[utterances].repeat_interleave(K))
-        assert_close(logits, expected[:, -1])
-        B = len(utterances)
-        rows = torch.randint(K, (B, K), generator=rng) + torch.arange(B)[:, None] * K  # parents within each utterance
-        state, prefixes = state.reorder(rows.flatten()), prefixes[rows.flatten()]
-        if step == 2:
-            state = state.select(torch.tensor([0, 2]), K)
-            utterances, prefixes = [0, 2], prefixes[[0, 1, 4, 5]]
-        if step == 4:
-            state = state.select(torch.tensor([1, 0]), K)
-            utterances, prefixes = [2, 0], prefixes[[2, 3, 0, 1]]
-        prefixes = torch.cat([prefixes, torch.randint(1, V, (len(prefixes), 1), generator=rng)], 1)
+def test_states_are_values():
+    """A step leaves its state as it was: two ways can go on from one, and both know their own past."""
+    decoder, (H, H_lens) = build(), memory()
+    Y = torch.full((3, 2, 1), SOS)
+    _, state = walk(decoder, decoder.start(H, H_lens, 2), Y)
+    ways = [torch.tensor([[1, 2], [3, 4], [5, 6]]), torch.tensor([[7, 8], [9, 1], [2, 3]])]
+    states = [decoder.step(y, state)[1] for y in ways]
+    for y, way in zip(ways, states, strict=True):
+        logits, _ = decoder.step(y, way)
+        assert_close(logits, whole(decoder, torch.cat([Y, y[..., None], y[..., None]], 2), H, H_lens)[:, :, -1])
+
+
+def test_a_search_in_small_is_forward():
+    """K = 4 hypotheses change places at every step, utterances leave and come; the past is that of the parents."""
+    decoder, (H, H_lens), K = build(norm="post"), memory(), 4
+    rng = torch.Generator().manual_seed(4)
+    utterances, state, Y = [0, 1], *begin(decoder, H[:2, :6], H_lens[:2], K)
+    for step in range(40):
+        y = torch.randint(1, V, (len(utterances), K), generator=rng)
+        Y = [torch.cat([ys, new[:, None]], 1) for ys, new in zip(Y, y, strict=True)]
+        logits, state = decoder.step(y, state)
+        for ys, got, b in zip(Y, logits, utterances, strict=True):
+            expected = whole(decoder, ys[None], H[b : b + 1], H_lens[b : b + 1])
+            assert_close(got, expected[0, :, -1])
+        parents = torch.randint(K, (len(utterances), K), generator=rng)
+        state, Y = state.reorder(parents), [ys[p] for ys, p in zip(Y, parents, strict=True)]
+        if step in (7, 19):
+            state, Y, utterances = state.select(torch.tensor([1, 0])), [Y[1], Y[0]], utterances[1::-1]
+        if step in (11, 28):
+            state, Y, utterances = state.select(torch.tensor([1])), Y[1:], utterances[1:]
+        if step in (12, 29):
+            come = [2, 0]
+            other, new = begin(decoder, H[come], H_lens[come], K)
+            state, Y, utterances = state.merge(other), Y + new, utterances + come
+            state, Y, utterances = state.select(torch.tensor([0, 2])), [Y[0], Y[2]], [utterances[0], utterances[2]]
+
+
+def begin(decoder, H, H_lens, K):
+    """One hypothesis of each utterance reads the start symbol and becomes K."""
+    B = len(H)
+    _, state = decoder.step(torch.full((B, 1), SOS), decoder.start(H, H_lens))
+    return state.reorder(torch.zeros(B, K, dtype=torch.long)), [torch.full((K, 1), SOS)] * B
+
+
+def test_the_cache_holds_what_the_hypotheses_share_once():
+    """After 100 labels in common and 20 of their own, K = 5 hypotheses need 200 nodes, not 600."""
+    decoder, (H, H_lens), K = build(), memory(), 5
+    state = decoder.start(H, H_lens, K)
+    with torch.no_grad():
+        for step in range(120):
+            _, state = decoder.step(torch.full((3, K), 1 + step % 9), state)
+            if step < 100:
+                state = state.reorder(torch.zeros(3, K, dtype=torch.long))
+    assert state.tree.compact().mask.size(2) == 100 + 20 * K
+    assert state.tree.layers[0].keys.size(2) < 100 + 20 * K + 16 * K
 
 
 def test_step_beyond_512_positions():
     decoder, (H, H_lens) = build(), memory()
-    Y = torch.randint(1, V, (3, 515), generator=torch.Generator().manual_seed(5))
+    Y = torch.randint(1, V, (3, 1, 515), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         logits, _ = walk(decoder, decoder.start(H, H_lens), Y)
-        assert_close(logits, build()(Y, H, H_lens))
+        assert_close(logits, whole(build(), Y, H, H_lens))
 
 
 def test_the_future_and_the_padding_do_not_matter():
@@ -114,8 +150,8 @@ def test_step_under_bf16_autocast_is_near_forward():
     with torch.no_grad():
         expected = decoder(Y, H.float(), H_lens)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logits, _ = walk(decoder, decoder.start(H.float(), H_lens), Y)
-    assert_close(logits.float(), expected, rtol=0.1, atol=0.1)
+            logits, _ = walk(decoder, decoder.start(H.float(), H_lens), Y.unsqueeze(1))
+    assert_close(logits.squeeze(1).float(), expected, rtol=0.1, atol=0.1)
 
 
 def test_maps_of_every_layer():

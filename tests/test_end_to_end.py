@@ -16,6 +16,7 @@ import torch
 from tones import CONFIG, write_corpus
 
 from asr.cli import decode, prepare, score, tokenizer, train
+from asr.transcribe.options import MODES
 
 EPOCHS = 40
 
@@ -47,7 +48,7 @@ def decoding(root, *more):
 
 
 def test_the_tones_are_recognised(run, capsys):
-    for mode in ("joint", "attention", "attention-greedy", "ctc-greedy"):
+    for mode in MODES:
         out = run / f"{mode}.txt"
         decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--mode", mode, "--out", out))
         closing = capsys.readouterr().err.strip().splitlines()[-1]
@@ -91,6 +92,31 @@ def test_json_lines_hold_scores_that_add_up(run):
         assert [h["score"] for h in nbest] == sorted((h["score"] for h in nbest), reverse=True)
         for h in nbest:
             assert h["score"] == pytest.approx(0.7 * h["scores"]["attention"] + 0.3 * h["scores"]["ctc"], abs=1e-6)
+
+
+def test_confidence_reason_and_length_bonus_reach_the_json_lines(run):
+    out = run / "confident.json"
+    decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--length-bonus", 0.1, "--json", out))
+    for line in out.read_text().splitlines():
+        [h] = json.loads(line)["nbest"]
+        assert h["scores"]["length"] == pytest.approx(0.1 * len(h["tokens"])) and h["reason"] == "end"
+        assert len(h["confidences"]) == len(h["tokens"]) and all(0 <= c <= 1 for c in h["confidences"])
+        assert 0 < h["confidence"] <= 1
+
+
+def test_tuning_prints_the_wer_of_each_setting_as_decoding_with_it_has(run, capsys):
+    manifest = run / "data/dev.jsonl.gz"
+    grid = ["--tune", "ctc-weight=0.2,1", "--tune", "length-bonus=0,-9,9"]
+    decode.main(decoding(run, "--manifest", manifest, *grid))
+    said = capsys.readouterr()
+    rates = {options: rate for rate, options in (line.split("\t") for line in said.out.splitlines())}
+    assert len(rates) == 6 and said.err.splitlines()[-1].startswith("best: --ctc-weight ")
+    assert len(set(rates.values())) > 1
+    for options in ("--ctc-weight 0.2 --length-bonus 0.0", "--ctc-weight 1.0 --length-bonus -9.0"):
+        out = run / f"{options}.txt"
+        decode.main(decoding(run, "--manifest", manifest, "--out", out, *options.split()))
+        score.main([str(manifest), str(out), "--unit", "word"])
+        assert capsys.readouterr().out.startswith(f"WER {rates[options]} %")
 
 
 def test_any_file_is_decoded(run, tmp_path, capsys):

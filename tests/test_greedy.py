@@ -21,7 +21,9 @@ def test_ctc_greedy_merges_the_best_label_of_each_frame(fill):
     got = ctc_greedy(X, torch.tensor(lens))
     assert [h.tokens for h in got] == [tokens for tokens, _ in expected]
     assert [h.score for h in got] == pytest.approx([score for _, score in expected], abs=1e-5)
-    assert all(h.ended and h.scores == {"ctc": h.score} for h in got)
+    assert all(h.reason == "end" and h.scores == {"ctc": h.score} for h in got)
+    assert [h.confidence for h in got] == pytest.approx([math.exp(h.score / T) for h, T in zip(got, lens, strict=True)])
+    assert [len(h.confidences) for h in got] == [len(h.tokens) for h in got]
 
 
 @pytest.mark.parametrize(
@@ -45,9 +47,9 @@ def test_attention_greedy_takes_the_best_label_of_each_step():
     steps = []
 
     def step(y, state):
-        histories = [[*h, int(label)] for h, label in zip(state, y, strict=True)]
+        histories = [[*h, int(label)] for h, [label] in zip(state, y, strict=True)]
         steps.append(histories)
-        return torch.stack([logits(b, h[1:]) for b, h in enumerate(histories)]), histories
+        return torch.stack([logits(b, h[1:]) for b, h in enumerate(histories)]).unsqueeze(1), histories
 
     got = attention_greedy(step, [[]] * 6, 6, 4, limits)
     for b, (hypothesis, limit) in enumerate(zip(got, limits.tolist(), strict=True)):
@@ -60,7 +62,9 @@ def test_attention_greedy_takes_the_best_label_of_each_step():
             if label == 4:
                 break
             tokens.append(label)
-        assert (hypothesis.tokens, hypothesis.ended) == (tokens, ended)
+        assert (hypothesis.tokens, hypothesis.reason) == (tokens, "end" if ended else "limit")
+        assert len(hypothesis.confidences) == len(tokens)
+        assert hypothesis.confidence == pytest.approx(math.exp(score / (len(tokens) + 1)), abs=1e-5)
         assert hypothesis.score == pytest.approx(score, abs=1e-5)
-    assert {h.ended for h in got} == {True, False}
+    assert {h.reason for h in got} == {"end", "limit"}
     assert len(steps) == max(len(h.tokens) for h in got) + 1  # it stops when all have ended

@@ -1,25 +1,29 @@
 """Beam search: against all label sequences on tiny vocabularies, and against a slow reference search written in loops.
 
 A scorer is a function here: (utterance, labels read) → ln p of every next label, the last one the end symbol's.
-`Functions` turns it into what the search expects; the references call it directly.
+`Functions` turns it into what the search expects; the references call it directly. Encoder outputs H (B, T, D) carry
+the utterance's number in their first feature, and beside it what a real scorer needs.
 """
 
 import functools
 import itertools
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 from test_ctc_prefix import FrameLoop
 
 from asr.models.hybrid import Hybrid, HybridSettings
-from asr.nn.masks import length_mask
 from asr.search import beam as beam_module
-from asr.search.attention import AttentionScorer
-from asr.search.beam import beam_search
+from asr.search import rescoring
+from asr.search.beam import BeamSearch, beam_search
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
+from asr.search.length import LengthBonus
+from asr.search.loops import looping
+from asr.search.network import NetworkScorer
 
 INF = math.inf
 
@@ -27,11 +31,11 @@ INF = math.inf
 class Functions:
     """A scorer of the beam search, out of a function; its state is the utterances and what each hypothesis has read."""
 
-    def __init__(self, function, full):
-        self.function, self.full = function, full
+    def __init__(self, function, full, ceiling=0.0):
+        self.function, self.full, self.ceiling = function, full, ceiling
 
-    def start(self, y):
-        return list(range(len(y))), [[()] * y.size(1) for _ in y]
+    def start(self, H, H_lens):
+        return H[:, 0, 0].long().tolist(), [[()] for _ in H]
 
     def score(self, state, candidates):
         rows = [[self.function(b, y) for y in ys] for b, ys in zip(*state, strict=True)]
@@ -43,6 +47,9 @@ class Functions:
 
     def reorder(self, state, parents):
         return state[0], [[ys[k] for k in row] for ys, row in zip(state[1], parents.tolist(), strict=True)]
+
+    def merge(self, state, other):
+        return state[0] + other[0], state[1] + other[1]
 
     def step(self, y, state):
         rows = zip(state[1], y.tolist(), strict=True)
@@ -115,23 +122,38 @@ def reference_search(scorers, b, limit, V, beam, nbest, pre_beam):
         candidates = sorted((x for x in candidates if x[0] > -INF), key=lambda x: -x[0])
         for n, (total, labels, parts) in enumerate(candidates):
             if labels[-1] == end and (n < beam or u == limit):
-                ended.append((total, list(labels[:-1]), parts, n < beam))
+                ended.append((total, list(labels[:-1]), parts, "end" if n < beam else "limit"))
         living = [(labels, parts) for _, labels, parts in candidates if labels[-1] != end][:beam]
     return sorted(ended, key=lambda x: -x[0])[:nbest]
 
 
-def search(scorers, limits, V, **options):
-    scorers = {name: (f if hasattr(f, "start") else Functions(f, full), w) for name, (f, full, w) in scorers.items()}
-    return beam_search(scorers, torch.tensor(limits), V - 1, **options)
+def numbered(H):
+    """H (B, T, D) with the utterance's number in front, (B, T, 1 + D)."""
+    return torch.cat([torch.arange(len(H), dtype=H.dtype).view(-1, 1, 1).expand(-1, H.size(1), 1), H], 2)
 
 
-def assert_equal(got, expected, names=()):
-    """Hypotheses equal the reference's (total, labels[, parts, ended])."""
+def as_scorers(scorers):
+    return {name: (f if hasattr(f, "start") else Functions(f, full), w) for name, (f, full, w) in scorers.items()}
+
+
+def search(scorers, limits, V, H=None, H_lens=None, **options):
+    H = torch.zeros(len(limits), 1, 0) if H is None else H
+    H_lens = torch.ones(len(limits), dtype=torch.long) if H_lens is None else H_lens
+    return beam_search(as_scorers(scorers), numbered(H), H_lens, torch.tensor(limits), V - 1, **options)
+
+
+def assert_equal(got, expected):
+    """Hypotheses equal the reference's (total, labels[, parts, reason])."""
     assert [h.tokens for h in got] == [x[1] for x in expected]
     assert [h.score for h in got] == pytest.approx([x[0] for x in expected], abs=1e-4)
     for h, x in zip(got, expected, strict=True):
         if len(x) > 2:
-            assert h.scores == pytest.approx(x[2], abs=1e-4) and h.ended == x[3]
+            assert h.scores == pytest.approx(x[2], abs=1e-4) and h.reason == x[3]
+
+
+def ctc_scorer(V, full=False):
+    """CTC prefix scores, where H is the log-probabilities."""
+    return CTCPrefixScorer(lambda H: H[..., 1:], V - 1, full)
 
 
 def log_probs(lens, V, seed, fill=math.nan, scale=2.0):
@@ -156,10 +178,12 @@ def tiny(V, seed=0, lens=(40, 23, 31, 7, 60, 12)):
         return model, H, H_lens, model.ctc_log_probs(H)
 
 
-def real_scorers(model, H, H_lens, ctc, weight):
+def real_scorers(model, weight):
+    """Attention and CTC of a model; they don't see the utterance's number."""
+    network = SimpleNamespace(start=lambda H, H_lens: model.decoder.start(H[..., 1:], H_lens), step=model.decoder.step)
     return {
-        "attention": (AttentionScorer(model.decoder, H, H_lens), True, 1 - weight),
-        "ctc": (CTCPrefixScorer(ctc, H_lens, model.sos_eos), False, weight),
+        "attention": (NetworkScorer(network, model.sos_eos), True, 1 - weight),
+        "ctc": (CTCPrefixScorer(lambda H: model.ctc_log_probs(H[..., 1:]), model.sos_eos), False, weight),
     }
 
 
@@ -185,9 +209,9 @@ def test_full_width_equals_exhaustive_search(weight, seed):
     V, limits, lens = 5, [4, 0, 2, 1, 3], [6, 3, 1, 4, 2]
     X, X_lens = log_probs(lens, V, seed)
     attention = random_function(seed, V, end=-1.0)
-    scorers = {"attention": (attention, True, 1 - weight), "ctc": (CTCPrefixScorer(X, X_lens, V - 1), False, weight)}
+    scorers = {"attention": (attention, True, 1 - weight), "ctc": (ctc_scorer(V), False, weight)}
     plain = {**scorers, "ctc": (ctc_function(X, X_lens), False, weight)}
-    for b, got in enumerate(search(scorers, limits, V, **WIDE)):
+    for b, got in enumerate(search(scorers, limits, V, X, X_lens, **WIDE)):
         assert_equal(got, exhaustive(plain, b, limits[b], V)[:20])
 
 
@@ -207,7 +231,7 @@ def test_full_width_equals_exhaustive_search_of_a_real_model(weight):
     model, H, H_lens, ctc = tiny(V=5)
     limits = [min(4, T) for T in H_lens.tolist()]
     plain = plain_scorers(model, H, H_lens, ctc, weight)
-    for b, got in enumerate(search(real_scorers(model, H, H_lens, ctc, weight), limits, 5, **WIDE)):
+    for b, got in enumerate(search(real_scorers(model, weight), limits, 5, H, H_lens, **WIDE)):
         assert_equal(got, exhaustive(plain, b, limits[b], 5)[:20])
 
 
@@ -223,10 +247,10 @@ def test_equals_the_reference_search(case):
     full = {"attention": (random_function(case, V, forbidden, draw.uniform(-2, 1)), True, 1 - weight)}
     if draw.random() < 0.3:
         full["lm"] = (random_function(-case, V), True, draw.uniform(0, 1))
-    fast = {**full, "ctc": (CTCPrefixScorer(X, X_lens, V - 1), False, weight)}
+    fast = {**full, "ctc": (ctc_scorer(V), False, weight)}
     plain = {**full, "ctc": (ctc_function(X, X_lens), False, weight)}
     options = {"beam": draw.randint(1, 6), "nbest": draw.randint(1, 4), "pre_beam": draw.choice([0.5, 1, 1.5, 20])}
-    for b, got in enumerate(search(fast, limits, V, **options)):
+    for b, got in enumerate(search(fast, limits, V, X, X_lens, **options)):
         assert_equal(got, reference_search(plain, b, limits[b], V, **options))
 
 
@@ -235,7 +259,7 @@ def test_equals_the_reference_search_of_a_real_model(weight):
     model, H, H_lens, ctc = tiny(V=12, seed=1)
     limits, options = H_lens.tolist(), {"beam": 4, "nbest": 3, "pre_beam": 1.5}
     plain = plain_scorers(model, H, H_lens, ctc, weight)
-    for b, got in enumerate(search(real_scorers(model, H, H_lens, ctc, weight), limits, 12, **options)):
+    for b, got in enumerate(search(real_scorers(model, weight), limits, 12, H, H_lens, **options)):
         assert_equal(got, reference_search(plain, b, limits[b], 12, **options))
 
 
@@ -247,14 +271,12 @@ def test_the_batch_changes_nothing(weight):
 
     def run(rows):
         T = int(H_lens[rows].max())
-        x, x_lens, y = H[rows, :T], H_lens[rows], ctc[rows, :T].clone()
-        y[length_mask(x_lens, T)] = math.nan
-        return search(real_scorers(model, x, x_lens, y, weight), x_lens.tolist(), 30, **options)
+        return search(real_scorers(model, weight), H_lens[rows].tolist(), 30, H[rows, :T], H_lens[rows], **options)
 
     alone = [run([b])[0] for b in range(8)]
     for rows in ([0, 1, 2, 3, 4, 5, 6, 7], [6, 3, 7, 1], [5, 4, 2], [7, 7, 0]):
         for b, got in zip(rows, run(rows), strict=True):
-            assert_equal(got, [(h.score, h.tokens, h.scores, h.ended) for h in alone[b]])
+            assert_equal(got, [(h.score, h.tokens, h.scores, h.reason) for h in alone[b]])
 
 
 def test_when_utterances_leave_changes_nothing(monkeypatch):
@@ -262,13 +284,15 @@ def test_when_utterances_leave_changes_nothing(monkeypatch):
     X, X_lens = log_probs([n + 1 for n in limits], V, 7)
     scorers = {
         "attention": (random_function(7, V), True, 0.6),
-        "ctc": (CTCPrefixScorer(X, X_lens, V - 1), False, 0.4),
+        "ctc": (ctc_scorer(V), False, 0.4),
     }
     found = []
     for share in (0.0, 1 / 8, 1.0):  # at once, when an eighth is done, when all are
         monkeypatch.setattr(beam_module, "LEAVING", share)
-        found.append(search(scorers, limits, V, beam=4, nbest=3))
-    assert found[0] == found[1] == found[2]
+        found.append(search(scorers, limits, V, X, X_lens, beam=4, nbest=3))
+    for other in found[1:]:
+        for got, nbest in zip(other, found[0], strict=True):
+            assert_equal(got, [(h.score, h.tokens, h.scores, h.reason) for h in nbest])
     assert all(found[0])
 
 
@@ -281,8 +305,8 @@ def test_a_limit_cuts_what_would_not_have_ended():
 
     scorers = {"a": (function, True, 1.0)}
     cut, complete = search(scorers, [3, 3], 4, beam=2)
-    assert (cut[0].tokens, cut[0].ended) == ([1, 1, 1], False)
-    assert (complete[0].tokens, complete[0].ended) == ([1, 1, 1], True)
+    assert (cut[0].tokens, cut[0].reason) == ([1, 1, 1], "limit")
+    assert (complete[0].tokens, complete[0].reason) == ([1, 1, 1], "end")
     assert cut[0].score == pytest.approx(3 * math.log(0.9) + math.log(0.01))
     assert [h.tokens for [h] in search(scorers, [0, 0], 4)] == [[], []]
 
@@ -307,9 +331,10 @@ def test_a_beam_of_one_is_attention_greedy():
     model, H, H_lens, ctc = tiny(V=20, seed=3)
     state = model.decoder.start(H, H_lens)
     greedy = attention_greedy(model.decoder.step, state, len(H), model.sos_eos, H_lens)
-    found = search({"attention": (AttentionScorer(model.decoder, H, H_lens), True, 1.0)}, H_lens.tolist(), 20, beam=1)
+    found = search(real_scorers(model, 0.0), H_lens.tolist(), 20, H, H_lens, beam=1)
     for got, h in zip(found, greedy, strict=True):
-        assert_equal(got, [(h.score, h.tokens, h.scores, h.ended)])
+        assert [x.tokens for x in got] == [h.tokens] and got[0].reason == h.reason
+        assert got[0].score == pytest.approx(h.score, abs=1e-4)
 
 
 def test_confident_ctc_agrees_in_every_search():
@@ -318,7 +343,7 @@ def test_confident_ctc_agrees_in_every_search():
     X = torch.nn.functional.one_hot(torch.tensor([path]), 5).float().mul(12).log_softmax(-1)
     lens = torch.tensor([8])
     uniform = {"a": (lambda b, labels: [math.log(0.2)] * 5, True, 0.1)}
-    [[best]] = search({**uniform, "ctc": (CTCPrefixScorer(X, lens, 4), False, 0.9)}, [8], 5, beam=4)
+    [[best]] = search({**uniform, "ctc": (ctc_scorer(5), False, 0.9)}, [8], 5, X, lens, beam=4)
     assert best.tokens == ctc_greedy(X, lens)[0].tokens == [1, 1, 2, 3]
 
 
@@ -330,3 +355,178 @@ def test_weights_and_scorers_that_cannot_be_searched():
         search({"a": (function, True, -1.0)}, [1], 5)
     with pytest.raises(ValueError, match="and one or more above"):
         search({"a": (function, True, 0.0)}, [1], 5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_slot_schedule_changes_nothing(seed):
+    """Utterances enter at random moments, in random groups and order; the results are those of each alone."""
+    draw = random.Random(seed)
+    lens = [draw.randint(1, 60) for _ in range(14)]
+    model, H, H_lens, _ = tiny(V=15, seed=seed, lens=lens)
+    scorers = as_scorers({**real_scorers(model, 0.4), "length": (LengthBonus(0.3, 14), False, 1.0)})
+    options, order, found, keys = {"beam": 4, "nbest": 3}, list(range(14)), {}, []
+    H = numbered(H)
+    running = BeamSearch(scorers, 14, **options)
+    draw.shuffle(order)
+    while order or len(running):
+        rows, order = (order[: (n := draw.randint(1, 5))], order[n:]) if draw.random() < 0.2 else ([], order)
+        if rows:
+            keys += rows
+            running.add(H[rows, : max(lens[b] for b in rows)], H_lens[rows], H_lens[rows])
+        if len(running):
+            running.step()
+        found |= {keys[number]: nbest for number, nbest in running.take()}
+    assert sorted(found) == list(range(14))
+    for b in range(14):
+        rows = [b]
+        [alone] = beam_search(scorers, H[rows, : lens[b]], H_lens[rows], H_lens[rows], 14, **options)
+        assert_equal(found[b], [(h.score, h.tokens, h.scores, h.reason) for h in alone])
+        for got, h in zip(found[b], alone, strict=True):
+            assert got.confidences == pytest.approx(h.confidences, abs=1e-4)
+            assert got.confidence == pytest.approx(h.confidence, abs=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+@pytest.mark.parametrize("bonus", [-0.7, 0.0, 0.8])
+def test_scores_above_zero_still_find_the_best(weight, bonus):
+    """Rewards, as hotwords and length bonuses give them, can make up for a long way behind."""
+    V, limits = 5, [4, 3, 4, 2]
+    rewards = lambda b, labels: [0.0, 2.0 * (labels[-1:] == (3,)), -1.0, 1.5 * (len(labels) == 3), 0.5]  # noqa: E731
+    scorers = {
+        "attention": (random_function(4, V, end=-1.0), True, 1.0),
+        "rewards": (Functions(rewards, True, ceiling=2.0), True, weight),
+        "length": (LengthBonus(bonus, V - 1), False, 1.0),
+    }
+    plain = {**scorers, "rewards": (rewards, True, weight), "length": (lambda b, y: [bonus] * 4 + [0.0], False, 1.0)}
+    for b, got in enumerate(search(scorers, limits, V, patience=INF, **WIDE)):
+        assert_equal(got, exhaustive(plain, b, limits[b], V)[:20])
+
+
+def test_patience_shortens_the_list_but_not_the_best():
+    V, limits = 8, [30] * 6
+    scorers = {"a": (random_function(5, V, end=2.0), True, 1.0)}
+    lists = [search(scorers, limits, V, beam=6, nbest=6, patience=p) for p in (INF, 3.0)]
+    for patient, hasty in zip(*lists, strict=True):
+        assert [h.tokens for h in hasty[:1]] == [h.tokens for h in patient[:1]]
+        assert {tuple(h.tokens) for h in patient if h.score > patient[0].score - 3} <= {tuple(h.tokens) for h in hasty}
+    assert sum(map(len, lists[1])) < sum(map(len, lists[0]))
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_beam_of_ctc_alone_equals_exhaustive_search(seed, full):
+    V, limits, lens = 5, [4, 0, 2, 1, 3], [6, 3, 1, 4, 2]
+    X, X_lens = log_probs(lens, V, seed)
+    lm = {"lm": (random_function(seed, V), True, 0.5)}
+    scorers = {"ctc": (ctc_scorer(V, full=True), True, 1.0), **(lm if full else {})}
+    plain = {"ctc": (ctc_function(X, X_lens), True, 1.0), **(lm if full else {})}
+    for b, got in enumerate(search(scorers, limits, V, X, X_lens, **WIDE)):
+        assert_equal(got, exhaustive(plain, b, limits[b], V)[:20])
+
+
+@pytest.mark.parametrize("case", range(30))
+def test_a_beam_of_ctc_alone_equals_the_reference_search(case):
+    draw = random.Random(case)
+    V, B = draw.randint(4, 20), draw.randint(1, 8)
+    lens = [draw.randint(1, 30) for _ in range(B)]
+    X, X_lens = log_probs(lens, V, case, scale=draw.uniform(0.5, 4))
+    options = {"beam": draw.randint(1, 6), "nbest": draw.randint(1, 4), "pre_beam": draw.choice([0.5, 1, 1.5])}
+    found = search({"ctc": (ctc_scorer(V, full=True), True, 1.0)}, lens, V, X, X_lens, patience=INF, **options)
+    for b, got in enumerate(found):
+        assert_equal(got, reference_search({"ctc": (ctc_function(X, X_lens), True, 1.0)}, b, lens[b], V, **options))
+
+
+def stutterer(b, labels):
+    """After 1 2 3 it wants to say 4 5 for ever: the end is unlikely, but likelier than anything new."""
+    loop = [1, 2, 3] + [4, 5] * 100
+    x = [0.001] * 7
+    x[loop[len(labels)]] = 0.99
+    return [math.log(p) for p in x]
+
+
+def test_a_loop_is_not_followed():
+    [nbest] = search({"a": (stutterer, True, 1.0)}, [150], 7, beam=1)
+    assert nbest[0].reason == "loop" and nbest[0].tokens == [1, 2, 3] + [4, 5] * 10
+    assert len(search({"a": (stutterer, True, 1.0)}, [15], 7, beam=1)[0][0].tokens) == 15  # no loop yet
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 8])
+def test_what_a_loop_is(period):
+    run = list(range(1, period + 1))
+    for before, times, expected in (([], 10, True), ([9], 10, True), ([9], 9, False), ([], 11, True)):
+        Y = torch.tensor([[[0, 0] + before + run * times], [[0, 0] + before + run * times]])
+        assert looping(Y).tolist() == [[expected]] * 2
+    assert looping(torch.tensor([[run * 10 + [11]]])).tolist() == [[False]]
+    assert looping(torch.zeros(1, 2, 90, dtype=torch.long)).tolist() == [[False, False]]
+
+
+def spoken(path, V):
+    """CTC posteriors of a clear alignment."""
+    X = torch.nn.functional.one_hot(torch.tensor([path]), V).float().mul(9).log_softmax(-1)
+    return X, torch.tensor([len(path)])
+
+
+def test_ctc_keeps_attention_from_loops_deletions_and_going_on():
+    """Attention alone stutters, or stops early; with CTC the search reads what was said, and ends where it ends."""
+    V, said = 7, [1, 2]
+    path = [label for y in (1, 2, 3, 4, 5) for label in (0, y, y)] + [0] * 185
+    X, X_lens = spoken(path, V)
+    steps = []
+
+    def hasty(b, labels):
+        x = [0.02] * 7
+        x[6 if len(labels) >= 2 else said[len(labels)]] = 0.9
+        return [math.log(p) for p in x]
+
+    def counted(b, labels):
+        steps.append(len(labels))
+        return stutterer(b, labels)
+
+    ctc = {"ctc": (ctc_scorer(V), False, 0.3)}
+    for attention in (counted, hasty):
+        [alone] = search({"a": (attention, True, 0.7)}, [200], V, X, X_lens, beam=5)
+        assert alone[0].tokens != [1, 2, 3, 4, 5]
+        steps.clear()
+        [joint] = search({"a": (attention, True, 0.7), **ctc}, [200], V, X, X_lens, beam=5)
+        assert joint[0].tokens == [1, 2, 3, 4, 5] and joint[0].reason == "end"
+        assert not steps or max(steps) < 20  # of 200: CTC tells that nothing follows
+
+
+def test_a_length_bonus_keeps_attention_from_deletions():
+    def hasty(b, labels):
+        """Every label is right with 0.5, but the end has 0.45, until there is nothing more to say."""
+        n = len(labels)
+        x = [0.01, 0.01, 0.01, 0.01, 0.96] if n == 3 else [0.01, 0.0125, 0.0125, 0.0125, 0.45]
+        if n < 3:
+            x[n + 1] = 0.5
+        return [math.log(p) for p in x]
+
+    attention = {"a": (hasty, True, 1.0)}
+    assert search(attention, [20], 5, beam=3)[0][0].tokens == []
+    [nbest] = search({**attention, "length": (LengthBonus(0.6, 4), False, 1.0)}, [20], 5, beam=3)
+    assert nbest[0].tokens == [1, 2, 3] and nbest[0].scores["length"] == pytest.approx(1.8)
+
+
+def test_confidence_is_the_share_among_the_candidates():
+    def function(b, labels):
+        return [math.log(p) for p in ([0.1, 0.6, 0.2, 0.1] if not labels else [0.1, 0.1, 0.1, 0.7])]
+
+    [[best]] = search({"a": (function, True, 1.0)}, [5], 4, beam=2)
+    assert best.tokens == [1] and best.confidences == pytest.approx([0.6 / 0.9])
+    assert best.confidence == pytest.approx(math.sqrt(0.6 / 0.9 * 0.7 / 0.9))
+
+
+@pytest.mark.parametrize("scores", [1, 1 << 25])  # all at once, and one utterance at a time
+def test_rescoring_is_the_weighted_sum_of_whole_scores(scores, monkeypatch):
+    monkeypatch.setattr(rescoring, "SCORES", scores)
+    model, H, H_lens, ctc = tiny(V=12, seed=4)
+    nbests = search({"ctc": (ctc_scorer(12, full=True), True, 1.0)}, H_lens.tolist(), 12, ctc, H_lens, beam=5, nbest=5)
+    nbests[2], nbests[3] = [], nbests[3][:2]
+    plain = plain_scorers(model, H, H_lens, ctc, 0.3)
+    got = rescoring.rescore(nbests, model.decoder, H, H_lens, model.sos_eos, 0.7, 12)
+    for b, nbest in enumerate(nbests):
+        expected = []
+        for h in nbest:
+            attention = total_of({"attention": plain["attention"]}, b, h.tokens)["attention"]
+            expected.append((0.3 * h.score + 0.7 * attention, h.tokens, {"attention": attention, **h.scores}, h.reason))
+        assert_equal(got[b], sorted(expected, key=lambda x: -x[0]))

@@ -8,20 +8,31 @@ as given.
 examples:
   asr-decode --model exp/an4 a.wav b.flac recordings/
   asr-decode --model exp/an4 --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
+  asr-decode --model exp/an4 --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5,0.7 --tune length-bonus=0,0.5
 """
+
+SEARCH = (  # SearchOptions
+    *("mode", "beam", "ctc_weight", "nbest", "length_bonus"),
+    *("lm", "lm_weight", "hotwords", "hotword_weight"),
+)
 
 
 def arguments():
-    """Describe the command's arguments; those of the search are `asr.transcribe.transcribe.SearchOptions`'."""
+    """Describe the command's arguments; those of the search are `asr.transcribe.options.SearchOptions`'."""
     args = parser("asr-decode", "Transcribe recordings with a trained model.", EXAMPLES)
     args.add_argument("--model", required=True, metavar="DIR", help="model folder of asr-train")
     args.add_argument(
         "sources", nargs="*", metavar="FILE", help="sound files (wav, flac, ogg, opus, mp3, sph), folders"
     )
     args.add_argument("--manifest", action="append", default=[], metavar="JSONL", help="manifest of asr-prepare")
-    args.add_argument("--mode", default="joint", help="joint (default), attention, attention-greedy or ctc-greedy")
+    args.add_argument("--mode", default="joint", help="joint (default), attention, ctc, rescoring, or *-greedy")
     args.add_argument("--beam", type=int, default=10, help="hypotheses of an utterance (default 10)")
     args.add_argument("--ctc-weight", type=float, default=0.3, help="of the joint search (default 0.3)")
+    args.add_argument("--length-bonus", type=float, default=0.0, help="nats a label, against deletions (default 0)")
+    args.add_argument("--lm", metavar="PATH", help="language model: folder of asr-train, or ARPA file over tokens")
+    args.add_argument("--lm-weight", type=float, default=0.3, help="default 0.3")
+    args.add_argument("--hotwords", metavar="FILE", help="a word or phrase a line, perhaps with a tab and a factor")
+    args.add_argument("--hotword-weight", type=float, default=2.0, help="nats a token of a hotword (default 2)")
     args.add_argument("--nbest", type=int, default=1, help="hypotheses in the JSON lines (default 1)")
     args.add_argument("--batch-seconds", type=float, default=120.0, help="of padded audio a batch (default 120)")
     args.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="default: a GPU if it works")
@@ -30,6 +41,13 @@ def arguments():
         "--out", metavar="FILE", help="write the text there; done already, it is not done again (but for --json)"
     )
     args.add_argument("--json", metavar="FILE", help="write JSON lines with scores and n-best lists there")
+    args.add_argument(
+        "--tune",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="print the WER of each setting, as ctc-weight=0.3,0.5; given twice or more: of each combination",
+    )
     return args
 
 
@@ -41,6 +59,8 @@ def main(argv):
 
     if not args.sources and not args.manifest:
         raise UserError("nothing to transcribe; give sound files, folders, or --manifest")
+    if args.tune:
+        return tune(args)
     stamp = identity(args) if args.out else None
     if stamp and stamp.is_current() and not args.json:
         return say(f"{args.out} is up to date")
@@ -53,11 +73,51 @@ def identity(args):
 
     from asr.stamp import Stamp
 
-    model = [
-        os.path.join(args.model, name) for name in ("config.yaml", "model.safetensors", "tokenizer.json", "bpe.model")
-    ]
-    facts = {name: getattr(args, name) for name in ("mode", "beam", "ctc_weight", "nbest", "precision")}
+    folders = [path for path in (args.model, args.lm) if path and not os.path.isfile(path)]
+    names = ("config.yaml", "model.safetensors", "tokenizer.json", "bpe.model")
+    model = [os.path.join(folder, name) for folder in folders for name in names]
+    model += [path for path in (args.lm, args.hotwords) if path and os.path.isfile(path)]
+    facts = {name: getattr(args, name) for name in (*SEARCH, "precision")}
     return Stamp(args.out, "asr-decode", facts, [*model, *args.sources, *args.manifest])
+
+
+def load(args):
+    """Load the model, find what to transcribe, check the options."""
+    from asr.errors import UserError
+    from asr.models.recognizer import load
+    from asr.training.device import choose
+    from asr.transcribe.options import SearchOptions
+    from asr.transcribe.sources import find
+
+    options = SearchOptions(**{name: getattr(args, name) for name in SEARCH})
+    try:
+        device, which = choose(args.device)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    sources = find(args.sources, args.manifest)
+    recognizer = load(args.model, device)
+    say(which)
+    return recognizer, sources, options
+
+
+def tune(args):
+    """Print the word error rate of each setting of --tune, and then the best."""
+    from asr.data import manifest
+    from asr.errors import UserError
+    from asr.scoring.score import percent, score_texts
+    from asr.transcribe.tuning import parse_grid, tune
+
+    if args.sources or not args.manifest or args.out or args.json:
+        raise UserError("--tune needs the texts of a --manifest, and neither sound files nor --out nor --json")
+    grid = parse_grid(args.tune)
+    references = {u.id: u.text for path in args.manifest for u in manifest.read(path)}
+    results = []
+    for setting, texts in tune(*load(args), grid, args.batch_seconds, args.precision):
+        options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in setting.items())
+        results.append((score_texts(references, texts, "word").total.rate, options))
+        print(f"{percent(results[-1][0])}\t{options}", flush=True)
+    rate, options = min(results)
+    say(f"best: {options} (WER {percent(rate)} %)")
 
 
 def run(args, stamp):
@@ -68,21 +128,10 @@ def run(args, stamp):
 
     from tqdm import tqdm
 
-    from asr.errors import UserError
     from asr.files import replacing
-    from asr.models.recognizer import load
-    from asr.training.device import choose
-    from asr.transcribe.sources import find
-    from asr.transcribe.transcribe import Clock, SearchOptions, as_json, transcribe
+    from asr.transcribe.transcribe import Clock, as_json, transcribe
 
-    options = SearchOptions(args.mode, args.beam, args.ctc_weight, args.nbest)
-    try:
-        device, which = choose(args.device)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    sources = find(args.sources, args.manifest)
-    recognizer = load(args.model, device)
-    say(which)
+    recognizer, sources, options = load(args)
     clock = Clock()
     if stamp:
         stamp.remove()

@@ -1,14 +1,19 @@
 """Transformer decoder ("Attention Is All You Need", section 3.1): all positions at once, or step by step with caches.
 
-B batch, K hypotheses of an utterance, U label positions, T' encoder frames, D model width, H heads, V vocabulary.
+B batch, K hypotheses of an utterance, U label positions, T' encoder frames, D model width, H heads, V vocabulary,
+M nodes of the cache's tree.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asr.nn.attention import MultiHeadAttention
+from asr.nn.cache import Tree, stack
 from asr.nn.feedforward import FeedForward
 from asr.nn.masks import causal_mask, key_mask
 from asr.nn.positions import ScaledPositions
@@ -17,29 +22,33 @@ from asr.nn.residual import Residual, final_norm
 
 @dataclass(frozen=True)
 class DecoderState:
-    """Caches of one search: `length` labels have been read by each of B × K hypotheses.
+    """Caches of one search over B utterances, K hypotheses each.
 
-    self_caches:   one (keys, values) a layer, (B·K, H, length, d_k) and (B·K, H, length, d_v)
-    cross_caches:  one (keys, values) a layer, (B, H, T', d_k) and (B, H, T', d_v), shared by the K hypotheses
-    cross_mask:    (B, 1, 1, T')
+    tree          self-attention caches
+    cross_caches  one (keys, values) a layer, (B, H, T', d_k) and (B, H, T', d_v), shared by an utterance's hypotheses
+    cross_mask    (B, 1, 1, T')
     """
 
-    length: int
-    self_caches: list[tuple[Tensor, Tensor]]
+    tree: Tree
     cross_caches: list[tuple[Tensor, Tensor]]
     cross_mask: Tensor
 
-    def reorder(self, rows: Tensor) -> "DecoderState":
-        """Let hypothesis n go on from what was hypothesis rows[n]; rows (B·K,) int, within each utterance."""
-        caches = [(K.index_select(0, rows), V.index_select(0, rows)) for K, V in self.self_caches]
-        return DecoderState(self.length, caches, self.cross_caches, self.cross_mask)
+    def reorder(self, parents: Tensor) -> "DecoderState":
+        """Let hypothesis k go on from what was hypothesis parents[b, k]; parents (B, K') int."""
+        return replace(self, tree=self.tree.reorder(parents))
 
-    def select(self, utterances: Tensor, K: int) -> "DecoderState":
-        """Keep some utterances of the batch; utterances (B',) int, K hypotheses each."""
-        rows = (utterances.unsqueeze(1) * K + torch.arange(K, device=utterances.device)).flatten()  # (B'·K,)
+    def select(self, utterances: Tensor) -> "DecoderState":
+        """Keep some utterances of the batch, (B',) int."""
         cross = [(keys[utterances], values[utterances]) for keys, values in self.cross_caches]
-        kept = DecoderState(self.length, self.self_caches, cross, self.cross_mask[utterances])
-        return kept.reorder(rows)
+        return DecoderState(self.tree.select(utterances), cross, self.cross_mask[utterances])
+
+    def merge(self, other: "DecoderState") -> "DecoderState":
+        """The utterances of both, the other's behind; both have K hypotheses and have read a label or more."""
+        T = max(self.cross_mask.size(3), other.cross_mask.size(3))
+        pairs = zip(self.cross_caches, other.cross_caches, strict=True)
+        cross = [tuple(stack(x, T) for x in zip(*pair, strict=True)) for pair in pairs]
+        masks = [F.pad(s.cross_mask, (0, T - s.cross_mask.size(3)), value=True) for s in (self, other)]
+        return DecoderState(self.tree.merge(other.tree), cross, torch.cat(masks))
 
 
 class DecoderLayer(nn.Module):
@@ -55,27 +64,25 @@ class DecoderLayer(nn.Module):
     def forward(
         self, Y: Tensor, H: Tensor, mask: Tensor, cross_mask: Tensor, maps: list | None, cross_maps: list | None
     ):
-        """Y (B, U, D), H (B, T', D_enc), mask (U, U), cross_mask (B, 1, 1, T') → (B, U, D)"""
+        """Y (B·K, U, D), H (B, T', D_enc), mask (U, U), cross_mask (B, 1, 1, T') → (B·K, U, D)"""
+
+        def attend_cross(Z: Tensor) -> Tensor:  # the K sequences of an utterance are K · U queries to the same keys
+            return self.cross(Z.reshape(len(H), -1, Z.size(2)), H, cross_mask, cross_maps).view_as(Z)
+
         Y = self.around_attention(Y, lambda Z: self.attention(Z, Z, mask, maps))
-        Y = self.around_cross(Y, lambda Z: self.cross(Z, H, cross_mask, cross_maps))
+        Y = self.around_cross(Y, attend_cross)
         return self.around_feedforward(Y, self.feedforward)
 
-    def step(self, Y: Tensor, cache: tuple, cross_cache: tuple, cross_mask: Tensor) -> tuple[Tensor, tuple]:
-        """One more position: Y (B·K, 1, D) and the caches → (B·K, 1, D) and the longer self-attention cache."""
-        B = cross_mask.size(0)
+    def step(self, Y: Tensor, remember: Callable, cross_cache: tuple, mask: Tensor, cross_mask: Tensor) -> Tensor:
+        """One more label of every hypothesis.
 
-        def attend_self(Z: Tensor) -> Tensor:
-            nonlocal cache
-            cache = tuple(torch.cat(pair, dim=2) for pair in zip(cache, self.attention.keys_values(Z), strict=True))
-            return self.attention.from_heads(Z, *cache)  # (B·K, 1, D)
-
-        def attend_cross(Z: Tensor) -> Tensor:  # the K hypotheses of an utterance are K queries to one cache
-            Z = Z.view(B, -1, Z.size(2))  # (B, K, D)
-            return self.cross.from_heads(Z, *cross_cache, cross_mask).reshape(-1, 1, Z.size(2))  # (B·K, 1, D)
-
-        Y = self.around_attention(Y, attend_self)
-        Y = self.around_cross(Y, attend_cross)
-        return self.around_feedforward(Y, self.feedforward), cache
+        Y:         (B, K, D), remember: adds keys and values (B, H, K, d) to the cache and returns all, (B, H, M, d)
+        mask:      (B, 1, K, M), the tree's; cross_cache and cross_mask: the state's
+        """
+        attention, cross = self.attention, self.cross
+        Y = self.around_attention(Y, lambda Z: attention.from_heads(Z, *remember(*attention.keys_values(Z)), mask))
+        Y = self.around_cross(Y, lambda Z: cross.from_heads(Z, *cross_cache, cross_mask))
+        return self.around_feedforward(Y, self.feedforward)
 
 
 class TransformerDecoder(nn.Module):
@@ -126,11 +133,12 @@ class TransformerDecoder(nn.Module):
     ) -> Tensor:
         """Score the next label at every position.
 
-        Y:        (B, U) int, <sos> first; any valid id where padded: causality keeps it from the real positions
+        Y:        (B, U) int, <sos> first; any valid id where padded: causality keeps it from the real positions;
+                  or (B·K, U): K sequences for each row of H
         H:        (B, T', D_enc), H_lens (B,)
         maps:     when given, each layer's self-attention weights (B, H, U, U) are appended to it
         cross_maps:  likewise the weights over the encoder's frames (B, H, U, T')
-        returns   logits (B, U, V)
+        returns   logits, (B, U, V) or (B·K, U, V)
         """
         Z = self.positions(self.embedding(Y))  # (B, U, D)
         mask, cross_mask = causal_mask(Y.size(1), Y.device), key_mask(H_lens, H.size(1))
@@ -141,25 +149,17 @@ class TransformerDecoder(nn.Module):
     def start(self, H: Tensor, H_lens: Tensor, K: int = 1) -> DecoderState:
         """Project the encoder's keys and values once, for K hypotheses of each utterance that have read nothing."""
         cross = [layer.cross.keys_values(H) for layer in self.layers]
-        empty = [
-            (
-                keys.new_zeros(len(H) * K, keys.size(1), 0, keys.size(3)),
-                values.new_zeros(len(H) * K, values.size(1), 0, values.size(3)),
-            )
-            for keys, values in cross
-        ]
-        return DecoderState(0, empty, cross, key_mask(H_lens, H.size(1)))
+        return DecoderState(Tree.empty(len(H), K, H.device), cross, key_mask(H_lens, H.size(1)))
 
     def step(self, y: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one more label of every hypothesis.
 
-        y:       (B·K,) int, the label read, <sos> at first
-        returns  logits (B·K, V) of the next label, equal to `forward`'s at this position, and the new state
+        y:       (B, K) int, the label read, <sos> at first
+        returns  logits (B, K, V) of the next label, equal to `forward`'s at this position, and the new state
         """
-        Z = self.positions(self.embedding(y.unsqueeze(1)), state.length)  # (B·K, 1, D)
-        caches = []
-        for layer, cache, cross in zip(self.layers, state.self_caches, state.cross_caches, strict=True):
-            Z, cache = layer.step(Z, cache, cross, state.cross_mask)  # (B·K, 1, D)
-            caches.append(cache)
-        logits = self.out(self.norm(Z)).squeeze(1)  # (B·K, V)
-        return logits, DecoderState(state.length + 1, caches, state.cross_caches, state.cross_mask)
+        tree = state.tree.grow()
+        mask = tree.mask.unsqueeze(1)  # (B, 1, K, M)
+        Z = self.positions.at(self.embedding(y), state.tree.lens, state.tree.longest)  # (B, K, D)
+        for n, (layer, cross) in enumerate(zip(self.layers, state.cross_caches, strict=True)):
+            Z = layer.step(Z, partial(tree.append, n), cross, mask, state.cross_mask)  # (B, K, D)
+        return self.out(self.norm(Z)), replace(state, tree=tree)  # (B, K, V)

@@ -27,9 +27,16 @@ class ScaledPositions(nn.Module):
         self.d_model, self.dropout = d_model, Dropout(dropout)
         self.register_buffer("table", sinusoids(512, d_model), persistent=False)
 
-    def forward(self, X: Tensor, start: int = 0) -> Tensor:
-        """Add positions start, start + 1, … to X (B, T, D)."""
-        T = start + X.size(1)
+    def forward(self, X: Tensor) -> Tensor:
+        """Add positions 0, 1, … to X (B, T, D)."""
+        return self.dropout(X * math.sqrt(self.d_model) + self._rows(X.size(1))[: X.size(1)].to(X.dtype))  # (B, T, D)
+
+    def at(self, X: Tensor, positions: Tensor, longest: int) -> Tensor:
+        """Add position positions[b], at most `longest`, to all of X[b]; X (B, K, D), positions (B,)."""
+        return self.dropout(X * math.sqrt(self.d_model) + self._rows(longest + 1)[positions].unsqueeze(1).to(X.dtype))
+
+    def _rows(self, T: int) -> Tensor:
+        """The table, grown to T rows or more."""
         if self.table.size(0) < T:
             self.table = sinusoids(2 * T, self.d_model).to(self.table.device)
-        return self.dropout(X * math.sqrt(self.d_model) + self.table[start:T].to(X.dtype))  # (B, T, D)
+        return self.table

@@ -17,113 +17,175 @@ same for all candidates. Before the first frame φ is 0 for the empty hypothesis
 certain: so r_n ⊕ r_b of the last column is the complete score, whatever the length.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from asr.nn.gather import follow
 from asr.nn.masks import length_mask
-from asr.search.scorer import follow
 
 FLOOR = -80.0  # of emissions: what is less likely counts as e^-80, so that all sums stay finite and exact
 NEGLIGIBLE = -600.0  # of weights, beside the largest: below, exp is slow (denormal numbers) and adds nothing to a sum
 CHUNK = 64  # candidates at once: bounds the memory where all labels are
+NOTHING = -1e4  # of ψ in float32, where it underflows: the label is possible, but the last to be chosen
 
 
 @dataclass(frozen=True)
 class PrefixState:
     """Hypotheses of B utterances.
 
-    utterances  (B,) rows of the scorer's tables
+    rows        (B,) of the tables
+    emissions   (N, V, T) float32, x of the formula by label, FLOOR in padding
+    p           the same, not as logarithms; empty (N, 0, T) unless all labels are scored at once
+    blanks      (N, T) float64, B of the formula: cumsum ln p(blank)
+    padding     (N, T) bool
     r_n, r_b    (B, K, T) float64
     prefix      (B, K) float64, ψ
     last        (B, K) the last label, the start symbol at first
-    empty       whether no label has been read
+    empty       (B,) whether no label has been read
     """
 
-    utterances: Tensor
+    rows: Tensor
+    emissions: Tensor
+    p: Tensor
+    blanks: Tensor
+    padding: Tensor
     r_n: Tensor
     r_b: Tensor
     prefix: Tensor
     last: Tensor
-    empty: bool
+    empty: Tensor
 
 
 class CTCPrefixScorer:
     """ln p(label | labels before) by CTC: the gain in prefix score.
 
-    log_probs:  (B, T, V) float, normalised; what stands beyond H_lens is never read
-    H_lens:     (B,) frames
+    log_probs:  H (B, T, D) → (B, T, V) float, ln posteriors of blank and labels; what stands beyond H_lens isn't read
     sos_eos:    id of the start/end symbol
+    full:       whether it scores all labels, V at once, to pre-select candidates
     """
 
-    full = False
+    ceiling = 0.0
 
-    def __init__(self, log_probs: Tensor, H_lens: Tensor, sos_eos: int):
-        self.sos_eos = sos_eos
-        self.padding = length_mask(H_lens, log_probs.size(1))  # (B, T)
-        x = log_probs.clamp(min=FLOOR).masked_fill(self.padding.unsqueeze(2), FLOOR)
-        self.by_label = x.transpose(1, 2).contiguous()  # (B, V, T)
-        self.blanks = self.by_label[:, 0].double().masked_fill(self.padding, 0.0)  # (B, T)
-        self.blanks = self.blanks.cumsum(1).unsqueeze(1)  # (B, 1, T), B of the formula
+    def __init__(self, log_probs: Callable[[Tensor], Tensor], sos_eos: int, full: bool = False):
+        self.log_probs, self.sos_eos, self.full = log_probs, sos_eos, full
 
-    def start(self, y: Tensor) -> PrefixState:
-        """The empty hypothesis: all blanks; y (B, K) start symbols."""
-        r_b = self.blanks.expand(-1, y.size(1), -1)  # (B, K, T)
-        prefix = torch.zeros_like(r_b[..., 0])  # (B, K)
-        utterances = torch.arange(len(y), device=y.device)
-        return PrefixState(utterances, torch.full_like(r_b, -torch.inf), r_b, prefix, y, True)
+    def start(self, H: Tensor, H_lens: Tensor) -> PrefixState:
+        """The empty hypothesis: all blanks."""
+        x = self.log_probs(H)  # (B, T, V)
+        padding = length_mask(H_lens, x.size(1))  # (B, T)
+        blanks = x[..., 0].double().clamp(min=FLOOR).masked_fill(padding, 0.0).cumsum(1)  # (B, T)
+        emissions = x.float().transpose(1, 2).clamp(min=FLOOR).masked_fill_(padding.unsqueeze(1), FLOOR).contiguous()
+        p = emissions.exp() if self.full else emissions[:, :0]  # (B, V, T) both
+        prefix = torch.zeros_like(blanks[:, :1])  # (B, 1)
+        last = torch.full_like(prefix, self.sos_eos, dtype=torch.long)
+        r_b, rows = blanks.unsqueeze(1), torch.arange(len(H), device=H.device)
+        none = torch.full_like(r_b, -torch.inf)
+        return PrefixState(rows, emissions, p, blanks, padding, none, r_b, prefix, last, torch.ones_like(rows).bool())
 
-    def score(self, state: PrefixState, candidates: Tensor) -> Tensor:
-        """Gain in prefix score of candidates (B, K, C); of the end symbol, ln P(g) less the prefix score."""
+    def score(self, state: PrefixState, candidates: Tensor | None) -> Tensor:
+        """Gain in prefix score of candidates (B, K, C); of the end symbol, ln P(g) less the prefix score.
+
+        Of all labels (B, K, V) it is a product of matrices in float32, good enough to pre-select.
+        """
         before = self._before(state, torch.logaddexp(state.r_n, state.r_b))  # (B, K, T), φ[t-1]
-        scores = torch.cat([self._psi(state, before, c) for c in candidates.split(CHUNK, dim=2)], 2)  # (B, K, C)
-        last, end = (candidates == label for label in (state.last.unsqueeze(2), self.sos_eos))
-        repeated = self._psi(state, self._before(state, state.r_b), state.last.unsqueeze(2))  # (B, K, 1)
-        complete = torch.logaddexp(state.r_n[..., -1], state.r_b[..., -1])  # (B, K)
-        scores = torch.where(last, repeated, scores)
-        scores = torch.where(end, complete.unsqueeze(2), scores)
+        repeated = _psi(state, self._before(state, state.r_b), state.last.unsqueeze(2))  # (B, K, 1)
+        complete = torch.logaddexp(state.r_n[..., -1:], state.r_b[..., -1:])  # (B, K, 1)
+        if candidates is None:
+            scores = self._psi_of_all(state, before)  # (B, K, V)
+            scores = scores.scatter(2, state.last.unsqueeze(2), repeated.float())
+            scores[..., self.sos_eos] = complete.squeeze(2)
+        else:
+            scores = torch.cat([_psi(state, before, c) for c in candidates.split(CHUNK, dim=2)], 2)  # (B, K, C)
+            last, end = (candidates == label for label in (state.last.unsqueeze(2), self.sos_eos))
+            scores = torch.where(end, complete, torch.where(last, repeated, scores))
         prefix = state.prefix.unsqueeze(2)
-        return (scores - prefix).masked_fill(prefix.isneginf(), -torch.inf)  # (B, K, C)
-
-    def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
-        """Keep some utterances, (B',)."""
-        kept = (x[utterances] for x in (state.utterances, state.r_n, state.r_b, state.prefix, state.last))
-        return PrefixState(*kept, state.empty)
+        return (scores - prefix).masked_fill(prefix.isneginf(), -torch.inf)  # (B, K, C or V)
 
     def reorder(self, state: PrefixState, parents: Tensor) -> PrefixState:
         """Follow the hypotheses' parents, (B, K)."""
         r_n, r_b, prefix, last = (follow(x, parents) for x in (state.r_n, state.r_b, state.prefix, state.last))
         return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=last)
 
+    def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
+        """Keep some utterances, (B',); their tables stay where they are, unless all labels are read of them."""
+        rows, *kept = (x[utterances] for x in (state.rows, state.r_n, state.r_b, state.prefix, state.last, state.empty))
+        tables = (state.emissions, state.p, state.blanks, state.padding)
+        if self.full:
+            rows, tables = torch.arange(len(rows), device=rows.device), [x[rows] for x in tables]
+        return PrefixState(rows, *tables, *kept)
+
+    def merge(self, state: PrefixState, other: PrefixState) -> PrefixState:
+        """The utterances of both; their tables are copied."""
+        T = max(state.r_n.size(2), other.r_n.size(2))
+        both = [_longer(x, T) for x in (state, other)]
+        rows = torch.arange(sum(len(x.rows) for x in both), device=state.rows.device)
+        tables = (torch.cat([getattr(x, n)[x.rows] for x in both]) for n in ("emissions", "p", "blanks", "padding"))
+        rest = (torch.cat([getattr(x, n) for x in both]) for n in ("r_n", "r_b", "prefix", "last", "empty"))
+        return PrefixState(rows, *tables, *rest)
+
     def step(self, y: Tensor, state: PrefixState) -> PrefixState:
         """Read labels y (B, K)."""
         repeated = (y == state.last).unsqueeze(2)  # (B, K, 1)
         phi = torch.logaddexp(state.r_n.masked_fill(repeated, -torch.inf), state.r_b)
         before = self._before(state, phi)  # (B, K, T), φ[t-1]
-        prefix = self._psi(state, before, y.unsqueeze(2)).squeeze(2)  # (B, K)
-        x = self._emissions(state, y)  # (B, K, T)
-        S, B = x.cumsum(2), self.blanks[state.utterances]
+        prefix = _psi(state, before, y.unsqueeze(2)).squeeze(2)  # (B, K)
+        x = _emissions(state, y)  # (B, K, T)
+        S, B = x.cumsum(2), state.blanks[state.rows].unsqueeze(1)
         r_n = S + (before - _shift(S, 0.0)).logcumsumexp(2)
         r_b = B + (_shift(r_n, -torch.inf) - _shift(B, 0.0)).logcumsumexp(2)
-        return PrefixState(state.utterances, r_n, r_b, prefix, y, False)
-
-    def _emissions(self, state: PrefixState, labels: Tensor) -> Tensor:
-        """x[t] of labels (B, K, …) → (B, K, …, T) float64"""
-        rows = state.utterances.view(-1, *[1] * (labels.dim() - 1))
-        return self.by_label[rows, labels].double()
+        return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=y, empty=torch.zeros_like(state.empty))
 
     def _before(self, state: PrefixState, phi: Tensor) -> Tensor:
         """φ[t-1] (B, K, T), -∞ in padding"""
-        before = _shift(phi, 0.0 if state.empty else -torch.inf)
-        return before.masked_fill(self.padding[state.utterances].unsqueeze(1), -torch.inf)
+        before = _shift(phi, -torch.inf)
+        before[..., 0] = torch.where(state.empty, 0.0, -torch.inf).unsqueeze(1)
+        return before.masked_fill_(state.padding[state.rows].unsqueeze(1), -torch.inf)
 
-    def _psi(self, state: PrefixState, before: Tensor, labels: Tensor) -> Tensor:
-        """⊕_t φ[t-1] + x[t] of labels (B, K, C) → (B, K, C)"""
-        top = before.amax(2, keepdim=True).clamp(min=torch.finfo(before.dtype).min)  # (B, K, 1), finite
-        weights = before - top  # (B, K, T)
-        weights = weights.masked_fill(weights < NEGLIGIBLE, -torch.inf).exp().unsqueeze(3)
-        return (self._emissions(state, labels).exp_() @ weights).squeeze(3).log() + top
+    def _psi_of_all(self, state: PrefixState, before: Tensor) -> Tensor:
+        """⊕_t φ[t-1] + x[t] of all labels → (B, K, V) float32, NOTHING at least"""
+        weights, top = _weights(before)  # (B, K, T), (B, K, 1)
+        with torch.autocast(before.device.type, enabled=False):
+            psi = (weights.float() @ state.p.transpose(1, 2)).log() + top.float()  # (B, K, V)
+        return psi.clamp(min=NOTHING)
+
+
+def _psi(state: PrefixState, before: Tensor, labels: Tensor) -> Tensor:
+    """⊕_t φ[t-1] + x[t] of labels (B, K, C) → (B, K, C)"""
+    weights, top = _weights(before)
+    return (_emissions(state, labels).exp_() @ weights.unsqueeze(3)).squeeze(3).log() + top
+
+
+def _weights(before: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(φ[t-1] - max φ) (B, K, T), and max φ (B, K, 1), finite."""
+    top = before.amax(2, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+    weights = before - top
+    return weights.masked_fill_(weights < NEGLIGIBLE, -torch.inf).exp_(), top
+
+
+def _emissions(state: PrefixState, labels: Tensor) -> Tensor:
+    """x[t] of labels (B, K, …) → (B, K, …, T) float64"""
+    return state.emissions[state.rows.view(-1, *[1] * (labels.dim() - 1)), labels].double()
+
+
+def _longer(state: PrefixState, T: int) -> PrefixState:
+    """The same with padding, T frames in all."""
+    more = (0, T - state.r_n.size(2))
+    if not more[1]:
+        return state
+    r_n, r_b, blanks = (F.pad(x, more, mode="replicate") for x in (state.r_n, state.r_b, state.blanks.unsqueeze(1)))
+    return replace(
+        state,
+        emissions=F.pad(state.emissions, more, value=FLOOR),
+        p=F.pad(state.p, more),
+        blanks=blanks.squeeze(1),
+        padding=F.pad(state.padding, more, value=True),
+        r_n=r_n,
+        r_b=r_b,
+    )
 
 
 def _shift(x: Tensor, first: float) -> Tensor:

@@ -3,6 +3,7 @@
 B batch, T encoder frames, V vocabulary, U steps.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -26,36 +27,44 @@ def ctc_greedy(log_probs: Tensor, H_lens: Tensor) -> list[Hypothesis]:
     repeated = torch.zeros_like(padding)
     repeated[:, 1:] = labels[:, 1:] == labels[:, :-1]
     kept = ~(padding | repeated | (labels == BLANK))  # (B, T)
-    scores = best.double().masked_fill(padding, 0.0).sum(1).tolist()
-    tokens = [row[keep].tolist() for row, keep in zip(labels.cpu(), kept.cpu(), strict=True)]
-    return [Hypothesis(t, s, {"ctc": s}) for t, s in zip(tokens, scores, strict=True)]
+    scores = best.double().masked_fill(padding, 0.0).sum(1)
+    means = (scores / H_lens).exp().tolist()
+    rows = zip(*(x.cpu() for x in (labels, best.exp(), kept)), scores.tolist(), means, strict=True)
+    return [
+        Hypothesis(y[keep].tolist(), score, {"ctc": score}, "end", p[keep].tolist(), mean)
+        for y, p, keep, score, mean in rows
+    ]
 
 
 @torch.no_grad()
 def attention_greedy(step: Callable, state: object, B: int, sos_eos: int, limits: Tensor) -> list[Hypothesis]:
     """Best label a step until every utterance has ended: beam search with a beam of 1, by a plainer loop.
 
-    step:     (y (B,), state) → logits (B, V), state; reads a label, scores the next
+    step:     (y (B, 1), state) → logits (B, 1, V), state; reads a label, scores the next
     sos_eos:  id of the start/end symbol
     limits:   (B,) int, labels at most
     """
-    y = torch.full((B,), sos_eos, device=limits.device)
-    scores = torch.zeros(B, dtype=torch.float64, device=y.device)
-    alive, cut = torch.ones_like(y, dtype=torch.bool), torch.zeros_like(y, dtype=torch.bool)
-    steps = []
+    y = torch.full((B, 1), sos_eos, device=limits.device)
+    alive, cut = torch.ones_like(limits, dtype=torch.bool), torch.zeros_like(limits, dtype=torch.bool)
+    steps, scores = [], []
     for u in range(int(limits.max()) + 1):
         logits, state = step(y, state)
-        log_probs = logits.float().log_softmax(-1)  # (B, V)
+        log_probs = logits[:, 0].float().log_softmax(-1)  # (B, V)
         log_probs[:, BLANK] = -torch.inf  # the blank is no label
         y = log_probs.argmax(-1)
         cut |= alive & (limits <= u) & (y != sos_eos)
-        y = y.masked_fill((limits <= u) | ~alive, sos_eos)
-        scores += log_probs.gather(1, y.unsqueeze(1)).squeeze(1).masked_fill(~alive, 0.0)
+        y = y.masked_fill((limits <= u) | ~alive, sos_eos).unsqueeze(1)  # (B, 1)
+        scores.append(log_probs.gather(1, y).double().masked_fill(~alive.unsqueeze(1), 0.0))
         steps.append(y)
-        alive &= y != sos_eos
+        alive &= y.squeeze(1) != sos_eos
         if not alive.any():
             break
-    tokens = [[label for label in row if label != sos_eos] for row in torch.stack(steps, 1).tolist()]  # (B, U)
-    return [
-        Hypothesis(t, s, {"attention": s}, not c) for t, s, c in zip(tokens, scores.tolist(), cut.tolist(), strict=True)
-    ]
+    Y, gains = torch.cat(steps, 1), torch.cat(scores, 1)  # (B, U), (B, U)
+    return [_hypothesis(*row, sos_eos) for row in zip(Y.tolist(), gains.tolist(), cut.tolist(), strict=True)]
+
+
+def _hypothesis(Y: list[int], gains: list[float], cut: bool, sos_eos: int) -> Hypothesis:
+    tokens, score = [y for y in Y if y != sos_eos], sum(gains)
+    sure = [math.exp(g) for g in gains]
+    mean = math.exp(score / (len(tokens) + 1))
+    return Hypothesis(tokens, score, {"attention": score}, "limit" if cut else "end", sure[: len(tokens)], mean)

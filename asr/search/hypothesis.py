@@ -1,19 +1,26 @@
 """What every search returns."""
 
+import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """One transcript of an utterance.
 
-    tokens:  label ids, without blank, start and end symbols
-    score:   weighted sum of the scorers' log-probabilities, natural logarithm, the end symbol's included
-    scores:  of each scorer, before weighting
-    ended:   False if the length limit, not the end symbol, ended it: the end was none of the best continuations
+    tokens        label ids, without blank, start and end symbols
+    score         weighted sum of the scorers' scores, natural logarithm, the end symbol's included
+    scores        of each scorer, before weighting
+    reason        what ended it: the "end" symbol among the best continuations, the length "limit", or a "loop" of
+                  labels that the search didn't follow further
+    confidences   of each token, 0 to 1: its share among the candidates of its hypothesis, by all scorers as weighted
+    confidence    the geometric mean of these and of the end symbol's; NaN where a search has none
     """
 
     tokens: list[int]
     score: float
     scores: dict[str, float] = field(default_factory=dict)
-    ended: bool = True
+    reason: Literal["end", "limit", "loop"] = "end"
+    confidences: list[float] = field(default_factory=list)
+    confidence: float = math.nan

@@ -1,0 +1,63 @@
+"""Rescoring: the attention decoder scores whole hypotheses of another search, and has a say in which is the best.
+
+B utterances, N hypotheses of each at most, U labels, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from asr.search.hypothesis import Hypothesis
+
+SCORES = 1 << 25  # of labels at once: bounds the memory
+
+
+@torch.no_grad()
+def rescore(
+    nbests: Sequence[Sequence[Hypothesis]],
+    decoder: Callable[[Tensor, Tensor, Tensor], Tensor],
+    H: Tensor,
+    H_lens: Tensor,
+    sos_eos: int,
+    weight: float,
+    vocabulary: int,
+) -> list[list[Hypothesis]]:
+    """Sort n-best lists by (1 - weight) · score + weight · ln p(labels, end | H) of the decoder.
+
+    decoder:  (Y (B·N, U), H (B, T, D), H_lens (B,)) → logits (B·N, U, V), N rows for each of H
+    returns   the lists, best first, with the scores added as "attention"
+    """
+    N, U = max(map(len, nbests), default=0), max((len(h.tokens) for nbest in nbests for h in nbest), default=0)
+    if not N:
+        return [list(nbest) for nbest in nbests]
+    rows = max(1, SCORES // (N * (U + 1) * vocabulary))  # utterances at once
+    found = []
+    for b in range(0, len(nbests), rows):
+        part = nbests[b : b + rows]
+        scores = _score(part, N, decoder, H[b : b + rows], H_lens[b : b + rows], sos_eos)  # (rows, N)
+        found += [_sort(nbest, row, weight) for nbest, row in zip(part, scores.tolist(), strict=True)]
+    return found
+
+
+def _score(nbests, N: int, decoder, H: Tensor, H_lens: Tensor, sos_eos: int) -> Tensor:
+    """ln p of each hypothesis, (B, N)."""
+    rows = [h.tokens for nbest in nbests for h in nbest] + [[]]
+    places = torch.tensor([[n < len(nbest) for n in range(N)] for nbest in nbests]).flatten()  # (B·N,)
+    index = (places.cumsum(0) - 1).masked_fill(~places, len(rows) - 1)
+    labels = [torch.tensor(rows[n], dtype=torch.long) for n in index.tolist()]
+    Y = pad_sequence([torch.cat([torch.tensor([sos_eos]), y]) for y in labels], True, sos_eos).to(H.device)
+    targets = pad_sequence([torch.cat([y, torch.tensor([sos_eos])]) for y in labels], True, -1).to(H.device)
+    log_probs = decoder(Y, H, H_lens).float().log_softmax(-1)  # (B·N, U + 1, V)
+    scores = log_probs.gather(2, targets.clamp(min=0).unsqueeze(2)).squeeze(2)  # (B·N, U + 1)
+    return scores.masked_fill(targets < 0, 0.0).double().sum(1).view(len(nbests), N)
+
+
+def _sort(nbest: Sequence[Hypothesis], attention: Sequence[float], weight: float) -> list[Hypothesis]:
+    rescored = [
+        replace(h, score=(1 - weight) * h.score + weight * a, scores={"attention": a, **h.scores})
+        for h, a in zip(nbest, attention, strict=False)  # the list may be shorter than the longest
+    ]
+    return sorted(rescored, key=lambda h: -h.score)
