@@ -1,0 +1,39 @@
+"""Our side of the benchmark; see worker.py."""
+
+import ours
+import torch
+import worker
+import workload
+from torch import Tensor
+
+from asr.training.device import autocast
+
+
+class Ours:
+    """Batches as they come. The 30th step scores the end of hypotheses of 29 labels."""
+
+    labels = workload.STEPS - 1
+
+    def __init__(self, args):
+        self.steps, self.precision = 0, args.precision
+        self.model = ours.build(args.device)
+        ours.count_steps(self.model, self._count)
+
+    def _count(self):
+        self.steps += 1
+
+    def encode(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
+        """X (B, T, F), X_lens (B,) → H (B, T', D), H_lens (B,)"""
+        with autocast(X.device, self.precision):
+            return self.model.encode(X, X_lens)
+
+    def search(self, encoded: tuple[Tensor, Tensor], joint: bool) -> list[int]:
+        """Lengths of the best hypotheses."""
+        H, H_lens = encoded
+        with autocast(H.device, self.precision):
+            nbests = ours.search(self.model, H, H_lens, torch.full_like(H_lens, self.labels), joint)
+        return [len(nbest[0].tokens) for nbest in nbests]
+
+
+if __name__ == "__main__":
+    worker.serve(Ours)
