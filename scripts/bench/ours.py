@@ -8,10 +8,10 @@ import workload
 from torch import Tensor
 
 from asr.models.hybrid import Hybrid, HybridSettings
-from asr.search.attention import AttentionScorer
 from asr.search.beam import beam_search
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.hypothesis import Hypothesis
+from asr.search.network import NetworkScorer
 from asr.transcribe import transcribe
 from asr.transcribe.sources import Source
 
@@ -36,18 +36,17 @@ def search(
     H_lens: Tensor,
     limits: Tensor,
     joint: bool,
-    wrap: Callable[[str, Callable], Any] = lambda name, make: make(),
+    wrap: Callable[[str, Any], Any] = lambda name, scorer: scorer,
 ) -> list[list[Hypothesis]]:
-    """Search as `asr.transcribe.transcribe.search` does, with limits (B,) on the number of labels.
+    """Search as `asr.transcribe.searcher` does, with limits (B,) on the number of labels.
 
-    wrap   called with each scorer's name and the function that makes it; gives what the search is to use
+    wrap   called with each scorer's name and the scorer; gives what the search is to use
     """
     weight = workload.CTC_WEIGHT if joint else 0.0
-    scorers = {"attention": (wrap("attention", lambda: AttentionScorer(model.decoder, H, H_lens)), 1 - weight)}
+    scorers = {"attention": (wrap("attention", NetworkScorer(model.decoder, model.sos_eos)), 1 - weight)}
     if joint:
-        make = lambda: CTCPrefixScorer(model.ctc_log_probs(H), H_lens, model.sos_eos)  # noqa: E731
-        scorers["ctc"] = (wrap("ctc", make), weight)
-    return beam_search(scorers, limits, model.sos_eos, workload.BEAM, pre_beam=workload.PRE_BEAM)
+        scorers["ctc"] = (wrap("ctc", CTCPrefixScorer(model.ctc_log_probs, model.sos_eos)), weight)
+    return beam_search(scorers, H, H_lens, limits, model.sos_eos, beam=workload.BEAM, pre_beam=workload.PRE_BEAM)
 
 
 def count_steps(model: Hybrid, count: Callable[[], None]) -> None:

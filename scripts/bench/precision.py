@@ -20,8 +20,9 @@ from asr.models.recognizer import Recognizer, load
 from asr.scoring.score import score_texts
 from asr.scoring.significance import compare
 from asr.scoring.texts import read_texts
+from asr.transcribe.options import SearchOptions
 from asr.transcribe.sources import Source, find
-from asr.transcribe.transcribe import Clock, SearchOptions, transcribe
+from asr.transcribe.transcribe import Clock, transcribe
 
 PRECISIONS = ("fp32", "bf16")
 

@@ -52,10 +52,8 @@ class Stopwatch:
         self.seconds[name] += now(self.device) - begun
         self.running = False
 
-    def wrap(self, name: str, make: Callable) -> "Timed":
-        """Make a scorer whose methods are timed."""
-        with self.time(f"{name} making"):
-            scorer = make()
+    def wrap(self, name: str, scorer: object) -> "Timed":
+        """The scorer with its methods timed."""
         return Timed(name, scorer, self)
 
 
