@@ -85,7 +85,7 @@ def load(args):
     """Load the model, find what to transcribe, check the options."""
     from asr.errors import UserError
     from asr.models.recognizer import load
-    from asr.training.device import choose
+    from asr.training.device import choose, keep_memory
     from asr.transcribe.options import SearchOptions
     from asr.transcribe.sources import find
 
@@ -94,6 +94,7 @@ def load(args):
         device, which = choose(args.device)
     except ValueError as error:
         raise UserError(str(error)) from None
+    keep_memory()
     sources = find(args.sources, args.manifest)
     recognizer = load(args.model, device)
     say(which)

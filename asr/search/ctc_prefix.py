@@ -78,8 +78,9 @@ class CTCPrefixScorer:
         x = self.log_probs(H)  # (B, T, V)
         padding = length_mask(H_lens, x.size(1))  # (B, T)
         blanks = x[..., 0].double().clamp(min=FLOOR).masked_fill(padding, 0.0).cumsum(1)  # (B, T)
-        emissions = x.float().transpose(1, 2).clamp(min=FLOOR).masked_fill_(padding.unsqueeze(1), FLOOR).contiguous()
-        p = emissions.exp() if self.full else emissions[:, :0]  # (B, V, T) both
+        x = x.float().clamp(min=FLOOR).masked_fill_(padding.unsqueeze(2), FLOOR)
+        emissions = x.transpose(1, 2).contiguous()  # (B, V, T)
+        p = emissions.exp() if self.full else emissions[:, :0]
         prefix = torch.zeros_like(blanks[:, :1])  # (B, 1)
         last = torch.full_like(prefix, self.sos_eos, dtype=torch.long)
         r_b, rows = blanks.unsqueeze(1), torch.arange(len(H), device=H.device)
@@ -133,7 +134,7 @@ class CTCPrefixScorer:
         phi = torch.logaddexp(state.r_n.masked_fill(repeated, -torch.inf), state.r_b)
         before = self._before(state, phi)  # (B, K, T), φ[t-1]
         prefix = _psi(state, before, y.unsqueeze(2)).squeeze(2)  # (B, K)
-        x = _emissions(state, y)  # (B, K, T)
+        x = _emissions(state, y).double()  # (B, K, T)
         S, B = x.cumsum(2), state.blanks[state.rows].unsqueeze(1)
         r_n = S + (before - _shift(S, 0.0)).logcumsumexp(2)
         r_b = B + (_shift(r_n, -torch.inf) - _shift(B, 0.0)).logcumsumexp(2)
@@ -156,7 +157,7 @@ class CTCPrefixScorer:
 def _psi(state: PrefixState, before: Tensor, labels: Tensor) -> Tensor:
     """⊕_t φ[t-1] + x[t] of labels (B, K, C) → (B, K, C)"""
     weights, top = _weights(before)
-    return (_emissions(state, labels).exp_() @ weights.unsqueeze(3)).squeeze(3).log() + top
+    return (_emissions(state, labels).exp_().double() @ weights.unsqueeze(3)).squeeze(3).log() + top
 
 
 def _weights(before: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,8 +168,8 @@ def _weights(before: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _emissions(state: PrefixState, labels: Tensor) -> Tensor:
-    """x[t] of labels (B, K, …) → (B, K, …, T) float64"""
-    return state.emissions[state.rows.view(-1, *[1] * (labels.dim() - 1)), labels].double()
+    """x[t] of labels (B, K, …) → (B, K, …, T) float32, a copy"""
+    return state.emissions[state.rows.view(-1, *[1] * (labels.dim() - 1)), labels]
 
 
 def _longer(state: PrefixState, T: int) -> PrefixState:

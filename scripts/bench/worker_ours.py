@@ -6,7 +6,7 @@ import worker
 import workload
 from torch import Tensor
 
-from asr.training.device import autocast
+from asr.training.device import autocast, keep_memory
 
 
 class Ours:
@@ -16,6 +16,7 @@ class Ours:
 
     def __init__(self, args):
         self.steps, self.precision = 0, args.precision
+        keep_memory()  # as asr-decode does
         self.model = ours.build(args.device)
         ours.count_steps(self.model, self._count)
 
