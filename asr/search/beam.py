@@ -124,11 +124,12 @@ class BeamSearch:
                where no full scorer has a weight
     patience:  how far, in nats, living hypotheses may fall behind the best that has ended, before the n-best list is
                left as it is
+    loops:     whether a hypothesis that goes round in a loop may go on
     raises     ValueError if weights or scorers can't be searched
 
     An end is accepted where it is among the K best candidates of its utterance, and at the length limit. An utterance
     is done when no living hypothesis can reach its n-best list, as far as the scorers' ceilings tell, or out of
-    patience. A hypothesis that goes round in a loop may end, but not go on.
+    patience. A hypothesis that goes round in a loop may end, but not go on, unless `loops`.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class BeamSearch:
         nbest: int = 1,
         pre_beam: float = 1.5,
         patience: float = 20.0,
+        loops: bool = False,
     ):
         if not any(scorer.full for scorer, _ in scorers.values()):
             raise ValueError(f"scorers: got {', '.join(scorers) or 'none'}, expected one or more that score all labels")
@@ -148,7 +150,7 @@ class BeamSearch:
         self.names = list(scorers)
         self.scorers, self.weights = zip(*scorers.values(), strict=True)
         self.sos_eos, self.K, self.N, self.C = sos_eos, beam, nbest, max(1, round(beam * pre_beam))
-        self.patience = patience
+        self.patience, self.loops = patience, loops
         self.ceiling = sum(w * s.ceiling for s, w in scorers.values())  # of one label, weighted
         self.group: _Group | None = None
         self.came, self.finished = 0, []
@@ -191,7 +193,8 @@ class BeamSearch:
         parts = group.living.parts.unsqueeze(2) + gains  # (B, K, C + 1, S)
         totals = self._weigh(parts)  # (B, K, C + 1)
         surety = self._weigh(gains).float().log_softmax(-1).nan_to_num(0.0)  # (B, K, C + 1)
-        loop = looping(group.living.Y)  # (B, K)
+        Y = group.living.Y
+        loop = looping(Y[..., :0] if self.loops else Y)  # (B, K)
         ended = self._end(group, parts, totals, surety, loop)
         return self._go_on(replace(group, ended=ended), candidates, parts, totals, surety, loop)
 
