@@ -17,6 +17,7 @@ from asr.data.validate import Limits, apply_limits, check_alignable, check_audio
 from asr.errors import UserError, shorten
 from asr.features.frontend import FrontendSettings
 from asr.files import hold, make_folder, write_text
+from asr.models.folder import describe
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
 from asr.models.recognizer import load as load_recognizer
@@ -68,7 +69,7 @@ def train(experiment: Experiment, stamp: Stamp) -> Recognizer:
     write_text(out / "dropped.tsv", "".join(selection.lines() for _, selection in splits.values()))
     if not (out / "checkpoints" / "last.pt").exists():
         fit_cmvn(recognizer, splits["train"][0], experiment.data, experiment.seed)
-    recognizer.describe(out, dump(experiment))
+    describe(out, dump(experiment), recognizer.tokenizer)
     write_text(out / "versions.json", json.dumps(versions(which, experiment.seed), indent=1) + "\n")
     cmvn = {name: tensor.tolist() for name, tensor in recognizer.frontend.cmvn.state_dict().items()}
     processes.run(train_member, size, experiment, splits["train"][0], splits["dev"][0], cmvn, device)

@@ -15,8 +15,9 @@ from tqdm import tqdm
 from asr.data.batches import Batch, SpeechDataset, load, plan
 from asr.data.manifest import Utterance
 from asr.features.noise import utterance_seed
+from asr.models.folder import WEIGHTS, save_weights
 from asr.models.loss import Loss
-from asr.models.recognizer import WEIGHTS, Recognizer, save_weights
+from asr.models.recognizer import Recognizer
 from asr.training.checkpoint import Checkpoints
 from asr.training.device import autocast
 from asr.training.monitor import SUMS, Monitor
