@@ -26,10 +26,11 @@ from asr.text import tokenizer as tokenizers
 from asr.training import device as devices
 from asr.training import processes
 from asr.training.checkpoint import Checkpoints
-from asr.training.loop import Split, Trainer
+from asr.training.loop import Trainer
 from asr.training.optimizer import AdamSettings, AdamWSettings, optimizer
 from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings
 from asr.training.settings import DataSettings, TrainingSettings
+from asr.training.speech import SpeechTask, Split
 
 CMVN_UTTERANCES = 20_000  # the statistics are taken over all training utterances, or so many drawn at random
 BEGUN = "begun.json"
@@ -90,12 +91,10 @@ def train_member(group, experiment: Experiment, train: Split, dev: Split, cmvn: 
     recognizer = build(experiment)
     recognizer.frontend.cmvn.load_state_dict({name: torch.tensor(values) for name, values in cmvn.items()})
     recognizer.to(device)
-    trainer = Trainer(
-        recognizer,
-        optimizer(experiment.optimizer, recognizer),
-        experiment.schedule,
-        *(experiment.training, experiment.data, train, dev, experiment.seed, Path(experiment.out), group),
-    )
+    settings, seed = experiment.training, experiment.seed
+    task = SpeechTask(recognizer, experiment.data, train, dev, seed, settings.mask_after)
+    adam = optimizer(experiment.optimizer, recognizer)
+    trainer = Trainer(task, adam, experiment.schedule, settings, seed, Path(experiment.out), group)
     with devices.tuned(device):
         trainer.run()
 

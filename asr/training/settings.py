@@ -26,7 +26,7 @@ class DataSettings(Settings):
         return self
 
 
-class TrainingSettings(Settings):
+class LoopSettings(Settings):
     """The loop."""
 
     epochs: int = Field(gt=0)
@@ -35,8 +35,13 @@ class TrainingSettings(Settings):
     clip: float = Field(5.0, gt=0)  # norm of the gradient per token
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
     validate_every: int = Field(1, gt=0)  # epochs
-    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"
     average: int = Field(10, gt=0)  # best checkpoints, averaged at the end
     save_minutes: float = Field(10.0, gt=0)  # between checkpoints within an epoch
+
+
+class TrainingSettings(LoopSettings):
+    """The loop of a recogniser."""
+
+    mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
+    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"
