@@ -44,7 +44,7 @@ def read_settings(folder: str | Path, cls: type[T], kind: str) -> T:
     tree, source = read_tree(folder / CONFIG)
     got = tree["model"].get("kind") if isinstance(tree.get("model"), dict) else None
     if got in set(KINDS) - {kind}:
-        raise UserError(f"{folder}: holds a {KINDS[got]} (model.kind: {got}), expected a {KINDS[kind]}")
+        raise UserError(f"{folder}: holds a {KINDS[got]} (model.kind: {got}), expected a {KINDS[kind]} ({kind})")
     return check(cls, {name: tree[name] for name in cls.model_fields if name in tree}, source)
 
 

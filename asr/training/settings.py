@@ -26,6 +26,15 @@ class DataSettings(Settings):
         return self
 
 
+class TextDataSettings(Settings):
+    """Texts, plain with a sentence a line (`.gz` too) or manifests (`.jsonl.gz`), and batches."""
+
+    train: str
+    dev: str
+    batch_tokens: int = Field(gt=0)  # of padded targets a batch: a sentence's tokens and its end
+    max_tokens: int = Field(512, gt=0)  # of a training sentence; longer ones are left out, of dev none
+
+
 class LoopSettings(Settings):
     """The loop."""
 
@@ -45,3 +54,9 @@ class TrainingSettings(LoopSettings):
 
     mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
     best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"
+
+
+class TextTrainingSettings(LoopSettings):
+    """The loop of a language model; the least loss is the least perplexity."""
+
+    best_by: Literal["loss", "accuracy"] = "loss"
