@@ -1,8 +1,9 @@
 """Typed settings from one complete YAML file and key.path=value overrides; knows no speech.
 
 A settings tree is made of classes that inherit `Settings`. Selectable parts are unions of such classes told apart by a
-`kind: Literal[...]` field, declared with `one_of`. Every mistake ends in a UserError of one line: file, key path, what
-was got, what was expected and the nearest right name.
+`kind: Literal[...]` field, declared with `one_of`; where the kind of a part decides about the whole tree, with
+`by_part`. Every mistake ends in a UserError of one line: file, key path, what was got, what was expected and the
+nearest right name.
 """
 
 import json
@@ -10,15 +11,17 @@ import re
 import types
 import typing
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from asr.errors import UserError, did_you_mean
 from asr.tree import COMMAND_LINE, Source, read_tree, write
 
 T = TypeVar("T", bound="Settings")
+MISSING, MAPPING = "missing; a complete experiment states it", "a mapping of settings (key: value)"
 
 
 class Settings(BaseModel):
@@ -32,6 +35,18 @@ def one_of(*kinds: type[Settings]) -> Any:
     return Annotated[Union[kinds], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The part of a tree that tells whole trees apart."""
+
+    name: str
+
+
+def by_part(name: str, *trees: type[Settings]) -> Any:
+    """Annotation of a whole tree: the settings classes to choose from by the `kind` of the part `name`."""
+    return Annotated[Union[trees], _Part(name)]  # noqa: UP007
+
+
 def load(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:
     """Read a YAML file, apply `key.path=value` overrides and check the whole tree.
 
@@ -43,6 +58,7 @@ def load(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:
 
 def check(cls: type[T], tree: dict, source: Source) -> T:
     """Turn a plain tree into typed settings; UserError at the first mistake, naming where it stands."""
+    cls = _whole(cls, tree, source)
     try:
         return cls.model_validate(tree)
     except ValidationError as error:
@@ -57,7 +73,27 @@ def dump(settings: Settings) -> str:
 
 def schema(cls: type[Settings]) -> str:
     """JSON schema of a settings tree, for editors that complete and check YAML."""
-    return json.dumps(cls.model_json_schema(), indent=1) + "\n"
+    return json.dumps(TypeAdapter(cls).json_schema(), indent=1) + "\n"
+
+
+def _whole(cls: Any, tree: dict, source: Source) -> type[Settings]:
+    """The class of a whole tree; of those to choose from the one whose part has the tree's kind."""
+    if isinstance(cls, type):
+        return cls
+    part, members = cls.__metadata__[0].name, _members(cls)
+    trees = {kind: member for member in members for kind in _kinds(member.model_fields[part].annotation)}
+    kind = _get(tree.get(part), "kind")
+    if isinstance(kind, str) and kind in trees:
+        return trees[kind]
+    known = list(dict.fromkeys(name for member in members for name in member.model_fields))
+    stray = [key for key in tree if key not in known]
+    if part not in tree:
+        path, what = ([stray[0]], _no_such(stray[0], known)) if stray else ([part], MISSING)
+    elif not isinstance(tree[part], dict):
+        path, what = [part], f"got {tree[part]!r}, expected: {MAPPING}"
+    else:
+        path, what = [part, "kind"], _wrong_kind(kind, list(trees))
+    raise UserError(f"{source.of(path)}: {'.'.join(map(str, path))}: {what}")
 
 
 def _explain(cls: type[Settings], tree: dict, source: Source, error: dict, others: int) -> str:
@@ -70,20 +106,25 @@ def _explain(cls: type[Settings], tree: dict, source: Source, error: dict, other
 def _mistake(cls: type[Settings], tree: dict, path: list, error: dict) -> tuple[list, str]:
     """Say where the mistake stands, and what it is."""
     if error["type"] == "extra_forbidden":
-        known = _fields(cls, tree, path[:-1])
-        return path, f"no such setting{did_you_mean(path[-1], known)}; known: {', '.join(known)}"
+        return path, _no_such(path[-1], _fields(cls, tree, path[:-1]))
     if error["type"] == "missing":
-        return path, "missing; a complete experiment states it"
+        return path, MISSING
     if error["type"].startswith("union_tag"):
-        kinds = _kinds(_annotation_at(cls, tree, path))
-        tag = error["ctx"].get("tag")
-        got = "missing" if tag is None else f"got {tag!r}"
-        return [*path, "kind"], f"{got}, expected one of {', '.join(map(repr, kinds))}{did_you_mean(tag, kinds)}"
+        return [*path, "kind"], _wrong_kind(error["ctx"].get("tag"), _kinds(_annotation_at(cls, tree, path)))
     if error["type"] == "value_error":  # a validator of ours; its message may begin with the field that it's about
         message = str(error["ctx"]["error"])
         name, _, rest = message.partition(": ")
         return ([*path, name], rest) if name in _fields(cls, tree, path) else (path, message)
     return path, _wrong_value(error)
+
+
+def _no_such(name: Any, known: list[str]) -> str:
+    return f"no such setting{did_you_mean(name, known)}; known: {', '.join(known)}"
+
+
+def _wrong_kind(kind: Any, kinds: list[str]) -> str:
+    got = "missing" if kind is None else f"got {kind!r}"
+    return f"{got}, expected one of {', '.join(map(repr, kinds))}{did_you_mean(kind, kinds)}"
 
 
 def _wrong_value(error: dict) -> str:
@@ -97,7 +138,7 @@ def _wrong_value(error: dict) -> str:
 
 def _expected(error: dict) -> str:
     if error["type"] in ("model_type", "model_attributes_type"):
-        return "a mapping of settings (key: value)"
+        return MAPPING
     if error["type"] == "invalid_key":
         return "a name as key"
     return re.sub(r"^Input should be (a )?(valid )?", "", error["msg"])
@@ -165,4 +206,4 @@ def _kinds(annotation: Any) -> list[str]:
     return [kind for field in fields for kind in typing.get_args(field.annotation)]
 
 
-__all__ = ["COMMAND_LINE", "Settings", "check", "dump", "load", "one_of", "schema"]
+__all__ = ["COMMAND_LINE", "Settings", "by_part", "check", "dump", "load", "one_of", "schema"]

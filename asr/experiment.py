@@ -1,4 +1,4 @@
-"""One experiment: the tree of its settings, and its run."""
+"""One experiment, of a recogniser or a language model: the tree of its settings, and its run."""
 
 import json
 import platform
@@ -9,33 +9,41 @@ from typing import IO
 import torch
 
 from asr import __version__
-from asr.config import Settings, dump, one_of
+from asr.config import Settings, by_part, dump, one_of
 from asr.data import manifest
 from asr.data.batches import SpeechDataset, load
 from asr.data.manifest import Utterance
+from asr.data.sentences import Sentences, tokenise
 from asr.data.validate import Limits, apply_limits, check_alignable, check_audio
 from asr.errors import UserError, shorten
 from asr.features.frontend import FrontendSettings
 from asr.files import hold, make_folder, write_text
+from asr.models import lm
+from asr.models import recognizer as recognizers
+from asr.models.folder import describe
 from asr.models.hybrid import HybridSettings
+from asr.models.lm import LanguageModel, LMSettings
 from asr.models.recognizer import Recognizer
-from asr.models.recognizer import load as load_recognizer
 from asr.stamp import Stamp
 from asr.text import tokenizer as tokenizers
+from asr.text.tokenizer import Tokenizer
 from asr.training import device as devices
 from asr.training import processes
 from asr.training.checkpoint import Checkpoints
-from asr.training.loop import Split, Trainer
+from asr.training.loop import Trainer
 from asr.training.optimizer import AdamSettings, AdamWSettings, optimizer
 from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings
-from asr.training.settings import DataSettings, TrainingSettings
+from asr.training.settings import DataSettings, TextDataSettings, TextTrainingSettings, TrainingSettings
+from asr.training.speech import SpeechTask, Split
+from asr.training.task import Task
+from asr.training.text import FORMULAS, TextTask
 
 CMVN_UTTERANCES = 20_000  # the statistics are taken over all training utterances, or so many drawn at random
 BEGUN = "begun.json"
 
 
-class Experiment(Settings):
-    """Everything that makes a result, but for the recordings themselves."""
+class SpeechExperiment(Settings):
+    """Everything that makes a recogniser, but for the recordings themselves."""
 
     out: str  # the model folder
     seed: int
@@ -48,55 +56,103 @@ class Experiment(Settings):
     training: TrainingSettings
 
 
-def train(experiment: Experiment, stamp: Stamp) -> Recognizer:
+class TextExperiment(Settings):
+    """Everything that makes a language model, but for the text itself."""
+
+    out: str  # the model folder
+    seed: int
+    tokenizer: str  # folder of asr-tokenizer
+    data: TextDataSettings
+    model: LMSettings
+    optimizer: one_of(AdamSettings, AdamWSettings)
+    schedule: one_of(NoamSettings, CosineSettings, ConstantSettings)
+    training: TextTrainingSettings
+
+
+Experiment = by_part("model", SpeechExperiment, TextExperiment)
+
+
+def train(experiment: Experiment, stamp: Stamp) -> Recognizer | LanguageModel:
     """Run an experiment, or continue it: train, then write the model folder `experiment.out`.
 
     stamp    identifies the run: a folder begun under another one is moved aside
-    returns  the recogniser with the averaged weights
+    returns  the model with the averaged weights
     raises   UserError for everything that is wrong with the settings or the data, before training begins
     """
     try:
         device, which = devices.choose(experiment.training.device)
     except ValueError as error:
         raise UserError(f"training.{error}") from None
-    recognizer = build(experiment)
-    splits = read_data(experiment.data, recognizer)
+    model = build(experiment)
+    train, dev, dropped = read(experiment, model)
     out, _held = begin(Path(experiment.out), stamp)
     size = processes.count(experiment.training.processes, experiment.training.accumulate, device)
-    parameters = sum(p.numel() for p in recognizer.parameters())
+    parameters = sum(p.numel() for p in model.parameters())
     print_(f"{which}, {size} processes; {parameters / 1e6:.1f} M parameters; everything goes to {out}")
-    write_text(out / "dropped.tsv", "".join(selection.lines() for _, selection in splits.values()))
-    if not (out / "checkpoints" / "last.pt").exists():
-        fit_cmvn(recognizer, splits["train"][0], experiment.data, experiment.seed)
-    recognizer.describe(out, dump(experiment))
+    write_text(out / "dropped.tsv", dropped)
+    if isinstance(model, Recognizer) and not (out / "checkpoints" / "last.pt").exists():
+        fit_cmvn(model, train, experiment.data, experiment.seed)
+    describe(out, dump(experiment), model.tokenizer)
     write_text(out / "versions.json", json.dumps(versions(which, experiment.seed), indent=1) + "\n")
-    cmvn = {name: tensor.tolist() for name, tensor in recognizer.frontend.cmvn.state_dict().items()}
-    processes.run(train_member, size, experiment, splits["train"][0], splits["dev"][0], cmvn, device)
+    processes.run(train_member, size, experiment, train, dev, statistics(model), device)
     trained = Checkpoints(out / "checkpoints", 1, True).load_state()["progress"]["seconds"]  # over all its sittings
     stamp.write(seconds=round(trained, 1))
     print_(f"finished: {out} holds the model, the average of its best checkpoints")
-    return load_recognizer(out)
+    return {"hybrid": recognizers.load, "lm": lm.load}[experiment.model.kind](out)
 
 
-def build(experiment: Experiment) -> Recognizer:
-    """Make the untrained recogniser; its weights depend on the seed alone."""
+def build(experiment: Experiment) -> Recognizer | LanguageModel:
+    """Make the untrained model; its weights depend on the seed alone."""
     torch.manual_seed(experiment.seed)
-    return Recognizer(experiment.features, experiment.model, tokenizers.load(experiment.tokenizer))
+    tokenizer = tokenizers.load(experiment.tokenizer)
+    if isinstance(experiment, TextExperiment):
+        return LanguageModel(experiment.model, tokenizer)
+    return Recognizer(experiment.features, experiment.model, tokenizer)
 
 
-def train_member(group, experiment: Experiment, train: Split, dev: Split, cmvn: dict, device: torch.device) -> None:
+def make_task(experiment: Experiment, model: Recognizer | LanguageModel, train: object, dev: object) -> Task:
+    """Join the model and its data to what the loop trains."""
+    data, seed = experiment.data, experiment.seed
+    if isinstance(experiment, TextExperiment):
+        return TextTask(model, data, train, dev, seed)
+    return SpeechTask(model, data, train, dev, seed, experiment.training.mask_after)
+
+
+def statistics(model: Recognizer | LanguageModel) -> dict[str, list]:
+    """The statistics of a recogniser's CMVN; of a language model none."""
+    tensors = model.frontend.cmvn.state_dict() if isinstance(model, Recognizer) else {}
+    return {name: tensor.tolist() for name, tensor in tensors.items()}
+
+
+def train_member(group, experiment: Experiment, train: object, dev: object, cmvn: dict, device: torch.device) -> None:
     """Train as one of a group of processes; `cmvn` are the statistics as lists."""
-    recognizer = build(experiment)
-    recognizer.frontend.cmvn.load_state_dict({name: torch.tensor(values) for name, values in cmvn.items()})
-    recognizer.to(device)
-    trainer = Trainer(
-        recognizer,
-        optimizer(experiment.optimizer, recognizer),
-        experiment.schedule,
-        *(experiment.training, experiment.data, train, dev, experiment.seed, Path(experiment.out), group),
-    )
+    model = build(experiment)
+    if cmvn:
+        model.frontend.cmvn.load_state_dict({name: torch.tensor(values) for name, values in cmvn.items()})
+    model.to(device)
+    task, adam = make_task(experiment, model, train, dev), optimizer(experiment.optimizer, model)
+    out = Path(experiment.out)
+    trainer = Trainer(task, adam, experiment.schedule, experiment.training, experiment.seed, out, group)
     with devices.tuned(device):
         trainer.run()
+
+
+def read(experiment: Experiment, model: Recognizer | LanguageModel) -> tuple:
+    """Read and check the data: what the task takes as train and dev, and the lines of dropped.tsv."""
+    if isinstance(experiment, TextExperiment):
+        train, dev = read_texts(experiment.data, model.tokenizer)
+        return train, dev, train.dropped
+    splits = read_data(experiment.data, model)
+    return splits["train"][0], splits["dev"][0], "".join(selection.lines() for _, selection in splits.values())
+
+
+def read_texts(data: TextDataSettings, tokenizer: Tokenizer) -> list[Sentences]:
+    """Read and tokenise the texts of a language model: train and dev."""
+    read = [tokenise(data.train, tokenizer, data.max_tokens), tokenise(data.dev, tokenizer)]
+    for sentences in read:
+        print_(f"{sentences.path}: {sentences.message}")
+    print_(f"in the figures {FORMULAS}")
+    return read
 
 
 def read_data(data: DataSettings, recognizer: Recognizer) -> dict:

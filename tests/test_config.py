@@ -158,8 +158,16 @@ WRONG = {  # what is replaced, by what, and what the message says after the file
         "kind: adamx",
         "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw'; did you",
     ),
-    "unknown only kind": ("hybrid", "hybird", "model.kind: got 'hybird', expected: 'hybrid'; did you mean 'hybrid'?"),
+    "unknown kind of the whole": (
+        "hybrid",
+        "hybird",
+        "model.kind: got 'hybird', expected one of 'hybrid', 'lm'; did you mean 'hybrid'?",
+    ),
     "no kind": ("kind: adam, ", "", "optimizer.kind: missing, expected one of 'adam', 'adamw'"),
+    "no kind of the whole": ("kind: hybrid", "kind:", "model.kind: missing, expected one of 'hybrid', 'lm'"),
+    "another kind of the whole": ("hybrid", "lm", "data.batch_seconds: no such setting; did you mean 'batch_tokens'?"),
+    "misspelt name of the whole's kind": ("model:", "modle:", "modle: no such setting; did you mean 'model'?; known: "),
+    "value for the whole's kind": ("model:\n", "model: 5\nx:\n", "model: got 5, expected: a mapping of settings"),
     "missing": ("seed: 1\n", "", "seed: missing; a complete experiment states it"),
     "missing below": ("d_model: 256, ", "", "model.encoder.d_model: missing; a complete experiment states it"),
     "key that is no name": ("seed: 1", "seed: 1\n7: 1", "7: got 7, expected: a name as key"),
@@ -294,7 +302,7 @@ def test_write_and_parse(tree):
 def test_the_schema_is_json_and_knows_the_kinds():
     definitions = json.loads(schema(Experiment))["$defs"]
     kinds = {d["properties"]["kind"]["const"] for d in definitions.values() if "kind" in d.get("properties", {})}
-    assert kinds == {"adam", "adamw", "noam", "cosine", "constant", "hybrid", "transformer"}
+    assert kinds == {"adam", "adamw", "noam", "cosine", "constant", "hybrid", "lm", "transformer"}
     assert all(d["additionalProperties"] is False for d in definitions.values())
 
 

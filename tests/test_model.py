@@ -18,9 +18,9 @@ from torch.testing import assert_close
 
 from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
-from asr.models import recognizer as recognizers
+from asr.models.folder import CONFIG, WEIGHTS, load_weights, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
-from asr.models.recognizer import CONFIG, WEIGHTS, Recognizer, load, load_weights, save_weights
+from asr.models.recognizer import Recognizer, load
 from asr.nn.encoder import TransformerEncoder
 from asr.text.tokenizer import train
 from asr.training.checkpoint import Checkpoints
@@ -582,4 +582,4 @@ def test_weights_travel_without_their_shared_twins(tmp_path):
     assert len(load_file(tmp_path / WEIGHTS)) == len(model.state_dict()) - 1
     load_weights(other, tmp_path / WEIGHTS)
     assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
-    assert recognizers.WEIGHTS == "model.safetensors"
+    assert WEIGHTS == "model.safetensors"

@@ -92,7 +92,7 @@ def test_a_character_out_of_the_vocabulary_names_the_utterance(kind, text, chara
         make(kind, "latin").encode(text, "1089-134686-0001")
     assert str(caught.value) == (
         f"1089-134686-0001: character {character!r} ({code}) of {text!r} is not in the tokenizer's vocabulary; "
-        "train the tokenizer on this text too, or take the utterance out"
+        "train the tokenizer on this text too, or take it out"
     )
 
 

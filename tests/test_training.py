@@ -113,7 +113,7 @@ def test_accumulated_batches_equal_one_batch(root):
             loss.total.backward()
             tokens += float(loss.tokens)
             first += size
-        stand_in = type("T", (), {"recognizer": made, "group": Group(), "settings": type("S", (), {"clip": 1e9})})
+        stand_in = type("T", (), {"model": made, "group": Group(), "settings": type("S", (), {"clip": 1e9})})
         Trainer._scale_and_clip(stand_in, tokens)
         gradients.append({name: p.grad for name, p in made.named_parameters()})
     for other in gradients[1:]:

@@ -1,4 +1,4 @@
-"""asr-tokenizer: texts of a training manifest → a tokenizer."""
+"""asr-tokenizer: training texts → a tokenizer."""
 
 from asr.cli.command import command, parser, say
 
@@ -10,8 +10,10 @@ EXAMPLES = """examples:
 
 def arguments():
     """Describe the command's arguments."""
-    args = parser("asr-tokenizer", "Make a tokenizer from the texts of manifests.", EXAMPLES)
-    args.add_argument("source", nargs="+", metavar="MANIFEST", help="training manifests (.jsonl.gz) of asr-prepare")
+    args = parser("asr-tokenizer", "Make a tokenizer from texts.", EXAMPLES)
+    args.add_argument(
+        "source", nargs="+", metavar="TEXT", help="training manifests (.jsonl.gz), or text files, a sentence a line"
+    )
     args.add_argument("out", metavar="OUT", help="folder for the tokenizer")
     args.add_argument("--kind", choices=["characters", "bpe"], required=True, help="what a token is")
     args.add_argument("--size", type=int, help="of a bpe vocabulary: all ids, blank and start/end symbol included")
@@ -29,16 +31,16 @@ def main(argv):
     stamp = Stamp(args.out, "asr-tokenizer", {"kind": args.kind, "size": args.size}, args.source)
     if stamp.is_current():
         return say(f"{args.out} is up to date")
-    from asr.data import manifest
+    from asr.data import texts
     from asr.files import make_folder
     from asr.text import tokenizer
 
-    texts = [utterance.text for source in args.source for utterance in manifest.read(source)]
-    made = tokenizer.train(args.kind, texts, args.size)
+    read = [text.text for source in args.source for text in texts.read(source)]
+    made = tokenizer.train(args.kind, read, args.size)
     stamp.remove()
     made.save(make_folder(Path(args.out)))
     stamp.write()
-    say(f"{args.out}: {made.vocabulary} ids from {len(texts)} texts")
+    say(f"{args.out}: {made.vocabulary} ids from {len(read)} texts")
 
 
 if __name__ == "__main__":

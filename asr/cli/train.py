@@ -9,6 +9,7 @@ examples:
   asr-train --config conf/an4.yaml out=exp/an4
   asr-train --config conf/an4.yaml out=exp/wide model.encoder.d_model=384 training.device=cuda
   asr-train --config conf/an4.yaml --print-config
+  asr-train --config conf/lm.yaml data.train=train.txt data.dev=dev.txt tokenizer=exp/an4/tokenizer out=exp/an4/lm
 """
 
 # settings that change how a run is computed, not what comes out

@@ -47,7 +47,7 @@ def unknown_character(where: str, text: str, character: str) -> UserError:
     """The error of a character outside the vocabulary."""
     return UserError(
         f"{where}: character {character!r} (U+{ord(character):04X}) of {text!r} is not in the tokenizer's vocabulary; "
-        f"train the tokenizer on this text too, or take the utterance out"
+        f"train the tokenizer on this text too, or take it out"
     )
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from asr.errors import UserError
 from asr.files import make_folder, replacing, write_text
-from asr.models.recognizer import load_weights, save_weights
+from asr.models.folder import load_weights, save_weights
 
 
 class Checkpoints:

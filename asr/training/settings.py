@@ -26,7 +26,16 @@ class DataSettings(Settings):
         return self
 
 
-class TrainingSettings(Settings):
+class TextDataSettings(Settings):
+    """Texts, plain with a sentence a line (`.gz` too) or manifests (`.jsonl.gz`), and batches."""
+
+    train: str
+    dev: str
+    batch_tokens: int = Field(gt=0)  # of padded targets a batch: a sentence's tokens and its end
+    max_tokens: int = Field(512, gt=0)  # of a training sentence; longer ones are left out, of dev none
+
+
+class LoopSettings(Settings):
     """The loop."""
 
     epochs: int = Field(gt=0)
@@ -35,8 +44,19 @@ class TrainingSettings(Settings):
     clip: float = Field(5.0, gt=0)  # norm of the gradient per token
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
     validate_every: int = Field(1, gt=0)  # epochs
-    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"
     average: int = Field(10, gt=0)  # best checkpoints, averaged at the end
     save_minutes: float = Field(10.0, gt=0)  # between checkpoints within an epoch
+
+
+class TrainingSettings(LoopSettings):
+    """The loop of a recogniser."""
+
+    mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
+    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"
+
+
+class TextTrainingSettings(LoopSettings):
+    """The loop of a language model; the least loss is the least perplexity."""
+
+    best_by: Literal["loss", "accuracy"] = "loss"

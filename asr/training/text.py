@@ -1,0 +1,75 @@
+"""The task of a language model: sentences in, -ln P, perplexities."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from asr.data.batches import plan
+from asr.data.sentences import SentenceBatch, Sentences, collate
+from asr.errors import shorten
+from asr.models.lm import LanguageModel, LMLoss
+from asr.training.device import autocast
+from asr.training.settings import TextDataSettings
+
+FORMULAS = "ppl = exp(-ln P / tokens), word-ppl = exp(-ln P / words), each sentence's end counted as one of both"
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """Train a language model."""
+
+    model: LanguageModel
+    data: TextDataSettings
+    train: Sentences
+    dev: Sentences
+    seed: int
+
+    sums = ("nll", "correct", "tokens")
+    judges_average = True
+
+    def plan(self, epoch: int) -> list[list[int]]:
+        """Sentences of like length together, by tokens."""
+        return self._plan(self.train, self.seed, epoch)
+
+    def load(self, epoch: int, batches: list[list[int]]) -> Iterator[SentenceBatch]:
+        """Pad the sentences of planned batches; they are in memory."""
+        return (collate(self.train, batch) for batch in batches)
+
+    def loss(self, batch: SentenceBatch, epoch: int) -> LMLoss:
+        """-ln P, summed."""
+        return self.model.model.loss(batch.Y, batch.Y_lens)
+
+    def name(self, batches: list[list[int]]) -> str:
+        """The file and the first lines."""
+        return f"{self.train.path}, lines {shorten(str(self.train.lines[n]) for batch in batches for n in batch)}"
+
+    @torch.no_grad()
+    def validate(self, precision: str) -> dict[str, float]:
+        """Figures of the dev set.
+
+        returns  loss, -ln P per target token (labels and sentence ends); accuracy of these; perplexity = exp(loss);
+                 word_perplexity = exp(-ln P / (words + sentences))
+        """
+        self.model.eval()
+        device = next(self.model.parameters()).device
+        sums = torch.zeros(len(self.sums), dtype=torch.float64)
+        for batch in self._plan(self.dev, 0, 0):
+            with autocast(device, precision):
+                loss = self.loss(collate(self.dev, batch).to(device), 0)
+            sums += torch.tensor([float(getattr(loss, name)) for name in self.sums], dtype=torch.float64)
+        nll, correct, tokens = sums.tolist()
+        return {
+            "loss": nll / tokens,
+            "accuracy": correct / tokens,
+            "perplexity": _exp(nll / tokens),
+            "word_perplexity": _exp(nll / (self.dev.words + len(self.dev))),
+        }
+
+    def _plan(self, sentences: Sentences, seed: int, epoch: int) -> list[list[int]]:
+        return plan(sentences.lens + 1, sentences.lines, self.data.batch_tokens, seed, epoch)
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else x * math.inf  # NaN stays NaN
