@@ -23,6 +23,7 @@ from asr.transcribe.language import load_lm
 from asr.transcribe.options import SearchOptions
 
 Key = TypeVar("Key")
+FEW_LABELS = 1000  # of so many, CTC helps attention to pre-select candidates; of more, that would take too long
 REFILL = 1 / 2  # share of a batch that is still searched when the next one enters
 NOTHING = Hypothesis([], -float("inf"), reason="limit")  # where every label sequence is impossible
 
@@ -55,7 +56,8 @@ class Searcher:
         if ctc_weight < 1:
             scorers["attention"] = NetworkScorer(model.decoder, model.sos_eos), 1 - ctc_weight
         if ctc_weight > 0:
-            scorers["ctc"] = CTCPrefixScorer(model.ctc_log_probs, model.sos_eos, full=not scorers), ctc_weight
+            full = not scorers or model.vocabulary <= FEW_LABELS
+            scorers["ctc"] = CTCPrefixScorer(model.ctc_log_probs, model.sos_eos, full), ctc_weight
         if self.lm:
             scorers["lm"] = self.lm, options.lm_weight
         if self.hotwords:
