@@ -15,4 +15,4 @@ fi
 asr-prepare an4 "$corpus" data/an4
 asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind bpe --size 110
 asr-train --config conf/an4.yaml "$@"
-bash scripts/evaluate.sh an4 test 0.7  # CTC weight, chosen on dev
+bash scripts/evaluate.sh an4 test --ctc-weight 0.7 --length-bonus 1  # chosen on dev: asr-decode --tune
