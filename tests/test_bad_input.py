@@ -213,7 +213,7 @@ def test_tuning_names_what_it_cannot_use(ready, capsys):
         assert expected in refused(capsys, decode.main, *model, "--tune", setting)
     needs = "--tune needs the texts of a --manifest, and neither sound files nor --out nor --json"
     assert needs in refused(capsys, decode.main, *model, "--tune", "beam=1", "--out", "x")
-    assert needs in refused(capsys, decode.main, *model[:4], "--tune", "beam=1")
+    assert needs in refused(capsys, decode.main, *model, "a.wav", "--tune", "beam=1")
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "model.safetensors", "tokenizer.json"])
