@@ -65,3 +65,14 @@ def check_states(scorer, state: Tensor) -> None:
     assert_close(scorer.score(scorer.select(followed, utterances), None), expected[utterances], **EQUAL)
     some, others = (scorer.select(state, rows) for rows in torch.arange(B).split((1, B - 1)))
     assert_close(scorer.score(scorer.merge(some, others), None), straight, **EQUAL)
+
+
+def check_device(scorer, V: int) -> None:
+    """Prove that a scorer whose tables are on the device "meta", which computes nothing, works there alone."""
+    state = scorer.start(torch.empty(3, 1, 1, device="meta"), torch.empty(3, device="meta"))
+    state = scorer.reorder(state, torch.zeros(3, 2, dtype=torch.long, device="meta"))
+    state = scorer.step(torch.empty(3, 2, dtype=torch.long, device="meta"), state)
+    state = scorer.merge(scorer.select(state, torch.zeros(4, dtype=torch.long, device="meta")), state)
+    for candidates, C in ((None, V), (torch.empty(7, 2, 5, dtype=torch.long, device="meta"), 5)):
+        scores = scorer.score(state, candidates)
+        assert scores.shape == (7, 2, C) and scores.device.type == "meta"

@@ -8,7 +8,7 @@ import random
 
 import pytest
 import torch
-from scorers import check_scorer, read
+from scorers import check_device, check_scorer, read
 
 from asr.errors import UserError
 from asr.search.hotwords import HotwordScorer, build, load
@@ -99,6 +99,10 @@ def test_laws(kind):
     for seed in range(8):
         symbols, phrases, sequences = random_case(seed, kind)
         check_scorer(HotwordScorer(build(phrases, symbols)), len(symbols), sequences)
+
+
+def test_everything_is_on_the_device():
+    check_device(HotwordScorer(build([Phrase("AB", 1.0)], ["<blank>", "A", "B", "<sos/eos>"]).to("meta")), 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

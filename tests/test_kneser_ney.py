@@ -236,3 +236,14 @@ def test_mistakes_at_the_command(folder, capsys, text, order, message):
         ngram.main([*(str(folder / name) for name in ("a.txt", "tokenizer", "lm.arpa")), "--order", str(order)])
     assert caught.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
     assert not (folder / "lm.arpa").exists()
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+def test_a_model_of_a_tokenizer_prefers_its_text(kind, tmp_path):
+    texts = ["THE CAT SAT ON THE MAT", "THE DOG SAT ON THE CAT", "A 的 CAT'S MAT", "今天 THE DOG"] * 3
+    pieces = train(kind, texts, 40 if kind == "bpe" else None)
+    write_arpa(tmp_path / "lm.arpa", estimate(map(pieces.encode, texts), pieces.vocabulary, 3), pieces.symbols())
+    scorer = NGramScorer(load(tmp_path / "lm.arpa", pieces.symbols()))
+    some = [pieces.encode(text) for text in ("THE CAT SAT", "TAS TAC EHT")]
+    likely, unlikely = (sum(scores) / len(scores) for scores in read(scorer, some, pieces.vocabulary))
+    assert likely > unlikely + 1

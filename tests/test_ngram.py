@@ -11,7 +11,7 @@ import random
 
 import pytest
 import torch
-from scorers import check_batch, check_candidates, check_scorer, check_states, read
+from scorers import check_batch, check_candidates, check_device, check_scorer, check_states, read
 
 from asr.errors import UserError
 from asr.search import arpa
@@ -150,6 +150,10 @@ ngram 2=3
 @pytest.mark.parametrize("name", MODELS)
 def test_laws(name, tmp_path):
     check_scorer(scorer_of(tmp_path, arpa_text(5, **MODELS[name])), V, sentences(6, 14))
+
+
+def test_everything_is_on_the_device(tmp_path):
+    check_device(NGramScorer(scorer_of(tmp_path, arpa_text(5)).model.to("meta")), V)
 
 
 def test_the_laws_refuse_faults(tmp_path):
