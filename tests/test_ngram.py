@@ -1,0 +1,262 @@
+"""N-gram models in the search: against the definition of back-off written as a loop, against kenlm, and by laws.
+
+kenlm has no wheels, only sources that want a C++ compiler and cmake: `pip install kenlm` where these are; its tests
+skip elsewhere. The definition, `Definition`, is never skipped.
+"""
+
+import gzip
+import itertools
+import math
+import random
+
+import pytest
+import torch
+from scorers import check_batch, check_candidates, check_device, check_scorer, check_states, read
+
+from asr.errors import UserError
+from asr.search import arpa
+from asr.search.ngram import NGramScorer, load
+
+SYMBOLS = ["<blank>", "▁", "▁a", "b", "c", "é", "的", "<sos/eos>"]
+V = len(SYMBOLS)
+
+
+class Definition:
+    """An ARPA file by the book: look the n-gram up, else back off to one word less."""
+
+    def __init__(self, text):
+        self.grams = {}
+        for line in text.splitlines():
+            fields = line.split("\t")
+            if len(fields) > 1:
+                self.grams[tuple(fields[1].split(" "))] = float(fields[0]), float(fields[2]) if fields[2:] else 0.0
+        self.order = text.count("\nngram ")
+
+    def log10(self, word, context):
+        """log10 p(word | context), context a tuple of words."""
+        word = word if (word,) in self.grams else "<unk>"
+        gram = (*context, word)
+        if gram in self.grams:
+            return self.grams[gram][0]
+        if not context:
+            return -100.0
+        return self.grams.get(context, (0, 0.0))[1] + self.log10(word, context[1:])
+
+    def read(self, labels):
+        """Natural log-probabilities of the labels and of the end behind."""
+        words = ["<s>", *(SYMBOLS[y] for y in labels), "</s>"]
+        words = [w if (w,) in self.grams else "<unk>" for w in words]
+        contexts = (tuple(words[max(0, u - self.order + 1) : u]) for u in range(1, len(words)))
+        return [self.log10(w, h) * math.log(10) for w, h in zip(words[1:], contexts, strict=True)]
+
+
+def arpa_text(seed, order=3, share=0.3, unlisted=("é",), unknown=True, foreign=(), closed=True):
+    """A model of random numbers with a share of all n-grams; closed: with an n-gram goes what begins and ends it."""
+    draw = random.Random(seed)
+    words = [*(s for s in SYMBOLS[1:-1] if s not in unlisted), *foreign]
+    words += ["<unk>"] if unknown else []
+    levels = [{("<s>",), ("</s>",), *((w,) for w in words)}]
+    for n in range(2, order + 1):
+        some = itertools.product(["<s>", *words], *[words] * (n - 2), [*words, "</s>"])
+        some = [g for g in some if draw.random() < share]
+        levels.append({g for g in some if not closed or (g[:-1] in levels[-1] and g[1:] in levels[-1])})
+    lines = ["", "\\data\\", *(f"ngram {n}={len(level)}" for n, level in enumerate(levels, 1))]
+    for n, level in enumerate(levels, 1):
+        lines += ["", f"\\{n}-grams:"]
+        for gram in sorted(level):
+            weight = f"\t{draw.uniform(-1, 0.3):.5f}" if n < order and draw.random() < 0.8 else ""
+            lines.append(f"{draw.uniform(-4, -1.5):.5f}\t{' '.join(gram)}{weight}")
+    return "\n".join([*lines, "", "\\end\\", ""])
+
+
+def sentences(seed, number, longest=12):
+    """Random labels, the unlisted among them."""
+    draw = random.Random(seed)
+    return [[draw.randint(1, V - 2) for _ in range(draw.randint(1, longest))] for _ in range(number)]
+
+
+def scorer_of(folder, text, name="lm.arpa"):
+    with (gzip.open if name.endswith(".gz") else open)(folder / name, "wt", encoding="utf-8") as file:
+        file.write(text)
+    return NGramScorer(load(folder / name, SYMBOLS))
+
+
+MODELS = {
+    "bigram": {"order": 2},
+    "trigram": {},
+    "unigram": {"order": 1},
+    "4-gram": {"order": 4, "share": 0.6},
+    "no 4-grams": {"order": 4, "share": 0.1},
+    "no unknown": {"unknown": False},
+    "gaps": {"order": 4, "share": 0.1, "closed": False},  # n-grams whose beginning or end is none
+    "other words": {"foreign": ("X", "▁the"), "unlisted": ("é", "b")},
+    "everything": {"share": 1.0, "unlisted": ()},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_are_those_of_the_definition(name, tmp_path):
+    text, some = arpa_text(1, **MODELS[name]), sentences(2, 500)
+    definition = Definition(text)
+    for got, labels in zip(read(scorer_of(tmp_path, text), some, V), some, strict=True):
+        torch.testing.assert_close(got, definition.read(labels), atol=1e-4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("unigram", "gaps")])  # kenlm refuses these
+def test_scores_are_those_of_kenlm(name, tmp_path):
+    kenlm = pytest.importorskip("kenlm", reason="kenlm isn't installed: pip install kenlm (needs a compiler and cmake)")
+    some = sentences(3, 2000)
+    scorer = scorer_of(tmp_path, arpa_text(4, **MODELS[name]))
+    model = kenlm.Model(str(tmp_path / "lm.arpa"))
+    for got, labels in zip(read(scorer, some, V), some, strict=True):
+        scores = model.full_scores(" ".join(SYMBOLS[y] for y in labels))
+        torch.testing.assert_close(got, [score * math.log(10) for score, _, _ in scores], atol=1e-4, rtol=1e-6)
+
+
+def test_a_constructed_model(tmp_path):
+    text = """# a comment
+\\data\\
+ngram 1=5
+ngram 2=3
+
+\\1-grams:
+-1\t</s>
+-99\t<s>\t-0.5
+-2\tb\t-0.25
+-3\tc
+-4\t<unk>
+
+\\2-grams:
+-0.1\t<s> b
+-0.2\tb c
+-0.3\tc </s>
+
+\\end\\
+"""
+    scorer = scorer_of(tmp_path, text)
+    b, c, other = (SYMBOLS.index(s) for s in ("b", "c", "的"))
+    expected = {
+        (b, c): [-0.1, -0.2, -0.3],  # all listed
+        (b, b): [-0.1, -0.25 - 2, -0.25 - 1],
+        (): [-0.5 - 1],
+        (c, b): [-0.5 - 3, -2, -0.25 - 1],  # c has no weight
+        (other, b): [-0.5 - 4, -2, -0.25 - 1],
+    }
+    for labels, log10 in expected.items():
+        [got] = read(scorer, [list(labels)], V)
+        torch.testing.assert_close(got, [x * math.log(10) for x in log10], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_laws(name, tmp_path):
+    check_scorer(scorer_of(tmp_path, arpa_text(5, **MODELS[name])), V, sentences(6, 14))
+
+
+def test_everything_is_on_the_device(tmp_path):
+    check_device(NGramScorer(scorer_of(tmp_path, arpa_text(5)).model.to("meta")), V)
+
+
+def test_the_laws_refuse_faults(tmp_path):
+    text, some = arpa_text(5), sentences(6, 14)
+
+    def planted(**methods):
+        scorer = scorer_of(tmp_path, text)
+        scorer.__dict__.update(methods)
+        return scorer
+
+    good = scorer_of(tmp_path, text)
+    state = torch.arange(12).view(4, 3)
+    check_states(good, state)
+    for fault in (
+        {"reorder": lambda x, parents: x[:, :1].expand_as(parents)},
+        {"merge": lambda x, other: torch.cat([other, x])},
+        {"select": lambda x, utterances: x[utterances.sort().values]},
+    ):
+        with pytest.raises((AssertionError, RuntimeError)):
+            check_states(planted(**fault), state)
+    for fault in (
+        {"score": lambda x, c: good.score(x if c is None else x.flip(0), c)},
+        {"score": lambda x, c: good.score(x, c) + 9},
+    ):
+        with pytest.raises(AssertionError):
+            check_candidates(planted(**fault), state, V)
+    with pytest.raises(AssertionError):
+        check_batch(planted(step=lambda y, x: good.step(y.flip(0), x)), V, some)
+
+
+def test_gzip_and_any_spaces_give_the_same(tmp_path):
+    text, some = arpa_text(7), sentences(8, 50)
+    expected = read(scorer_of(tmp_path, text), some, V)
+    assert read(scorer_of(tmp_path, text, "lm.arpa.gz"), some, V) == expected
+    assert read(scorer_of(tmp_path, text.replace("\t", " ").replace("\n", "\r\n")), some, V) == expected
+    assert read(scorer_of(tmp_path, text.replace("<unk>", "<UNK>")), some, V) == expected
+
+
+def test_parsing_in_pieces_changes_nothing(tmp_path, monkeypatch):
+    text, some = arpa_text(9), sentences(10, 50)
+    expected = read(scorer_of(tmp_path, text), some, V)
+    monkeypatch.setattr(arpa, "LINES", 3)
+    assert read(scorer_of(tmp_path, text), some, V) == expected
+
+
+def test_scores_never_pass_the_ceiling(tmp_path):
+    """Back-off weights above 0 are common; probabilities above 1 are a file's rounding."""
+    text = arpa_text(11).replace("\t-0.", "\t9.")
+    scorer = scorer_of(tmp_path, text)
+    assert max(itertools.chain(*read(scorer, sentences(12, 50), V))) == scorer.ceiling == 0.0
+
+
+GOOD = arpa_text(13, order=2, share=0.2)
+TWO = next(line for line in GOOD.splitlines() if line.startswith("ngram 2="))
+NUMBER = int(TWO[8:])
+LAST = [line for line in GOOD.splitlines() if line.startswith("-")][-1]
+MISTAKES = {
+    "empty": ("", "lm.arpa: it is empty, expected '\\data\\', as an ARPA file begins; asr-ngram makes one"),
+    "another file": ("mmap lm\n", "lm.arpa: line 1 is 'mmap lm', expected '\\data\\', as an ARPA file begins; asr-n"),
+    "no counts": (GOOD.replace("ngram ", "n "), "lm.arpa:3: got 'n 1=8', expected 'ngram 1=<number>'; copy or make"),
+    "odd counts": (GOOD.replace("ngram 2", "ngram 3"), "lm.arpa:4: got 'ngram 3=" + TWO[8:] + "', expected 'ngram 2="),
+    "header": (GOOD.replace("\\2-grams:", "\\3-grams:"), ":16: got '\\\\3-grams:', expected \\2-grams: after 8 1-gr"),
+    "truncated": (
+        GOOD[: GOOD.index("\\2-grams:") + 10],
+        f"lm.arpa: ends after line 16, expected 2-gram 1 of {NUMBER}: a log10 probability, 2 words, perhaps a back-off",
+    ),
+    "too few": (
+        GOOD.replace("ngram 1=8", "ngram 1=9"),
+        "lm.arpa:15: got an empty line, expected 1-gram 9 of 9: a log10 probability, 1 word, perhaps a back-off weight",
+    ),
+    "too many": (GOOD.replace("ngram 1=8", "ngram 1=7"), ":14: got '"),
+    "no end": (GOOD.replace("\\end\\", ""), f", expected \\end\\ after {NUMBER} 2-grams; copy or make the file again"),
+    "no number": (GOOD.replace(LAST, "x" + LAST), f"got {'x' + LAST!r}, expected 2-gram {NUMBER} of {NUMBER}: a log10"),
+    "not finite": (GOOD.replace(LAST, "nan" + LAST[8:]), "got 'nan"),
+    "above 0": (GOOD.replace(LAST, LAST[1:]), f"got {LAST[1:]!r}, expected 2-gram {NUMBER} of {NUMBER}: a log10 prob"),
+    "a word less": (GOOD.replace(LAST, LAST.split()[0] + "\tb"), "2 words"),
+    "no start": (GOOD.replace("<s>", "<S>"), "lm.arpa: its 1-grams lack <s>; expected <s> and </s>, for sentences"),
+    "words": (
+        arpa_text(14, order=2, foreign=[f"WORD{n}" for n in range(9)]),
+        "lm.arpa: 5 of its 17 words are pieces of the tokenizer, expected most; make a model of such pieces with asr-n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes(case, tmp_path):
+    text, message = MISTAKES[case]
+    with pytest.raises(UserError) as caught:
+        scorer_of(tmp_path, text)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "lm.arpa"))
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    def message(name):
+        with pytest.raises(UserError) as caught:
+            load(tmp_path / name, SYMBOLS)
+        return str(caught.value)
+
+    assert message("no.arpa") == f"{tmp_path}/no.arpa: no such n-gram model; asr-ngram makes one"
+    assert message(".") == f"{tmp_path}: can't be read (Is a directory)"
+    (tmp_path / "plain.arpa.gz").write_text(GOOD)
+    assert message("plain.arpa.gz").startswith(f"{tmp_path}/plain.arpa.gz: damaged after line 0 (Not a gzipped file")
+    whole = gzip.compress(GOOD.encode())
+    (tmp_path / "cut.arpa.gz").write_bytes(whole[: len(whole) // 2])
+    assert f"{tmp_path}/cut.arpa.gz: damaged after line " in message("cut.arpa.gz")
