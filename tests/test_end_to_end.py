@@ -15,7 +15,8 @@ import soundfile
 import torch
 from tones import CONFIG, write_corpus
 
-from asr.cli import decode, prepare, score, tokenizer, train
+from asr.cli import decode, ngram, prepare, score, tokenizer, train
+from asr.data import manifest as manifests
 from asr.transcribe.options import MODES
 
 EPOCHS = 40
@@ -104,6 +105,40 @@ def test_confidence_reason_and_length_bonus_reach_the_json_lines(run):
         assert 0 < h["confidence"] <= 1
 
 
+@pytest.fixture(scope="module")
+def arpa(run):
+    """A trigram model of the training texts, by asr-ngram."""
+    path = run / "lm.arpa.gz"
+    ngram.main([str(run / "data/train.jsonl.gz"), str(run / "tokenizer"), str(path), "--order", "3"])
+    return path
+
+
+@pytest.mark.parametrize("mode", ["joint", "attention", "ctc", "rescoring"])
+def test_language_model_and_hotwords_have_their_say_in_every_beam(run, arpa, mode):
+    """A weight of 0 changes nothing; scores are reported; a hotword with a huge weight comes to stand everywhere."""
+    manifest, out = run / "data/test.jsonl.gz", run / "weighted.json"
+    (run / "hotwords.txt").write_text(first_word(run) + "\n")
+
+    def nbests(*options):
+        out.unlink(missing_ok=True)
+        decode.main(decoding(run, "--manifest", manifest, "--mode", mode, "--json", out, *options))
+        return [json.loads(line)["nbest"][0] for line in out.read_text().splitlines()]
+
+    files = ["--lm", arpa, "--hotwords", run / "hotwords.txt"]
+    plain, silent = nbests(), nbests(*files, "--lm-weight", 0, "--hotword-weight", 0)
+    assert [h["text"] for h in silent] == [h["text"] for h in plain]
+    assert all(h["scores"]["lm"] < 0 for h in silent)
+    loud = nbests(*files, "--lm-weight", 0.1, "--hotword-weight", 40)
+    word = first_word(run)
+    assert sum(word in h["text"].split() for h in loud) > sum(word in h["text"].split() for h in plain)
+    assert all(h["scores"]["hotwords"] > 0 for h in loud if word in h["text"].split())
+
+
+def first_word(run):
+    """A word of the corpus."""
+    return next(iter(manifests.read(run / "data/test.jsonl.gz"))).text.split()[0]
+
+
 def test_tuning_prints_the_wer_of_each_setting_as_decoding_with_it_has(run, capsys):
     manifest = run / "data/dev.jsonl.gz"
     grid = ["--tune", "ctc-weight=0.2,1", "--tune", "length-bonus=0,-9,9"]
@@ -180,7 +215,7 @@ def test_changed_work_is_redone_and_the_old_kept(run, tmp_path, capsys):
     assert weights[0] != weights[1]
 
 
-@pytest.mark.parametrize("name", ["prepare", "tokenizer", "train", "decode", "score"])
+@pytest.mark.parametrize("name", ["prepare", "tokenizer", "ngram", "train", "decode", "score"])
 def test_help_is_quick_and_imports_nothing_heavy(name):
     code = (
         f"import sys; from asr.cli import {name}\n"

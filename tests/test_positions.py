@@ -24,18 +24,18 @@ def test_sinusoids_are_the_formula(d_model):
 
 @pytest.mark.parametrize("t", [511, 512, 513, 1024, 5000, 100_000])
 def test_positions_beyond_the_table_are_the_formula_too(t):
-    positions = ScaledPositions(8)
     expected = torch.tensor([[formula(t, i, 8) for i in range(8)]])
-    assert_close(positions(torch.zeros(1, 1, 8), t)[0], expected, rtol=0, atol=1e-6)
     if t < 6000:
         assert_close(ScaledPositions(8)(torch.zeros(1, t + 1, 8))[0, t:], expected, rtol=0, atol=1e-6)
+    at = ScaledPositions(8).at(torch.zeros(2, 3, 8), torch.tensor([t, 0]), t + 7)
+    assert_close(at, torch.stack([expected.expand(3, -1), sinusoids(1, 8).expand(3, -1)]), rtol=0, atol=1e-6)
 
 
-def test_scale_and_start():
+def test_scale():
     positions, X = ScaledPositions(16), torch.randn(2, 700, 16)
     Z = positions(X)
     assert_close(Z, X * 4 + sinusoids(700, 16))
-    assert_close(torch.cat([positions(X[:, :10]), positions(X[:, 10:600], 10), positions(X[:, 600:], 600)], 1), Z)
+    assert_close(positions.at(X[:, 600:601], torch.tensor([600, 600]), 600), Z[:, 600:601])
 
 
 def test_the_table_is_no_weight_and_follows_the_input_type():

@@ -31,9 +31,9 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from asr.nn.gather import follow
 from asr.search.automaton import look_up
 from asr.search.phrases import INSIDE, OPEN, Phrase, States, empty, joins, read
-from asr.search.scorer import follow
 
 ROUNDING = 1e-9
 

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asr.nn.gather import follow
 from asr.search.arpa import UNKNOWN, Section, read_arpa
 from asr.search.automaton import look_up
-from asr.search.scorer import follow
 
 UNKNOWN_LOG_PROB = -100 * math.log(10)  # of what a model without <unk> doesn't list, as kenlm has it
 

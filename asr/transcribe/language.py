@@ -1,4 +1,4 @@
-"""Language models of a search: a folder of asr-train, or an ARPA file, as a scorer."""
+"""What a search knows beside the recogniser: language models and hotwords, from files to scorers."""
 
 import os
 
@@ -6,7 +6,7 @@ import torch
 
 from asr.errors import UserError
 from asr.models import lm
-from asr.search import ngram
+from asr.search import hotwords, ngram
 from asr.search.network import NetworkScorer
 from asr.search.scorer import Scorer
 from asr.text.tokenizer import Tokenizer
@@ -27,3 +27,11 @@ def load_lm(path: str, tokenizer: Tokenizer, device: torch.device) -> Scorer:
             f"{tokenizer.vocabulary} ids); train it with the recogniser's tokenizer"
         )
     return NetworkScorer(model.model, model.model.sos_eos)
+
+
+def load_hotwords(path: str, tokenizer: Tokenizer, device: torch.device) -> Scorer:
+    """Load words and phrases, a line each, perhaps with a tab and a factor; 1 a token of each unless given.
+
+    raises   UserError if the file can't be read, or a line can't be written in the tokenizer's labels
+    """
+    return hotwords.HotwordScorer(hotwords.load(path, tokenizer.encode, tokenizer.symbols(), 1.0).to(device))

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from asr.models.recognizer import Recognizer
-from asr.search import hotwords
 from asr.search.beam import BeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
@@ -19,7 +18,7 @@ from asr.search.length import LengthBonus
 from asr.search.network import NetworkScorer
 from asr.search.rescoring import rescore
 from asr.search.scorer import Scorer
-from asr.transcribe.language import load_lm
+from asr.transcribe.language import load_hotwords, load_lm
 from asr.transcribe.options import SearchOptions
 
 Key = TypeVar("Key")
@@ -40,7 +39,7 @@ class Searcher:
         self.model, self.options, self.precision = recognizer.model, options, precision
         self.device = next(recognizer.parameters()).device
         self.lm = load_lm(options.lm, recognizer.tokenizer, self.device) if options.lm else None
-        self.hotwords = hotwords.load(options.hotwords, recognizer.tokenizer) if options.hotwords else None
+        self.hotwords = load_hotwords(options.hotwords, recognizer.tokenizer, self.device) if options.hotwords else None
 
     def tuned(self, **weights: float) -> "Searcher":
         """The same search with other weights; nothing is loaded again."""
