@@ -15,4 +15,10 @@ fi
 asr-prepare an4 "$corpus" data/an4
 asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind bpe --size 110
 asr-train --config conf/an4.yaml "$@"
-bash scripts/evaluate.sh an4 test --ctc-weight 0.7 --length-bonus 1  # chosen on dev: asr-decode --tune
+asr-ngram data/an4/train.jsonl.gz exp/an4/tokenizer exp/an4/lm.arpa.gz --order 4
+# the weights: chosen on dev, by asr-decode --tune
+bash scripts/evaluate.sh an4 test --ctc-weight 0.7 --length-bonus 1
+asr-decode --model exp/an4/model --manifest data/an4/test.jsonl.gz --out exp/an4/test.joint+lm.txt \
+    --ctc-weight 0.9 --lm exp/an4/lm.arpa.gz --lm-weight 0.5 --length-bonus 2
+python scripts/result.py an4 test joint+lm data/an4/test.jsonl.gz exp/an4/test.joint+lm.txt \
+    data/an4 exp/an4/tokenizer exp/an4/model
