@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # The end of every recipe: decode the test sets in each mode, score, and print the result lines.
 #   scripts/evaluate.sh NAME "SPLIT ..." [OPTION ...]     with data/NAME, exp/NAME/tokenizer and exp/NAME/model;
-#                                                         options of asr-decode for the beams
+#                                                         options of asr-decode for rescoring and joint search
 set -euo pipefail
 name=$1 splits=$2 data=data/$1 exp=exp/$1
 shift 2
 modes="ctc-greedy attention-greedy ctc attention rescoring joint"
 for set in $splits; do
     for mode in $modes; do
-        [[ $mode == *-greedy ]] && options=() || options=("$@")
+        [[ $mode == rescoring || $mode == joint ]] && options=("$@") || options=()
         asr-decode --model "$exp/model" --manifest "$data/$set.jsonl.gz" --mode $mode \
             ${options[@]+"${options[@]}"} --out "$exp/$set.$mode.txt"
     done
