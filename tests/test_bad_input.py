@@ -4,6 +4,7 @@
 a user meets at the commands.)
 """
 
+import gzip
 import json
 import os
 import shutil
@@ -208,9 +209,16 @@ def test_tuning_names_what_it_cannot_use(ready, capsys):
         "ctc-wait=1": "--tune ctc-wait=1: got 'ctc_wait', expected NAME=VALUE,VALUE … with a name of: beam, ctc-weight",
         "beam=ten": "--tune beam=ten: got 'ten', expected numbers with commas between them",
         "ctc-weight=2": "ctc-weight: got 2.0, expected 0 to 1",
+        "length-bonus=nan": "length-bonus: got nan, expected a finite number",
+        "lm-weight=1": "--tune lm-weight=1: lm-weight changes nothing without --lm",
     }
     for setting, expected in cases.items():
         assert expected in refused(capsys, decode.main, *model, "--tune", setting)
+    twice = refused(capsys, decode.main, *model, "--tune", "beam=1", "--tune", "beam=2")
+    assert "--tune beam=2: beam comes twice; give all values at once" in twice
+    (ready / "none.jsonl.gz").write_bytes(gzip.compress(b""))
+    nothing = [*model[:4], "--manifest", ready / "none.jsonl.gz", "--tune", "beam=1"]
+    assert "none.jsonl.gz: " in refused(capsys, decode.main, *nothing)
     needs = "--tune needs the texts of a --manifest, and neither sound files nor --out nor --json"
     assert needs in refused(capsys, decode.main, *model, "--tune", "beam=1", "--out", "x")
     assert needs in refused(capsys, decode.main, *model, "a.wav", "--tune", "beam=1")

@@ -134,6 +134,30 @@ def test_language_model_and_hotwords_have_their_say_in_every_beam(run, arpa, mod
     assert all(h["scores"]["hotwords"] > 0 for h in loud if word in h["text"].split())
 
 
+def test_a_transformer_language_model_has_its_say(run, tmp_path):
+    """Trained on the training texts it lowers no confidence to nothing, and its scores are reported."""
+    config = Path(__file__).parents[1] / "conf/lm.yaml"
+    sizes = ["model.layers=1", "model.d_model=16", "model.heads=2", "model.ff=32", "training.epochs=2"]
+    data = [f"data.train={run}/data/train.jsonl.gz", f"data.dev={run}/data/dev.jsonl.gz", "training.device=cpu"]
+    train.main(["--config", str(config), f"out={run}/lm", f"tokenizer={run}/tokenizer", *data, *sizes])
+    out = tmp_path / "lm.json"
+    wer = []
+    for weight in (0, 0.2):
+        decode.main(
+            decoding(
+                *(run, "--manifest", run / "data/test.jsonl.gz", "--json", out, "--out", tmp_path / f"{weight}.txt"),
+                *("--lm", run / "lm", "--lm-weight", weight),
+            )
+        )
+        scores = [json.loads(line)["nbest"][0] for line in out.read_text().splitlines()]
+        for h in scores:
+            parts = h["scores"]
+            expected = 0.7 * parts["attention"] + 0.3 * parts["ctc"] + weight * parts["lm"]
+            assert parts["lm"] < 0 and h["score"] == pytest.approx(expected, abs=1e-6)
+        wer.append(sum(h["score"] for h in scores))
+    assert wer[1] < wer[0]
+
+
 def first_word(run):
     """A word of the corpus."""
     return next(iter(manifests.read(run / "data/test.jsonl.gz"))).text.split()[0]

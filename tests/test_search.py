@@ -178,12 +178,12 @@ def tiny(V, seed=0, lens=(40, 23, 31, 7, 60, 12)):
         return model, H, H_lens, model.ctc_log_probs(H)
 
 
-def real_scorers(model, weight):
+def real_scorers(model, weight, full=False):
     """Attention and CTC of a model; they don't see the utterance's number."""
     network = SimpleNamespace(start=lambda H, H_lens: model.decoder.start(H[..., 1:], H_lens), step=model.decoder.step)
     return {
         "attention": (NetworkScorer(network, model.sos_eos), True, 1 - weight),
-        "ctc": (CTCPrefixScorer(lambda H: model.ctc_log_probs(H[..., 1:]), model.sos_eos), False, weight),
+        "ctc": (CTCPrefixScorer(lambda H: model.ctc_log_probs(H[..., 1:]), model.sos_eos, full), full, weight),
     }
 
 
@@ -357,13 +357,14 @@ def test_weights_and_scorers_that_cannot_be_searched():
         search({"a": (function, True, 0.0)}, [1], 5)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_any_slot_schedule_changes_nothing(seed):
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_any_slot_schedule_changes_nothing(seed, full):
     """Utterances enter at random moments, in random groups and order; the results are those of each alone."""
     draw = random.Random(seed)
     lens = [draw.randint(7, 200) for _ in range(14)]
     model, H, H_lens, _ = tiny(V=15, seed=seed, lens=lens)
-    scorers = as_scorers({**real_scorers(model, 0.4), "length": (LengthBonus(0.3, 14), False, 1.0)})
+    scorers = as_scorers({**real_scorers(model, 0.4, full), "length": (LengthBonus(0.3, 14), False, 1.0)})
     options, order, found, keys = {"beam": 4, "nbest": 3}, list(range(14)), {}, []
     H = numbered(H)
     running = BeamSearch(scorers, 14, **options)
@@ -520,7 +521,8 @@ def test_confidence_is_the_share_among_the_candidates():
 def test_rescoring_is_the_weighted_sum_of_whole_scores(scores, monkeypatch):
     monkeypatch.setattr(rescoring, "SCORES", scores)
     model, H, H_lens, ctc = tiny(V=12, seed=4)
-    nbests = search({"ctc": (ctc_scorer(12, full=True), True, 1.0)}, H_lens.tolist(), 12, ctc, H_lens, beam=5, nbest=5)
+    scorers = {"ctc": (ctc_scorer(12, full=True), True, 1.0), "length": (LengthBonus(0.5, 11), False, 1.0)}
+    nbests = search(scorers, H_lens.tolist(), 12, ctc, H_lens, beam=5, nbest=5)
     nbests[2], nbests[3] = [], nbests[3][:2]
     plain = plain_scorers(model, H, H_lens, ctc, 0.3)
     got = rescoring.rescore(nbests, model.decoder, H, H_lens, model.sos_eos, 0.7, 12)
@@ -528,5 +530,6 @@ def test_rescoring_is_the_weighted_sum_of_whole_scores(scores, monkeypatch):
         expected = []
         for h in nbest:
             attention = total_of({"attention": plain["attention"]}, b, tuple(h.tokens))["attention"]
-            expected.append((0.3 * h.score + 0.7 * attention, h.tokens, {"attention": attention, **h.scores}, h.reason))
+            total = 0.3 * h.scores["ctc"] + 0.7 * attention + h.scores["length"]
+            expected.append((total, h.tokens, {"attention": attention, **h.scores}, h.reason))
         assert_equal(got[b], sorted(expected, key=lambda x: -x[0]))

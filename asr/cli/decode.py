@@ -103,15 +103,22 @@ def load(args):
 
 def tune(args):
     """Print the word error rate of each setting of --tune, and then the best."""
-    from asr.data import manifest
     from asr.errors import UserError
     from asr.scoring.score import percent, score_texts
+    from asr.scoring.texts import match, read_texts
+    from asr.transcribe.options import SearchOptions
     from asr.transcribe.tuning import parse_grid, tune
 
     if args.sources or not args.manifest or args.out or args.json:
         raise UserError("--tune needs the texts of a --manifest, and neither sound files nor --out nor --json")
-    grid = parse_grid(args.tune)
-    references = {u.id: u.text for path in args.manifest for u in manifest.read(path)}
+    grid = parse_grid(args.tune, SearchOptions(**{name: getattr(args, name) for name in SEARCH}))
+    references = {}
+    for path in args.manifest:
+        texts = read_texts(path)
+        match(texts, texts, path, path)
+        references |= texts
+    if not references:
+        raise UserError(f"{', '.join(args.manifest)}: no utterance to tune on")
     results = []
     for setting, texts in tune(*load(args), grid, args.batch_seconds, args.precision):
         options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in setting.items())

@@ -60,7 +60,7 @@ class Tree:
         tree = self.compact() if self.layers and self.layers[0].keys.size(2) < M + K else self
         new = torch.eye(K, device=self.mask.device) == 0
         mask = torch.cat([tree.mask, new.expand(B, K, K)], 2)
-        return Tree(mask, self.lens + 1, self.longest + 1, list(tree.layers))
+        return Tree(mask, self.lens + 1, tree.longest + 1, list(tree.layers))
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write a layer's keys (B, H, K, d_k) and values (B, H, K, d_v) of the new nodes; all nodes' are returned."""
@@ -75,18 +75,18 @@ class Tree:
         nodes.used = M
         return nodes.keys[:, :, :M], nodes.values[:, :, :M]
 
-    def compact(self, capacity: int = 0) -> "Tree":
+    def compact(self) -> "Tree":
         """Leave out the nodes that no hypothesis descends from, and make room for new ones."""
         unused = self.mask.all(1)  # (B, M)
         M = unused.size(1) - int(unused.sum(1).min())
         nodes = unused.to(torch.uint8).argsort(dim=1, stable=True)[:, :M]  # (B, M')
-        room = (0, 0, 0, max(capacity - M, self.mask.size(1) * ROOM))
+        room = (0, 0, 0, self.mask.size(1) * ROOM)
         layers = [
             _Nodes(*(F.pad(follow(x.transpose(1, 2), nodes).transpose(1, 2), room) for x in (n.keys, n.values)), M)
             for n in self.layers
         ]
         mask = self.mask.gather(2, nodes.unsqueeze(1).expand(-1, self.mask.size(1), -1))
-        return replace(self, mask=mask, layers=layers)
+        return replace(self, mask=mask, layers=layers, longest=int(self.lens.max()))
 
     def reorder(self, parents: Tensor) -> "Tree":
         """Let hypothesis k go on from what was hypothesis parents[b, k]; parents (B, K')."""
@@ -106,7 +106,7 @@ class Tree:
             _Nodes(stack([x.keys, y.keys], capacity), stack([x.values, y.values], capacity), M)
             for x, y in zip(*(t.layers for t in trees), strict=True)
         ]
-        return Tree(torch.cat(masks), torch.cat([self.lens, other.lens]), max(self.longest, other.longest), layers)
+        return Tree(torch.cat(masks), torch.cat([t.lens for t in trees]), max(t.longest for t in trees), layers)
 
     def _sizes(self) -> tuple[int, int]:
         return self.mask.size(2), self.layers[0].keys.size(2)

@@ -38,7 +38,8 @@ def ctc_greedy(log_probs: Tensor, H_lens: Tensor) -> list[Hypothesis]:
 
 @torch.no_grad()
 def attention_greedy(step: Callable, state: object, B: int, sos_eos: int, limits: Tensor) -> list[Hypothesis]:
-    """Best label a step until every utterance has ended: beam search with a beam of 1, by a plainer loop.
+    """Best label a step until every utterance has ended: beam search with a beam of 1, by a plainer loop and
+    without its guard against loops.
 
     step:     (y (B, 1), state) → logits (B, 1, V), state; reads a label, scores the next
     sos_eos:  id of the start/end symbol

@@ -133,7 +133,7 @@ def load(
 
     encode:   the tokenizer's, (text, where) → ids
     symbols:  the tokenizer's, V of them, blank first, start/end symbol last
-    weight:   nats a token of phrases without one
+    weight:   of a token of phrases without one
     raises    UserError, with file and line, if the file is absent or has no phrase, or a line is amiss
     """
     return build(read(path, encode, symbols, weight), symbols)

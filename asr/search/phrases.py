@@ -17,7 +17,7 @@ UNSPACED = ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER"
 
 @dataclass(frozen=True)
 class Phrase:
-    """Characters, ▁ for spaces; nats that an occurrence earns."""
+    """Characters, ▁ for spaces; what an occurrence earns."""
 
     text: str
     credit: float
@@ -30,7 +30,7 @@ def read(
 
     encode:   the tokenizer's, (text, where) → ids
     symbols:  the tokenizer's, by id
-    weight:   nats a token of phrases without one
+    weight:   of a token of phrases without one
     raises    UserError, with file and line, if the file is absent or has no phrase, or a line is amiss
     """
     try:
@@ -62,7 +62,7 @@ def _weight(text: str, where: str) -> float:
     except ValueError:
         weight = math.nan
     if not 0 < weight < math.inf:
-        raise UserError(f"{where}: got weight {text.strip()!r}, expected a number above 0: nats a token, as 2.0")
+        raise UserError(f"{where}: got weight {text.strip()!r}, expected a factor above 0, as 1.5")
     return weight
 
 

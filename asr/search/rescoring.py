@@ -25,9 +25,12 @@ def rescore(
     weight: float,
     vocabulary: int,
 ) -> list[list[Hypothesis]]:
-    """Sort n-best lists by (1 - weight) · score + weight · ln p(labels, end | H) of the decoder.
+    """Give attention its weight, at CTC's expense: score + weight · (ln p(labels, end | H) - CTC's score).
+
+    With lists of a search in which CTC's weight was 1, that is the sum of the joint search.
 
     decoder:  (Y (B·N, U), H (B, T, D), H_lens (B,)) → logits (B·N, U, V), N rows for each of H
+    nbests:   with scores that have "ctc" among them
     returns   the lists, best first, with the scores added as "attention"
     """
     N, U = max(map(len, nbests), default=0), max((len(h.tokens) for nbest in nbests for h in nbest), default=0)
@@ -57,7 +60,7 @@ def _score(nbests, N: int, decoder, H: Tensor, H_lens: Tensor, sos_eos: int) -> 
 
 def _sort(nbest: Sequence[Hypothesis], attention: Sequence[float], weight: float) -> list[Hypothesis]:
     rescored = [
-        replace(h, score=(1 - weight) * h.score + weight * a, scores={"attention": a, **h.scores})
+        replace(h, score=h.score + weight * (a - h.scores["ctc"]), scores={"attention": a, **h.scores})
         for h, a in zip(nbest, attention, strict=False)  # the list may be shorter than the longest
     ]
     return sorted(rescored, key=lambda h: -h.score)

@@ -1,11 +1,13 @@
 """How to search: the same names from Python and as options of asr-decode."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from asr.errors import UserError
 
 MODES = ("joint", "attention", "ctc", "rescoring", "attention-greedy", "ctc-greedy")
+WEIGHTS = ("ctc_weight", "length_bonus", "lm_weight", "hotword_weight")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class SearchOptions:
             raise UserError(f"mode: got {self.mode!r}, expected one of {', '.join(MODES)}")
         if self.beam < 1 or not 1 <= self.nbest <= self.beam:
             raise UserError(f"beam and nbest: got {self.beam} and {self.nbest}, expected 1 <= nbest <= beam")
+        for name in WEIGHTS:
+            if not math.isfinite(getattr(self, name)):
+                raise UserError(f"{name.replace('_', '-')}: got {getattr(self, name)}, expected a finite number")
         if not 0.0 <= self.ctc_weight <= 1.0:
             raise UserError(f"ctc-weight: got {self.ctc_weight}, expected 0 to 1")
         for name in ("lm_weight", "hotword_weight"):

@@ -85,20 +85,20 @@ class Searcher:
             yield from zip(keys, nbests, strict=True)
 
     def _beams(self, batches) -> Iterator:
-        search, keys = self._beam(self.options.nbest), []
+        search, keys = self._beam(self.options.nbest), {}
         for new, H, H_lens in batches:
-            keys += new
+            keys |= dict(enumerate(new, search.came))
             with self._autocast():
                 search.add(H, H_lens, H_lens)
             yield from self._run(search, keys, int(len(H) * REFILL))
         yield from self._run(search, keys, 0)
 
-    def _run(self, search: BeamSearch, keys: list, enough: int) -> Iterator:
+    def _run(self, search: BeamSearch, keys: dict, enough: int) -> Iterator:
         while len(search) > enough:
             with self._autocast():
                 search.step()
             for number, nbest in search.take():
-                yield keys[number], nbest or [NOTHING]
+                yield keys.pop(number), nbest or [NOTHING]
 
     def _batch(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
         """Searches that know no slots."""
@@ -118,7 +118,9 @@ class Searcher:
         return [nbest[: options.nbest] or [NOTHING] for nbest in nbests]
 
     def _beam(self, nbest: int) -> BeamSearch:
-        return BeamSearch(self.scorers(), self.model.sos_eos, self.options.beam, nbest)
+        scorers = self.scorers()
+        loops = "ctc" in scorers  # which knows whether somebody did say it ten times
+        return BeamSearch(scorers, self.model.sos_eos, self.options.beam, nbest, loops=loops)
 
     def _autocast(self) -> AbstractContextManager:
         """Not around a whole generator: it would hold between its items, too."""

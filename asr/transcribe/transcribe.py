@@ -56,7 +56,7 @@ def transcribe(
     batch_seconds  of padded audio a batch; in fp32 it changes the speed, not the texts
     precision      "fp32" or "bf16"
     clock          when given, is advanced
-    progress       called with the audio seconds of each finished batch
+    progress       called with the audio seconds of each finished utterance
     """
     clock = clock or Clock()
     searcher = Searcher(recognizer, options, precision)
@@ -139,7 +139,7 @@ def as_json(transcript: Transcript) -> dict:
         {
             "text": text,
             "score": h.score if math.isfinite(h.score) else None,
-            "scores": h.scores,
+            "scores": {name: score if math.isfinite(score) else None for name, score in h.scores.items()},
             "tokens": h.tokens,
             "reason": h.reason,
             "confidence": h.confidence if math.isfinite(h.confidence) else None,
