@@ -1,9 +1,12 @@
 """A Transformer language model: the Transformer decoder without an encoder ("Attention Is All You Need", section 3.1).
 
-B batch, U labels, D model width, V vocabulary.
+B batch, U labels, D model width, V vocabulary; in a search B utterances, K hypotheses of each, H attention heads,
+M nodes of the cache's tree.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +19,7 @@ from asr.models import loss as criterion
 from asr.models.folder import WEIGHTS, load_weights, save_weights
 from asr.models.hybrid import StackSettings, initialise
 from asr.nn.attention import MultiHeadAttention
+from asr.nn.cache import Tree
 from asr.nn.feedforward import FeedForward
 from asr.nn.masks import causal_mask
 from asr.nn.positions import ScaledPositions
@@ -66,6 +70,15 @@ class CausalLayer(nn.Module):
         Y = self.around_attention(Y, lambda Z: self.attention(Z, Z, mask, maps))
         return self.around_feedforward(Y, self.feedforward)
 
+    def step(self, Y: Tensor, remember: Callable, mask: Tensor) -> Tensor:
+        """One more label of every hypothesis: Y (B, K, D), mask (B, 1, K, M) → (B, K, D).
+
+        remember:  adds keys and values (B, H, K, d) to the cache and returns all, (B, H, M, d)
+        """
+        attention = self.attention
+        Y = self.around_attention(Y, lambda Z: attention.from_heads(Z, *remember(*attention.keys_values(Z)), mask))
+        return self.around_feedforward(Y, self.feedforward)
+
 
 class TransformerLM(nn.Module):
     """Embedding, positions, layers, output projection: P(label | labels before).
@@ -99,6 +112,23 @@ class TransformerLM(nn.Module):
         for layer in self.layers:
             Z = layer(Z, mask, maps)  # (B, U + 1, D)
         return self.out(self.norm(Z))  # (B, U + 1, V)
+
+    def start(self, H: Tensor, H_lens: Tensor) -> Tree:
+        """Caches of one hypothesis of each of len(H) utterances, which has read nothing; no more is asked of H."""
+        return Tree.empty(len(H), 1, H.device)
+
+    def step(self, y: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        """Read one more label of every hypothesis.
+
+        y:       (B, K) int, the label read, <sos> at first
+        returns  logits (B, K, V) of the next label, equal to `forward`'s at this position, and the new caches
+        """
+        tree = state.grow()
+        mask = tree.mask.unsqueeze(1)  # (B, 1, K, M)
+        Z = self.positions.at(self.embedding(y), state.lens, state.longest)  # (B, K, D)
+        for n, layer in enumerate(self.layers):
+            Z = layer.step(Z, partial(tree.append, n), mask)  # (B, K, D)
+        return self.out(self.norm(Z)), tree  # (B, K, V)
 
     def loss(self, Y: Tensor, Y_lens: Tensor) -> LMLoss:
         """-ln P of a padded batch of sentences, Y (B, U) and Y_lens (B,), summed."""
