@@ -102,13 +102,6 @@ def test_a_search_in_small_is_forward():
             state, Y, utterances = state.select(torch.tensor([0, 2])), [Y[0], Y[2]], [utterances[0], utterances[2]]
 
 
-def begin(decoder, H, H_lens, K):
-    """One hypothesis of each utterance reads the start symbol and becomes K."""
-    B = len(H)
-    _, state = decoder.step(torch.full((B, 1), SOS), decoder.start(H, H_lens))
-    return state.reorder(torch.zeros(B, K, dtype=torch.long)), [torch.full((K, 1), SOS)] * B
-
-
 def test_the_cache_holds_what_the_hypotheses_share_once():
     """After 100 labels in common and 20 of their own, K = 5 hypotheses need 200 nodes, not 600."""
     decoder, (H, H_lens), K = build(), memory(), 5
@@ -120,6 +113,27 @@ def test_the_cache_holds_what_the_hypotheses_share_once():
                 state = state.reorder(torch.zeros(3, K, dtype=torch.long))
     assert state.tree.compact().mask.size(2) == 100 + 20 * K
     assert state.tree.layers[0].keys.size(2) < 100 + 20 * K + 16 * K
+
+
+def test_a_stream_of_utterances_leaves_nothing_behind():
+    """Utterances come and go 40 times; the cache and the known longest are those of the ones that are there."""
+    decoder, (H, H_lens), K = build(), memory(), 2
+    state, _ = begin(decoder, H[:2], H_lens[:2], K)
+    with torch.no_grad():
+        for _ in range(40):
+            for step in range(5):
+                _, state = decoder.step(torch.full((2, K), 1 + step), state)
+                state = state.reorder(torch.zeros(2, K, dtype=torch.long))
+            state = state.select(torch.tensor([1])).merge(begin(decoder, H[:1], H_lens[:1], K)[0])
+    assert state.tree.lens.tolist() == [6, 1] and state.tree.longest == 6
+    assert state.tree.layers[0].keys.shape[:3] <= (2, 3, 6 + 8 * K)
+
+
+def begin(decoder, H, H_lens, K):
+    """One hypothesis of each utterance reads the start symbol and becomes K."""
+    B = len(H)
+    _, state = decoder.step(torch.full((B, 1), SOS), decoder.start(H, H_lens))
+    return state.reorder(torch.zeros(B, K, dtype=torch.long)), [torch.full((K, 1), SOS)] * B
 
 
 def test_step_beyond_512_positions():

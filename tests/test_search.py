@@ -24,6 +24,8 @@ from asr.search.greedy import attention_greedy, ctc_greedy
 from asr.search.length import LengthBonus
 from asr.search.loops import looping
 from asr.search.network import NetworkScorer
+from asr.transcribe.options import SearchOptions
+from asr.transcribe.searcher import Searcher
 
 INF = math.inf
 
@@ -449,6 +451,16 @@ def test_a_loop_is_not_followed():
     [nbest] = search({"a": (stutterer, True, 1.0)}, [150], 7, beam=1)
     assert nbest[0].reason == "loop" and nbest[0].tokens == [1, 2, 3] + [4, 5] * 10
     assert len(search({"a": (stutterer, True, 1.0)}, [15], 7, beam=1)[0][0].tokens) == 15  # no loop yet
+
+
+@pytest.mark.parametrize("mode", ["joint", "ctc"])
+def test_what_was_said_a_dozen_times_is_no_loop_to_ctc(mode):
+    model, H, H_lens, _ = tiny(V=6, lens=(200,))
+    X, _ = spoken([0, 2] * 12 + [0] * (int(H_lens[0]) - 24), 6)
+    model.ctc_log_probs = lambda H: X
+    searcher = Searcher(SimpleNamespace(model=model, tokenizer=None, parameters=model.parameters), SearchOptions(mode))
+    [[best]] = searcher.tuned(ctc_weight=0.9).search(H, H_lens)
+    assert (best.tokens, best.reason) == ([2] * 12, "end")
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 8])
