@@ -17,13 +17,15 @@ from test_ctc_prefix import FrameLoop
 
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.search import beam as beam_module
-from asr.search import rescoring
+from asr.search import hotwords, ngram, rescoring
 from asr.search.beam import BeamSearch, beam_search
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
 from asr.search.length import LengthBonus
 from asr.search.loops import looping
 from asr.search.network import NetworkScorer
+from asr.text import kneser_ney
+from asr.text.characters import Characters
 from asr.transcribe.options import SearchOptions
 from asr.transcribe.searcher import Searcher
 
@@ -545,3 +547,46 @@ def test_rescoring_is_the_weighted_sum_of_whole_scores(scores, monkeypatch):
             total = 0.3 * h.scores["ctc"] + 0.7 * attention + h.scores["length"]
             expected.append((total, h.tokens, {"attention": attention, **h.scores}, h.reason))
         assert_equal(got[b], sorted(expected, key=lambda x: -x[0]))
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory):
+    """Over the labels "a", "b" and the space: a trigram model, and hotwords of which one begins with the other."""
+    root, tokenizer = tmp_path_factory.mktemp("language"), Characters(["a", "b", " "])
+    orders = kneser_ney.estimate([tokenizer.encode(t) for t in ("ab ba", "abba", "b a b", "aa ab")], 5, 3)
+    kneser_ney.write_arpa(root / "lm.arpa", orders, tokenizer.symbols())
+    (root / "hotwords.txt").write_text("ab\t1.5\nab ba\nb\t0.5\n")
+    words = hotwords.load(root / "hotwords.txt", tokenizer.encode, tokenizer.symbols(), 1.0)
+    return {
+        "lm": (ngram.NGramScorer(ngram.load(root / "lm.arpa", tokenizer.symbols())), False, 0.4),
+        "hotwords": (hotwords.HotwordScorer(words), True, 1.1),
+        "length": (LengthBonus(-0.3, 4), False, 1.0),
+    }
+
+
+def walked(scorer):
+    """A scorer as a function of one hypothesis, read label by label."""
+
+    @functools.cache
+    def state(labels):
+        if not labels:
+            return scorer.start(torch.zeros(1, 1, 1), torch.ones(1, dtype=torch.long))
+        return scorer.step(torch.tensor([[labels[-1]]]), scorer.reorder(state(labels[:-1]), torch.tensor([[0]])))
+
+    return lambda b, labels: scorer.score(state(tuple(labels)), torch.arange(5).view(1, 1, -1))[0, 0].tolist()
+
+
+@pytest.mark.parametrize("more", [c for n in range(4) for c in itertools.combinations(("lm", "hotwords", "length"), n)])
+@pytest.mark.parametrize("base", [("attention",), ("ctc",), ("attention", "ctc")])
+def test_every_combination_of_scorers_equals_exhaustive_search(base, more, language):
+    V, limits, lens = 5, [5, 3, 4, 1], [6, 3, 7, 4]
+    X, X_lens = log_probs(lens, V, 11)
+    own = {"attention": (random_function(11, V, end=-1.0), True, 0.6), "ctc": (ctc_scorer(V, full=True), True, 0.4)}
+    scorers = {name: own[name] for name in base} | {name: language[name] for name in more}
+    plain = dict(scorers)
+    if "ctc" in base:
+        plain["ctc"] = (ctc_function(X, X_lens), True, 0.4)
+    plain |= {name: (walked(language[name][0]), *language[name][1:]) for name in more}
+    found = search(scorers, limits, V, X, X_lens, patience=INF, **WIDE)
+    for b, got in enumerate(found):
+        assert_equal(got, exhaustive(plain, b, limits[b], V)[:20])
