@@ -26,13 +26,12 @@ B utterances, K hypotheses of each, V vocabulary, C candidate labels of a hypoth
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from asr.nn.gather import follow
-from asr.search.automaton import look_up
+from asr.search.automaton import look_up, merge, moved, reorder, select
 from asr.search.phrases import INSIDE, OPEN, Phrase, States, empty, joins, read
 
 ROUNDING = 1e-9
@@ -71,8 +70,7 @@ class Hotwords:
 
     def to(self, device: torch.device | str) -> "Hotwords":
         """The tables on a device."""
-        tables = {field.name: getattr(self, field.name) for field in fields(self) if field.type is Tensor}
-        return replace(self, **{name: table.to(device) for name, table in tables.items()})
+        return moved(self, device)
 
 
 class HotwordScorer:
@@ -82,6 +80,8 @@ class HotwordScorer:
 
     def __init__(self, hotwords: Hotwords):
         self.hotwords, self.ceiling = hotwords, hotwords.ceiling
+
+    select, merge, reorder = map(staticmethod, (select, merge, reorder))
 
     def start(self, H: Tensor, H_lens: Tensor) -> Tensor:
         """One hypothesis an utterance, at a boundary."""
@@ -93,18 +93,6 @@ class HotwordScorer:
         gains = self._all(state) if candidates is None else self._arcs(state, candidates, tables.gains, tables.base)
         opens = tables.opens if candidates is None else tables.opens[candidates]
         return gains + (tables.pending[state].unsqueeze(2) * opens - tables.lent[state].unsqueeze(2))
-
-    def select(self, state: Tensor, utterances: Tensor) -> Tensor:
-        """Keep some utterances, (B',)."""
-        return state[utterances]
-
-    def merge(self, state: Tensor, other: Tensor) -> Tensor:
-        """Put other's utterances behind."""
-        return torch.cat([state, other])
-
-    def reorder(self, state: Tensor, parents: Tensor) -> Tensor:
-        """Follow the hypotheses' parents, (B, K')."""
-        return follow(state, parents)
 
     def step(self, y: Tensor, state: Tensor) -> Tensor:
         """Read labels y (B, K)."""

@@ -11,15 +11,14 @@ B utterances, K hypotheses of each, V vocabulary, C candidate labels of a hypoth
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from asr.nn.gather import follow
 from asr.search.arpa import UNKNOWN, Section, read_arpa
-from asr.search.automaton import look_up
+from asr.search.automaton import look_up, merge, moved, reorder, select
 
 UNKNOWN_LOG_PROB = -100 * math.log(10)  # of what a model without <unk> doesn't list, as kenlm has it
 
@@ -58,8 +57,7 @@ class NGram:
 
     def to(self, device: torch.device | str) -> "NGram":
         """The tables on a device."""
-        tables = {field.name: getattr(self, field.name) for field in fields(self) if field.type is Tensor}
-        return replace(self, **{name: table.to(device) for name, table in tables.items()})
+        return moved(self, device)
 
 
 class NGramScorer:
@@ -74,6 +72,8 @@ class NGramScorer:
     def __init__(self, model: NGram):
         self.model = model
 
+    select, merge, reorder = map(staticmethod, (select, merge, reorder))
+
     def start(self, H: Tensor, H_lens: Tensor) -> Tensor:
         """One hypothesis an utterance, after <s>."""
         return torch.full((len(H), 1), self.model.start, device=H.device)
@@ -84,18 +84,6 @@ class NGramScorer:
         contexts, words = torch.broadcast_tensors(state.unsqueeze(2), words)
         arcs, spent = self.model.arcs(contexts, words)
         return (self.model.log_probs[arcs] + spent).clamp(max=0.0)
-
-    def select(self, state: Tensor, utterances: Tensor) -> Tensor:
-        """Keep some utterances, (B',)."""
-        return state[utterances]
-
-    def merge(self, state: Tensor, other: Tensor) -> Tensor:
-        """Put other's utterances behind."""
-        return torch.cat([state, other])
-
-    def reorder(self, state: Tensor, parents: Tensor) -> Tensor:
-        """Follow the hypotheses' parents, (B, K')."""
-        return follow(state, parents)
 
     def step(self, y: Tensor, state: Tensor) -> Tensor:
         """Read labels y (B, K)."""
