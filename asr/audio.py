@@ -15,6 +15,7 @@ import soxr
 
 from asr.errors import UserError
 
+SUFFIXES = {".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".aif", ".au", ".m4a", ".webm"}
 TOLERANCE = 1e-3  # seconds that a caller's times may exceed the file, for durations rounded to milliseconds
 STREAMED_BYTES = 0x7FFF0000  # from here on a chunk's size means that a pipe's writer didn't know it
 SAMPLE_BYTES = {"PCM_S8": 1, "PCM_U8": 1, "ULAW": 1, "ALAW": 1, "PCM_16": 2, "PCM_24": 3, "PCM_32": 4, "FLOAT": 4}
@@ -39,31 +40,46 @@ class AudioInfo:
         return self.samples / self.rate
 
 
-def load(path: str | os.PathLike, rate: int, start: float = 0.0, duration: float | None = None) -> np.ndarray:
+def find(folder: str | os.PathLike) -> list[Path]:
+    """List the sound files of a folder, searched deeply, in order of name; hidden files are left out."""
+    sounds = (p for p in Path(folder).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    return sorted(p for p in sounds if not p.name.startswith("."))  # as macOS' ._x.wav beside x.wav
+
+
+def load(
+    path: str | os.PathLike,
+    rate: int,
+    start: float = 0.0,
+    duration: float | None = None,
+    channel: int | None = None,
+    clip: bool = True,
+) -> np.ndarray:
     """Read a sound file as a mono waveform.
 
     path:      wav, flac, ogg, opus, mp3, NIST sphere: whatever libsndfile reads, at any rate and channel count
     rate:      of the result, Hz; soxr resamples where the file has another
     start:     seconds to skip
     duration:  seconds to read, None = to the end
-    returns    (samples,) float32 in [-1, 1], the mean of the channels
+    channel:   0, 1, ...; None = the mean of all
+    clip:      to [-1, 1], which a file of floats and resampling may leave
+    returns    (samples,) float32
     raises     UserError if the file is absent, no sound, of a kind that needs conversion, empty or truncated, has
                NaN or infinite samples, or ends more than a millisecond before `start + duration`
     """
     with opened(path) as file:
         first, count = part(file, path, start, duration)
-        waveform = read(file, path, first, count)
+        waveform = read(file, path, first, count, channel)
         if not np.isfinite(waveform).all():
             place = (first + int(np.argmin(np.isfinite(waveform)))) / file.samplerate
             raise UserError(f"{path}: has NaN or infinite samples, the first at {place:.3f} s; write the file anew")
-        return resample(waveform, file.samplerate, rate)
+        return resample(waveform, file.samplerate, rate, clip)
 
 
-def resample(waveform: np.ndarray, from_rate: float, to_rate: float) -> np.ndarray:
-    """Change the sample rate of a (samples,) waveform with soxr's high quality, clipped to [-1, 1]."""
+def resample(waveform: np.ndarray, from_rate: float, to_rate: float, clip: bool = True) -> np.ndarray:
+    """Change the sample rate of a (samples,) waveform with soxr's high quality; clip it to [-1, 1]."""
     if from_rate != to_rate:
         waveform = soxr.resample(waveform, from_rate, to_rate)
-    return np.clip(waveform, -1.0, 1.0).astype(np.float32, copy=False)
+    return (np.clip(waveform, -1.0, 1.0) if clip else waveform).astype(np.float32, copy=False)
 
 
 def info(path: str | os.PathLike) -> AudioInfo:
@@ -106,8 +122,10 @@ def part(file: soundfile.SoundFile, path: str | os.PathLike, start: float, durat
     return first, last - first
 
 
-def read(file: soundfile.SoundFile, path: str | os.PathLike, first: int, count: int) -> np.ndarray:
-    """Read `count` samples from `first` on as the mean of the channels, (count,) float32."""
+def read(
+    file: soundfile.SoundFile, path: str | os.PathLike, first: int, count: int, channel: int | None = None
+) -> np.ndarray:
+    """Read `count` samples from `first` on, of one channel or the mean of all, (count,) float32."""
     try:
         file.seek(first)
         channels = file.read(count, dtype="float32", always_2d=True)  # (count, channels)
@@ -115,7 +133,7 @@ def read(file: soundfile.SoundFile, path: str | os.PathLike, first: int, count: 
         channels = ()
     if len(channels) < count:
         raise truncated(path, readable(path), file.frames)
-    return channels[:, 0] if file.channels == 1 else channels.mean(axis=1)
+    return channels.mean(axis=1) if channel is None and file.channels > 1 else channels[:, channel or 0]
 
 
 def promise(file: soundfile.SoundFile, path: Path) -> int | None:

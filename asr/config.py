@@ -97,7 +97,7 @@ def _whole(cls: Any, tree: dict, source: Source) -> type[Settings]:
 
 
 def _explain(cls: type[Settings], tree: dict, source: Source, error: dict, others: int) -> str:
-    path, what = _mistake(cls, tree, _key_path(tree, error["loc"]), error)
+    path, what = _mistake(cls, tree, _key_path(tree, error["loc"], error["type"] == "missing"), error)
     place = ".".join(map(str, path)) or "the whole tree"
     more = f" (and {others} more mistake{'s' if others > 1 else ''})" if others else ""
     return f"{source.of(path)}: {place}: {what}{more}"
@@ -144,12 +144,12 @@ def _expected(error: dict) -> str:
     return re.sub(r"^Input should be (a )?(valid )?", "", error["msg"])
 
 
-def _key_path(tree: Any, loc: Sequence) -> list:
-    """Drop from pydantic's location the tags of unions, which are no keys of the YAML."""
+def _key_path(tree: Any, loc: Sequence, missing: bool) -> list:
+    """Drop from pydantic's location the tags of unions, which are no keys of the YAML; nor is a `missing` last one."""
     path = []
     for n, key in enumerate(loc):
-        last = n == len(loc) - 1
-        if isinstance(tree, dict) and key not in tree and key == tree.get("kind") and not last:
+        absent = missing and n == len(loc) - 1
+        if isinstance(tree, dict) and key not in tree and key == tree.get("kind") and not absent:
             continue
         path.append(key)
         tree = _get(tree, key)

@@ -1,45 +1,30 @@
-"""One experiment, of a recogniser or a language model: the tree of its settings, and its run."""
+"""One experiment, of a recogniser or a language model: the tree of its settings, and what they make."""
 
-import json
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO
 
 import torch
+from pydantic import model_validator
 
-from asr import __version__
-from asr.config import Settings, by_part, dump, one_of
-from asr.data import manifest
-from asr.data.batches import SpeechDataset, load
-from asr.data.manifest import Utterance
-from asr.data.sentences import Sentences, tokenise
-from asr.data.validate import Limits, apply_limits, check_alignable, check_audio
-from asr.errors import UserError, shorten
+from asr.config import Settings, by_part, one_of
+from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
-from asr.files import hold, make_folder, write_text
-from asr.models import lm
-from asr.models import recognizer as recognizers
-from asr.models.folder import describe
 from asr.models.hybrid import HybridSettings
 from asr.models.lm import LanguageModel, LMSettings
 from asr.models.recognizer import Recognizer
-from asr.stamp import Stamp
+from asr.models.transfer import Transfer, load_what_fits
+from asr.say import say
 from asr.text import tokenizer as tokenizers
-from asr.text.tokenizer import Tokenizer
 from asr.training import device as devices
-from asr.training import processes
-from asr.training.checkpoint import Checkpoints
-from asr.training.loop import Trainer
-from asr.training.optimizer import AdamSettings, AdamWSettings, optimizer
-from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings
+from asr.training.blocks import recompute
+from asr.training.examples import read_data, read_texts
+from asr.training.freeze import freeze
+from asr.training.optimizer import AdamSettings, AdamWSettings
+from asr.training.probe import batch_seconds
+from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings, WSDSettings
 from asr.training.settings import DataSettings, TextDataSettings, TextTrainingSettings, TrainingSettings
 from asr.training.speech import SpeechTask, Split
 from asr.training.task import Task
-from asr.training.text import FORMULAS, TextTask
-
-CMVN_UTTERANCES = 20_000  # the statistics are taken over all training utterances, or so many drawn at random
-BEGUN = "begun.json"
+from asr.training.text import TextTask
 
 
 class SpeechExperiment(Settings):
@@ -48,12 +33,23 @@ class SpeechExperiment(Settings):
     out: str  # the model folder
     seed: int
     tokenizer: str  # folder of asr-tokenizer
+    init_from: str | None = None  # model folder whose weights the training begins with, as far as they fit
+    freeze: list[str] = []  # patterns of names of parameters that are not trained
     data: DataSettings
     features: FrontendSettings
     model: HybridSettings
     optimizer: one_of(AdamSettings, AdamWSettings)
-    schedule: one_of(NoamSettings, CosineSettings, ConstantSettings)
+    schedule: one_of(NoamSettings, CosineSettings, WSDSettings, ConstantSettings)
     training: TrainingSettings
+
+    @model_validator(mode="after")
+    def _shards_pass_through_all_layers(self):
+        if self.training.shard and self.model.encoder.layer_dropout:
+            raise ValueError(
+                "training: shard: can't be had with model.encoder.layer_dropout, by which each process leaves out "
+                "other layers; leave one of them out"
+            )
+        return self
 
 
 class TextExperiment(Settings):
@@ -62,52 +58,56 @@ class TextExperiment(Settings):
     out: str  # the model folder
     seed: int
     tokenizer: str  # folder of asr-tokenizer
+    init_from: str | None = None  # model folder whose weights the training begins with, as far as they fit
+    freeze: list[str] = []  # patterns of names of parameters that are not trained
     data: TextDataSettings
     model: LMSettings
     optimizer: one_of(AdamSettings, AdamWSettings)
-    schedule: one_of(NoamSettings, CosineSettings, ConstantSettings)
+    schedule: one_of(NoamSettings, CosineSettings, WSDSettings, ConstantSettings)
     training: TextTrainingSettings
 
 
 Experiment = by_part("model", SpeechExperiment, TextExperiment)
 
 
-def train(experiment: Experiment, stamp: Stamp) -> Recognizer | LanguageModel:
-    """Run an experiment, or continue it: train, then write the model folder `experiment.out`.
-
-    stamp    identifies the run: a folder begun under another one is moved aside
-    returns  the model with the averaged weights
-    raises   UserError for everything that is wrong with the settings or the data, before training begins
-    """
+def choose_device(experiment: Experiment) -> tuple[torch.device, str]:
+    """The device of the settings, and a sentence about it."""
     try:
-        device, which = devices.choose(experiment.training.device)
+        return devices.choose(experiment.training.device)
     except ValueError as error:
         raise UserError(f"training.{error}") from None
-    model = build(experiment)
-    train, dev, dropped = read(experiment, model)
-    out, _held = begin(Path(experiment.out), stamp)
-    size = processes.count(experiment.training.processes, experiment.training.accumulate, device)
-    parameters = sum(p.numel() for p in model.parameters())
-    print_(f"{which}, {size} processes; {parameters / 1e6:.1f} M parameters; everything goes to {out}")
-    write_text(out / "dropped.tsv", dropped)
-    if isinstance(model, Recognizer) and not (out / "checkpoints" / "last.pt").exists():
-        fit_cmvn(model, train, experiment.data, experiment.seed)
-    describe(out, dump(experiment), model.tokenizer)
-    write_text(out / "versions.json", json.dumps(versions(which, experiment.seed), indent=1) + "\n")
-    processes.run(train_member, size, experiment, train, dev, statistics(model), device)
-    trained = Checkpoints(out / "checkpoints", 1, True).load_state()["progress"]["seconds"]  # over all its sittings
-    stamp.write(seconds=round(trained, 1))
-    print_(f"finished: {out} holds the model, the average of its best checkpoints")
-    return {"hybrid": recognizers.load, "lm": lm.load}[experiment.model.kind](out)
 
 
 def build(experiment: Experiment) -> Recognizer | LanguageModel:
-    """Make the untrained model; its weights depend on the seed alone."""
+    """Make the untrained model, as it will be trained; its weights depend on the seed alone."""
     torch.manual_seed(experiment.seed)
     tokenizer = tokenizers.load(experiment.tokenizer)
     if isinstance(experiment, TextExperiment):
-        return LanguageModel(experiment.model, tokenizer)
-    return Recognizer(experiment.features, experiment.model, tokenizer)
+        model = LanguageModel(experiment.model, tokenizer)
+    else:
+        if experiment.data.bpe_dropout:
+            tokenizer.dropout(experiment.data.bpe_dropout)  # or it says why not
+        model = Recognizer(experiment.features, experiment.model, tokenizer)
+    if experiment.training.activation_checkpointing:  # before anything measures the memory
+        recompute(model)
+    return model
+
+
+def fine_tune(experiment: Experiment, model: Recognizer | LanguageModel, continued: bool) -> Transfer | None:
+    """Freeze what `freeze` says, and copy the weights of `init_from`, unless a continued run has its own by now."""
+    freeze(model, experiment.freeze)
+    if experiment.init_from is None or continued:
+        return None
+    if Path(experiment.init_from).resolve() == Path(experiment.out).resolve():
+        raise UserError(f"init_from: {experiment.init_from} is out, too; a new model needs another folder, choose out=")
+    return load_what_fits(model, experiment.init_from)
+
+
+def count_parameters(model: Recognizer | LanguageModel) -> str:
+    """Say how many parameters there are, and how many of them are frozen."""
+    total = sum(p.numel() for p in model.parameters())
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    return f"{total / 1e6:.1f} M parameters" + (f", {frozen / 1e6:.1f} M of them frozen" if frozen else "")
 
 
 def make_task(experiment: Experiment, model: Recognizer | LanguageModel, train: object, dev: object) -> Task:
@@ -118,127 +118,33 @@ def make_task(experiment: Experiment, model: Recognizer | LanguageModel, train: 
     return SpeechTask(model, data, train, dev, seed, experiment.training.mask_after)
 
 
-def statistics(model: Recognizer | LanguageModel) -> dict[str, list]:
-    """The statistics of a recogniser's CMVN; of a language model none."""
-    tensors = model.frontend.cmvn.state_dict() if isinstance(model, Recognizer) else {}
-    return {name: tensor.tolist() for name, tensor in tensors.items()}
+def read(experiment: Experiment, model: Recognizer | LanguageModel, continued: bool = False) -> tuple:
+    """Read and check the data: what the task takes as train and dev, and the lines of dropped.tsv.
 
-
-def train_member(group, experiment: Experiment, train: object, dev: object, cmvn: dict, device: torch.device) -> None:
-    """Train as one of a group of processes; `cmvn` are the statistics as lists."""
-    model = build(experiment)
-    if cmvn:
-        model.frontend.cmvn.load_state_dict({name: torch.tensor(values) for name, values in cmvn.items()})
-    model.to(device)
-    task, adam = make_task(experiment, model, train, dev), optimizer(experiment.optimizer, model)
-    out = Path(experiment.out)
-    trainer = Trainer(task, adam, experiment.schedule, experiment.training, experiment.seed, out, group)
-    with devices.tuned(device):
-        trainer.run()
-
-
-def read(experiment: Experiment, model: Recognizer | LanguageModel) -> tuple:
-    """Read and check the data: what the task takes as train and dev, and the lines of dropped.tsv."""
+    A continued run doesn't look at the sound files again: that takes minutes where there are many.
+    """
     if isinstance(experiment, TextExperiment):
         train, dev = read_texts(experiment.data, model.tokenizer)
         return train, dev, train.dropped
-    splits = read_data(experiment.data, model)
+    splits = read_data(experiment.data, model, looked=continued)
     return splits["train"][0], splits["dev"][0], "".join(selection.lines() for _, selection in splits.values())
 
 
-def read_texts(data: TextDataSettings, tokenizer: Tokenizer) -> list[Sentences]:
-    """Read and tokenise the texts of a language model: train and dev."""
-    read = [tokenise(data.train, tokenizer, data.max_tokens), tokenise(data.dev, tokenizer)]
-    for sentences in read:
-        print_(f"{sentences.path}: {sentences.message}")
-    print_(f"in the figures {FORMULAS}")
-    return read
+def measured(experiment: Experiment, model: Recognizer | LanguageModel, train: Split, size: int) -> Experiment:
+    """Settle `data.batch_seconds: auto` by measuring, for `size` processes."""
+    if not is_open(experiment):
+        return experiment
+    task, device = make_task(experiment, model, train, None), next(model.parameters()).device
+    seconds = batch_seconds(task, device, experiment.training.precision, size)
+    say(f"data.batch_seconds: auto: {seconds:g} s of audio fit in memory")
+    return with_batches(experiment, seconds)
 
 
-def read_data(data: DataSettings, recognizer: Recognizer) -> dict:
-    """Read and check the manifests: split → (Split, Selection of the limits)."""
-    splits = {}
-    for name, path in (("train", data.train), ("dev", data.dev)):
-        utterances = list(manifest.read(path))
-        check_texts(utterances, path)
-        labels = [recognizer.tokenizer.encode(u.text, u.id) for u in utterances]
-        limits = Limits(data.min_seconds, data.max_seconds, data.max_tokens)
-        selection = apply_limits(utterances, limits, [len(y) for y in labels])
-        if selection.message:
-            print_(f"{path}: {selection.message}; all are listed in dropped.tsv")
-        split = Split([utterances[n] for n in selection.kept], [labels[n] for n in selection.kept])
-        check_audio(split.utterances, path)
-        check_alignable(
-            *([u.id for u in split.utterances], [u.duration for u in split.utterances], split.labels),
-            *(recognizer.encoder_frames, recognizer.sample_rate, data.speeds if name == "train" else [1.0]),
-        )
-        splits[name] = (split, selection)
-    return splits
+def is_open(experiment: Experiment) -> bool:
+    """Whether the size of batches is still to be settled."""
+    return getattr(experiment.data, "batch_seconds", None) == "auto"
 
 
-def check_texts(utterances: list[Utterance], path: str) -> None:
-    """Refuse a manifest with empty texts or repeated ids, or none at all."""
-    if not utterances:
-        raise UserError(f"{path}: holds no utterance; asr-prepare makes manifests")
-    empty = [u.id for u in utterances if not u.text.strip()]
-    if empty:
-        raise UserError(f"{path}: {len(empty)} utterances have an empty text ({shorten(empty)}); take them out")
-    seen: set[str] = set()
-    repeated = [u.id for u in utterances if u.id in seen or seen.add(u.id)]
-    if repeated:
-        raise UserError(f"{path}: {len(repeated)} ids stand there twice ({shorten(repeated)}); give each its own")
-
-
-def begin(out: Path, stamp: Stamp) -> tuple[Path, IO]:
-    """Open the run's folder: a new one, the same run's, or a new one after moving another run's aside.
-
-    returns  the folder, and what holds it for this process as long as it lives
-    raises   UserError if the folder can't be written, or another process is training in it
-    """
-    held = hold(make_folder(out))
-    begun = out / BEGUN
-    facts = json.dumps(stamp.facts, indent=1) + "\n"
-    if begun.exists() and begun.read_text(encoding="utf-8") != facts:
-        aside = next(p for n in range(1, 10_000) if not (p := out.with_name(f"{out.name}.before-{n}")).exists())
-        try:
-            out.rename(aside)
-        except OSError as error:
-            raise UserError(
-                f"{out}: holds another run, and can't be renamed ({error.strerror}); choose another out="
-            ) from None
-        print_(f"{out} holds a run with other settings or inputs: it is kept as {aside}")
-        held = hold(make_folder(out))
-    write_text(begun, facts)
-    return out, held
-
-
-def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int) -> None:
-    """Take the CMVN statistics over the training set, not augmented."""
-    dataset = SpeechDataset(split.utterances, split.labels, recognizer.sample_rate)
-    batches, chosen, utterances = split.plan(data.batch_seconds, seed, 0), [], 0
-    while batches and utterances < CMVN_UTTERANCES:
-        chosen.append(batches.pop())
-        utterances += len(chosen[-1])
-    fbank = recognizer.frontend.fbank.eval()
-    stream = load(dataset, chosen, data.workers)
-    recognizer.frontend.cmvn.fit(fbank(batch.waveforms, batch.wave_lens) for batch in stream)
-
-
-def versions(device: str, seed: int) -> dict:
-    """What the run was computed with."""
-    installed = {}
-    for name in ("torch", "soundfile", "soxr", "sentencepiece", "numpy"):
-        try:
-            installed[name] = version(name)
-        except PackageNotFoundError:
-            installed[name] = "unknown"
-    return {"asr": __version__, "python": platform.python_version(), **installed, "device": device, "seed": seed}
-
-
-def print_(message: str) -> None:
-    """Say something to the person, above any progress bar."""
-    import sys
-
-    from tqdm import tqdm
-
-    tqdm.write(message, file=sys.stderr)
+def with_batches(experiment: Experiment, seconds: float) -> Experiment:
+    """The experiment with batches of so many seconds."""
+    return experiment.model_copy(update={"data": experiment.data.model_copy(update={"batch_seconds": seconds})})

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -13,10 +13,11 @@ UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT
 
 
 @contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike, name: Callable[[], Path] | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`, else remove it.
 
     The temporary name keeps the suffixes of `path`, so that writers which look at them (`.jsonl.gz`) still work.
+    name     says the path to rename it to instead, once it is written
     raises   UserError if the folder can't be written, the disk is full, or `path` is a folder
     """
     path = Path(path)
@@ -28,7 +29,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, name() if name else path)
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
@@ -47,7 +48,7 @@ def make_folder(folder: str | os.PathLike) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".partial-{os.getpid()}-probe"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another machine's process may have the same number
     except OSError as error:
         raise UserError(f"{folder}: can't write into this folder ({error.strerror}); choose another output") from None
     return folder
@@ -62,8 +63,8 @@ def hold(folder: str | os.PathLike) -> IO:
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's would live on in forked data workers
+    except (BlockingIOError, PermissionError):
         file.close()
         raise UserError(f"{folder}: another process is at work in it; wait for it, or choose another output") from None
     except (ImportError, OSError):

@@ -22,8 +22,22 @@ def torchaudio(module: str = "torchaudio") -> ModuleType:
             except PackageNotFoundError:
                 return f"no {name}"
 
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"torchaudio can't be imported beside {installed('torch')} ({installed('torchaudio')}: {reason}); "
+            f"torchaudio can't be imported beside {installed('torch')} ({installed('torchaudio')}: {_reason(error)}); "
             f"pip install 'torch>=2.11,<2.15' 'torchaudio>=2.11,<2.12', both from the same index"
         ) from None
+
+
+def matplotlib(module: str) -> ModuleType:
+    """Import a module of matplotlib.
+
+    raises   UserError, one sentence that names the fix
+    """
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError, AttributeError) as error:
+        raise UserError(f"matplotlib can't be imported ({_reason(error)}); pip install 'matplotlib>=3.8'") from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

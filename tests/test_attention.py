@@ -13,12 +13,12 @@ from torch.testing import assert_close
 
 from asr.nn.attention import MultiHeadAttention, attend, attention_weights
 from asr.nn.decoder import DecoderLayer
-from asr.nn.dropout import Dropout, dropout
-from asr.nn.encoder import EncoderLayer, TransformerEncoder
+from asr.nn.dropout import Dropout, dropout, relu_dropout
 from asr.nn.feedforward import ACTIVATIONS, FeedForward
 from asr.nn.masks import causal_mask, key_mask
 from asr.nn.residual import Residual, final_norm
 from asr.nn.subsampling import STAGES, Subsampling
+from asr.nn.transformer import TransformerLayer, transformer
 
 MASKS = {
     "none": None,
@@ -206,6 +206,20 @@ def test_dropout_gradient_is_its_mask():
     assert_close(X.grad, weights * mask)
 
 
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16, torch.double])
+def test_relu_and_dropout_in_one_are_the_two_one_after_the_other(dtype):
+    results = []
+    for function in (lambda X: dropout(X.relu(), 0.4), lambda X: relu_dropout(X, 0.4)):
+        torch.manual_seed(1)
+        X = torch.randn(7, 13, 5).to(dtype).transpose(0, 1).requires_grad_()
+        weights = torch.randn(13, 7, 5).to(dtype)
+        Z = function(X)
+        (Z * weights).sum().backward()
+        results.append((Z.detach(), X.grad))
+    assert_close(results[0], results[1], rtol=0, atol=0)
+    assert (results[1][0] == 0).any() and (results[1][0] > 0).any()
+
+
 def test_dropout_is_seeded_and_leaves_its_input():
     X = torch.ones(33, 5)
     torch.manual_seed(1)
@@ -267,7 +281,7 @@ def fill(theirs, ours, names):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_encoder_layer_is_pytorchs(norm):
     torch.manual_seed(1)
-    ours = EncoderLayer(
+    ours = TransformerLayer(
         MultiHeadAttention(12, 3), FeedForward(12, 20), [Residual(12, norm=norm) for _ in range(2)]
     ).double()
     theirs = nn.TransformerEncoderLayer(12, 3, 20, 0.0, batch_first=True, norm_first=norm == "pre").double()
@@ -320,7 +334,7 @@ def test_too_short_for_a_subsampled_frame_names_the_utterance(factor, shortest):
     message = f"utterance 1 of the batch: got {shortest - 1} frames, expected {shortest} or more"
     with pytest.raises(ValueError, match=message):
         module(torch.zeros(2, 50, 40), torch.tensor([50, shortest - 1]))
-    encoder = TransformerEncoder(40, 8, 1, 2, 8, subsampling=factor)
+    encoder = transformer(40, 8, 1, 2, 8, subsampling=factor)
     with pytest.raises(ValueError, match=message):
         encoder(torch.zeros(2, 50, 40), torch.tensor([50, shortest - 1]))
 
@@ -336,7 +350,7 @@ def test_too_few_features_for_the_convolutions():
 def test_maps_of_every_layer_reproduce_the_output():
     """The weights that are returned, applied to the layer's values, give what the layer gave."""
     torch.manual_seed(1)
-    encoder = TransformerEncoder(20, 12, 3, 3, 16).double().eval()
+    encoder = transformer(20, 12, 3, 3, 16).double().eval()
     seen = []
     for layer in encoder.layers:
         layer.attention.register_forward_hook(lambda module, args, result: seen.append((module, args[1], result)))

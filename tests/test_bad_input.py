@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -17,6 +18,8 @@ import soundfile
 from tones import CONFIG, RATE, write_corpus
 
 from asr.cli import decode, prepare, score, tokenizer, train
+from asr.errors import UserError
+from asr.files import hold
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,21 @@ def test_train_refuses_a_folder_in_which_another_is_training(ready, capsys, tmp_
         line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/m")
         other.communicate(b"\n")
     assert f"{tmp_path}/m: another process is at work in it; wait for it" in line
+
+
+def test_a_killed_process_leaves_its_folder_though_its_workers_live_on(tmp_path):
+    script = "import os, time; from asr.files import hold; _ = hold('.'); w = os.fork(); w and print(w); time.sleep(60)"
+    command = [sys.executable, "-u", "-c", script]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as holder:
+        worker = int(holder.stdout.readline())
+        try:
+            with pytest.raises(UserError, match="another process is at work in it"):
+                hold(tmp_path)
+            holder.kill()
+            holder.wait()
+            hold(tmp_path).close()
+        finally:
+            os.kill(worker, signal.SIGKILL)
 
 
 def test_train_names_missing_manifest_and_tokenizer(ready, capsys):

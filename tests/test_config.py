@@ -140,6 +140,63 @@ WRONG = {  # what is replaced, by what, and what the message says after the file
         "0.1, norm: Pre}",
         "model.encoder.norm: got 'Pre', expected: 'pre' or 'post'; did you mean 'pre'?",
     ),
+    "unknown encoder": (
+        "kind: transformer, d_model: 256",
+        "kind: confromer, d_model: 256",
+        "model.encoder.kind: got 'confromer', expected one of 'transformer', 'conformer', 'e_branchformer'; ",
+    ),
+    "setting of another encoder": (
+        "heads: 4",
+        "heads: 4, kernel: 31",
+        "model.encoder.kernel: no such setting; known: d_model",
+    ),
+    "setting that an encoder lacks": (
+        "{kind: transformer, d_model: 256",
+        "{kind: conformer, kernel: 31, norm: pre, d_model: 256",
+        "model.encoder.norm: no such setting; known: d_model",
+    ),
+    "missing in a kind": (
+        "kind: transformer, d_model: 256",
+        "kind: conformer, d_model: 256",
+        "model.encoder.kernel: missing; a complete experiment states it",
+    ),
+    "positions of another kind": (
+        "0.1}",
+        "0.1, positions: relative}",
+        "model.encoder.positions: got 'relative', expected: 'sinusoidal' or 'rotary'",
+    ),
+    "no pairs to rotate": (
+        "0.1}",
+        "0.1, positions: rotary, d_k: 5}",
+        "model.encoder.positions: got 'rotary' with d_k = 5, expected an even d_k: it rotates pairs",
+    ),
+    "even kernel": (
+        "{kind: transformer, d_model: 256",
+        "{kind: conformer, kernel: 30, d_model: 256",
+        "model.encoder.kernel: got 30, expected an odd number of frames",
+    ),
+    "even merging kernel": (
+        "{kind: transformer, d_model: 256",
+        "{kind: e_branchformer, cgmlp: 64, kernel: 31, merge_kernel: 4, d_model: 256",
+        "model.encoder.merge_kernel: got 4, expected an odd number of frames",
+    ),
+    "halves of the cgMLP": (
+        "{kind: transformer, d_model: 256",
+        "{kind: e_branchformer, cgmlp: 63, kernel: 31, merge_kernel: 3, d_model: 256",
+        "model.encoder.cgmlp: got 63, expected: multiple of 2",
+    ),
+    "empty chunk": (
+        "0.1}",
+        "0.1, chunk: {frames: 0, left: 1}}",
+        "model.encoder.chunk.frames: got 0, expected: greater than 0",
+    ),
+    "half a chunk": ("0.1}", "0.1, chunk: {frames: 8}}", "model.encoder.chunk.left: missing; a complete experiment"),
+    "number for a chunk": ("0.1}", "0.1, chunk: 16}", "model.encoder.chunk: got 16, expected: a mapping of settings"),
+    "all layers dropped": (
+        "0.1}",
+        "0.1, layer_dropout: 1.0}",
+        "model.encoder.layer_dropout: got 1.0, expected: less than 1",
+    ),
     "speed": ("seconds: 60", "seconds: 60, speeds: [9.0]", "data.speeds: got [9.0], expected factors from 0.5 to 2.0"),
     "sample rate": ("16000", "-1", "features.fbank.sample_rate: got -1, expected: greater than or equal to 1000"),
     "mel edges": (
@@ -178,6 +235,11 @@ WRONG = {  # what is replaced, by what, and what the message says after the file
 def test_a_mistake_in_the_file(mistake, tmp_path, case):
     old, new, expected = WRONG[case]
     assert mistake(old, new).startswith(f"{tmp_path / 'x.yaml'}: {expected}"), mistake(old, new)
+
+
+def test_shards_and_layers_left_out_exclude_each_other(mistake):
+    said = mistake("", "", "model.encoder.layer_dropout=0.1", "training.shard=true")
+    assert "training: shard: can't be had with model.encoder.layer_dropout, by which each process leaves out" in said
 
 
 def test_further_mistakes_are_counted(mistake):
@@ -302,7 +364,8 @@ def test_write_and_parse(tree):
 def test_the_schema_is_json_and_knows_the_kinds():
     definitions = json.loads(schema(Experiment))["$defs"]
     kinds = {d["properties"]["kind"]["const"] for d in definitions.values() if "kind" in d.get("properties", {})}
-    assert kinds == {"adam", "adamw", "noam", "cosine", "constant", "hybrid", "lm", "transformer"}
+    parts = {"adam", "adamw", "noam", "cosine", "wsd", "constant", "transformer", "conformer", "e_branchformer"}
+    assert kinds == parts | {"hybrid", "lm"}
     assert all(d["additionalProperties"] is False for d in definitions.values())
 
 

@@ -229,9 +229,10 @@ def test_result_line_of_a_recipe(run):
 def test_the_run_keeps_its_settings_versions_and_curves(run):
     assert "epochs: 40" in (run / "model/config.yaml").read_text()
     assert json.loads((run / "model/versions.json").read_text())["seed"] == 3
-    history = [json.loads(line) for line in (run / "model/history.jsonl").read_text().splitlines()]
-    assert [h["epoch"] for h in history] == list(range(5, EPOCHS + 1, 5))
+    history = [json.loads(line) for line in (run / "model/metrics.jsonl").read_text().splitlines()]
+    assert [h["epoch"] for h in history if h["kind"] == "dev"] == list(range(5, EPOCHS + 1, 5))
     assert list((run / "model/tensorboard").iterdir())
+    assert (run / "model/curves.png").stat().st_size > 1000 and len(list((run / "model/alignments").iterdir())) == 4
 
 
 def test_changed_work_is_redone_and_the_old_kept(run, tmp_path, capsys):

@@ -2,10 +2,11 @@
 
 Reference of the filterbank: `torchaudio.compliance.kaldi.fbank` where torchaudio can be imported, and everywhere
 Kaldi's formula written out in float64 below. Of the random numbers: SplitMix64 in Python's integers, itself held to
-its published numbers. Of CMVN: numpy. The rest are laws.
+its published numbers. Of CMVN and time warping: numpy. The rest are laws.
 """
 
 import math
+import multiprocessing
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from asr.errors import UserError
 from asr.features.cmvn import GlobalCMVN
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.frontend import Frontend, FrontendSettings
-from asr.features.noise import normals, uniforms, utterance_seed
-from asr.features.specaugment import SpecAugment, SpecAugmentSettings, spans
+from asr.features.noise import another, normals, uniforms, utterance_seed
+from asr.features.specaugment import SpecAugment, SpecAugmentSettings, spans, time_warp
+from asr.features.threads import in_threads
 
 RATES = [8000, 16000, 44100]
 
@@ -258,6 +260,78 @@ def test_spans_are_plain_loops():
             start = int(u[b, 1, m] * (lens[b] - width + 1))
             expected[b, start : start + width] = True
     assert_close(spans(u, lens, widest, 25), expected)
+    count = torch.arange(20) % 4
+    for b in range(20):
+        fewer = spans(u[b : b + 1, :, : int(count[b])], lens[b : b + 1], widest[b : b + 1], 25)
+        assert_close(spans(u, lens, widest, 25, count)[b], fewer[0])
+
+
+def test_time_multiplicity_gives_longer_utterances_more_masks():
+    settings = {"freq_masks": 0, "time_masks": 6, "time_width": 1, "time_ratio": 1.0, "time_multiplicity": 0.04}
+    most = {300: 6, 125: 5, 100: 4, 24: 0}
+    for frames, count in most.items():
+        X, _ = augment([frames] * 500, list(range(500)), **settings)
+        masked = (X == 0).all(2).sum(1)  # a mask is one frame or none
+        assert masked.max() == count, frames
+        assert_close(masked.double().mean(), torch.tensor(count / 2).double(), rtol=0, atol=0.2)
+
+
+WARPED = [200, 90, 30, 25, 23, 22, 7, 1]  # frames; at W = 10 the last three have no room
+
+
+def ramps(lens, F=3):
+    """Features that say their frame, each bin in its own way, padded with 99."""
+    X = torch.full((len(lens), max(lens), F), 99.0)
+    for row, length in zip(X, lens, strict=True):
+        row[:length] = torch.arange(length).unsqueeze(1) ** torch.linspace(0.5, 1.5, F)
+    return X
+
+
+def test_time_warp_is_a_loop_over_utterances():
+    W, rng = 10, torch.Generator().manual_seed(1)
+    X, before = ramps(WARPED * 40), ramps(WARPED * 40)
+    u = torch.rand(len(X), 2, dtype=torch.double, generator=rng)
+    u[:16] = torch.tensor([[0, 0], [1 - 2**-53, 1 - 2**-53]], dtype=torch.double).repeat_interleave(8, 0)
+    Y = time_warp(X, torch.tensor(WARPED * 40), W, u)
+    for n, frames in enumerate(WARPED * 40):
+        expected = before[n].clone()
+        points = range(W + 1, frames - 1 - W)
+        if points:
+            c = points[int(u[n, 0] * len(points))]
+            d = c + range(-W, W + 1)[int(u[n, 1] * (2 * W + 1))]
+            source = np.interp(np.arange(frames), [0, d, frames - 1], [0, c, frames - 1])
+            for f in range(3):
+                warped = np.interp(source, np.arange(frames), before[n, :frames, f].double().numpy())
+                expected[:frames, f] = torch.from_numpy(warped).float()
+        assert_close(Y[n], expected, rtol=1e-5, atol=1e-5)
+    assert_close(X, before, rtol=0, atol=0)  # the input is left as it was
+
+
+def test_time_warp_moves_every_way_and_no_farther():
+    frames, W = 60, 8
+    u = torch.rand(2000, 2, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    t = torch.arange(frames).float().view(1, -1, 1)
+    moved = (time_warp(t.expand(2000, -1, -1), torch.full((2000,), frames), W, u) - t).squeeze(2)
+    assert moved.min() == -W and moved.max() == W
+    assert not moved[:, 0].any() and not moved[:, -1].any()
+    assert (torch.diff(moved + t.squeeze(2)) > 0).all()  # time goes on
+    assert_close(moved.mean(), torch.tensor(0.0), rtol=0, atol=0.2)
+
+
+def test_time_warp_by_seed_in_any_batch_and_before_the_masks():
+    only = {"freq_masks": 0, "time_masks": 0, "time_warp": 10}
+    warp = SpecAugment(**SpecAugmentSettings(**only).model_dump())
+    X, lens, seeds = ramps(WARPED), torch.tensor(WARPED), torch.arange(len(WARPED))
+    Y = warp(X, lens, seeds)
+    for n, frames in enumerate(WARPED):
+        assert_close(warp(X[n : n + 1, :frames], lens[n : n + 1], seeds[n : n + 1])[0], Y[n, :frames], rtol=0, atol=0)
+        assert (Y[n, :frames] != X[n, :frames]).any() == (frames >= 23) and (Y[n, frames:] == 99).all()
+    assert (warp(X, lens, seeds + 9) != Y).any()
+    assert_close(warp.eval()(X, lens, seeds), X, rtol=0, atol=0)
+    none = SpecAugment(**SpecAugmentSettings(**only | {"time_warp": 0}).model_dump())
+    assert_close(none(X, lens, seeds), X, rtol=0, atol=0)
+    ones, masked = augment([200, 90], [1, 2])[0], augment([200, 90], [1, 2], time_warp=40)[0]
+    assert_close(masked, ones, rtol=0, atol=0)  # a mask is no wider for the warp, and stands where it stood
 
 
 def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
@@ -319,6 +393,46 @@ def test_uniforms_are_sane():
     assert len(u.unique()) == u.numel()
 
 
+def test_another_seed_is_a_number_that_uniforms_never_draws():
+    seeds = [0, 1, -1, 2**62 + 12345, -(2**63)]
+    made = [splitmix64(finalise(s % 2**64), -1) for s in seeds]
+    assert [s % 2**64 for s in another(torch.tensor(seeds)).tolist()] == made
+    both = torch.stack([uniforms(torch.arange(2000), 9).flatten(), uniforms(another(torch.arange(2000)), 9).flatten()])
+    assert torch.corrcoef(both)[0, 1].abs() < 0.03
+
+
+def two_views(lens, seeds, **changes):
+    """Features of noise, from a frontend in training mode."""
+    settings = {"freq_masks": 1, "freq_width": 9, "time_masks": 2, "time_width": 20, "time_ratio": 0.2} | changes
+    frontend = Frontend(FrontendSettings(fbank={"sample_rate": 8000, "mels": 24}, specaugment=settings)).train()
+    waveforms = torch.zeros(len(lens), max(lens))
+    for row, length, seed in zip(waveforms, lens, seeds, strict=True):
+        row[:length] = torch.randn(length, generator=torch.Generator().manual_seed(seed))
+    return frontend, (waveforms, torch.tensor(lens), torch.tensor(seeds))
+
+
+def test_two_views_differ_in_their_masks_alone():
+    """Where neither is masked they are equal, though time is warped; the first is what one view is."""
+    frontend, batch = two_views([16000, 9000], [1, 2], time_warp=10)
+    X, X_lens = frontend.two_views(*batch)
+    one, one_lens = frontend(*batch)
+    assert_close((X[:2], X_lens), (one, one_lens.repeat(2)), rtol=0, atol=0)
+    for first, second, length in zip(X[:2], X[2:], one_lens, strict=True):
+        real = slice(0, int(length))
+        either = (first[real] == 0) | (second[real] == 0)
+        assert torch.equal(first[real][~either], second[real][~either]) and 0 < either.sum() < either.numel()
+        assert ((first[real] == 0) != (second[real] == 0)).any()
+        assert not second[length:].any()
+
+
+def test_a_view_is_the_same_in_any_batch():
+    frontend, batch = two_views([16000, 9000, 12000], [1, 2, 3], time_warp=5)
+    X, X_lens = frontend.two_views(*batch)
+    frontend, alone = two_views([9000], [2], time_warp=5)
+    Z, Z_lens = frontend.two_views(*alone)
+    assert_close(torch.stack([X[1], X[4]])[:, : X_lens[1]], Z, rtol=1e-5, atol=1e-5)
+
+
 def test_uniforms_do_not_depend_on_batch_or_count():
     u = uniforms(torch.tensor([3, 1, 2]), 9)
     assert_close(uniforms(torch.tensor([1]), 5)[0], u[1, :5], rtol=0, atol=0)
@@ -337,3 +451,62 @@ def test_utterance_seeds():
     assert len({utterance_seed(s, e, u) for s in range(5) for e in range(5) for u in ("a", "b", "1")}) == 75
     assert utterance_seed(1, 12, "x") != utterance_seed(11, 2, "x")
     assert all(0 <= utterance_seed(n) < 2**63 for n in range(50))
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_change_nothing(threads):
+    """Also where no gradient may be recorded, and of an utterance alone that is longer than a block."""
+    generator, before = torch.Generator().manual_seed(3), torch.get_num_threads()
+    fbank, lens = Fbank(16000), torch.tensor([150_000, 3_000, 16_000, 90_000])
+    waveforms = torch.rand(4, 150_000, generator=generator) - 0.5
+    try:
+        torch.set_num_threads(1)
+        expected = fbank(waveforms, lens)
+        torch.set_num_threads(threads)
+        for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+            with mode():
+                X, X_lens = fbank(waveforms, lens)
+                alone, _ = fbank(waveforms[:1], lens[:1])
+            assert torch.equal(X, expected[0]) and torch.equal(X_lens, expected[1])
+            assert torch.equal(alone[0], X[0]) and torch.get_num_threads() == threads
+            assert X.is_inference() == (mode is torch.inference_mode)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_fault_in_a_thread_is_raised():
+    def fail(part):
+        if 3 in part:
+            raise ValueError("three")
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(ValueError, match="three"):
+            in_threads(fail, [1, 2, 3, 4])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system can't fork")
+def test_a_forked_process_has_threads_of_its_own():
+    """It has none of its parent's, and would wait for them for ever."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        in_threads(len, [1, 2, 3, 4])
+        child = multiprocessing.get_context("fork").Process(target=in_threads, args=(len, [1, 2, 3, 4]))
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_features_have_a_gradient_where_it_is_asked_for():
+    waveform = (torch.rand(1, 4000, dtype=torch.float32) - 0.5).requires_grad_()
+    X, _ = Fbank(16000)(waveform, torch.tensor([4000]))
+    X.sum().backward()
+    assert waveform.grad.abs().sum() > 0
+    assert_close(X.detach(), Fbank(16000)(waveform.detach(), torch.tensor([4000]))[0])

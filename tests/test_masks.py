@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from asr.nn.masks import causal_mask, key_mask, length_mask, zero_padding
+from asr.nn.masks import causal_mask, chunk_mask, key_mask, length_mask, zero_padding
 
 LENS = [[3, 1], [1], [5, 5, 5], [0, 2]]
 
@@ -27,7 +27,8 @@ def test_length_mask_and_key_mask(lens, extra):
 
 
 def test_the_drawings_in_the_docstrings():
-    for function, mask in ((length_mask, length_mask(torch.tensor([3, 1]), 3)), (causal_mask, causal_mask(3))):
+    masks = [(length_mask, length_mask(torch.tensor([3, 1]), 3)), (causal_mask, causal_mask(3))]
+    for function, mask in [*masks, (chunk_mask, chunk_mask(7, 2, 1))]:
         drawn = [
             line.split()[: mask.size(1)] for line in function.__doc__.splitlines() if line.strip()[:2] in (". ", "x ")
         ]
@@ -41,6 +42,16 @@ def test_causal_mask(U):
         for key in range(U):
             expected[query, key] = key > query
     assert_close(causal_mask(U), expected)
+
+
+@pytest.mark.parametrize("T, frames, left", [(1, 1, 0), (7, 2, 1), (9, 3, 0), (9, 4, 5), (5, 9, 1)])
+def test_chunk_mask(T, frames, left):
+    expected = torch.ones(T, T, dtype=torch.bool)
+    for query in range(T):
+        for key in range(T):
+            if 0 <= query // frames - key // frames <= left:
+                expected[query, key] = False
+    assert_close(chunk_mask(T, frames, left), expected)
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (2, 4, 3), (2, 4, 3, 2)])

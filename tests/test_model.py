@@ -21,9 +21,9 @@ from asr.features.frontend import FrontendSettings
 from asr.models.folder import CONFIG, WEIGHTS, load_weights, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.recognizer import Recognizer, load
-from asr.nn.encoder import TransformerEncoder
+from asr.nn.subsampling import Subsampling
+from asr.nn.transformer import transformer
 from asr.text.tokenizer import train
-from asr.training.checkpoint import Checkpoints
 
 V, FEATURES = 9, 20
 
@@ -56,6 +56,13 @@ VARIANTS = {
     "other widths": {"decoder_d_model": 8, "decoder_heads": 2, "activation": "gelu"},
     "subsampling by 6": {"encoder_subsampling": 6, "encoder_channels": None},
     "subsampling by 8": {"encoder_subsampling": 8},
+    "rotary": {"encoder_positions": "rotary"},
+    "conformer": {"encoder_kind": "conformer", "encoder_kernel": 5},
+    "e_branchformer": {
+        "encoder_kind": "e_branchformer",
+        **{"encoder_cgmlp": 14, "encoder_kernel": 5, "encoder_merge_kernel": 3},
+    },
+    "chunks": {"encoder_kind": "conformer", "encoder_kernel": 5, "encoder_chunk": {"frames": 3, "left": 1}},
 }
 
 
@@ -74,7 +81,16 @@ def data(padding=-1, fill=torch.nan):
 )
 def test_the_encoder_holds_the_contract(options):
     torch.manual_seed(1)
-    check_encoder(TransformerEncoder(FEATURES, 12, 2, 3, 16, channels=4, **options), FEATURES)
+    check_encoder(transformer(FEATURES, 12, 2, 3, 16, channels=4, **options), FEATURES)
+
+
+@pytest.mark.parametrize("factor", [4, 6, 8])
+def test_subsampling_projects_channel_by_channel(factor):
+    module, X = Subsampling(FEATURES, 12, factor, channels=5).double(), torch.randn(2, 50, FEATURES).double()
+    H = module.convolutions(X.unsqueeze(1))  # (B, C, T', F')
+    weight = module.project.weight.unflatten(1, (5, -1))  # (D, C, F'): in this order models are stored
+    expected = torch.einsum("bctf,dcf->btd", H, weight) + module.project.bias
+    assert_close(module(X, torch.tensor([50, 40]))[0], expected)
 
 
 class Frames(nn.Module):
@@ -269,7 +285,7 @@ def test_the_same_seed_gives_the_same_loss_in_training():
     assert losses[0] == losses[1] != losses[2]
 
 
-@pytest.mark.parametrize("variant", ["pre-norm", "post-norm"])
+@pytest.mark.parametrize("variant", ["pre-norm", "post-norm", "rotary", "conformer", "e_branchformer", "chunks"])
 def test_bf16_autocast_is_near_fp32(variant):
     model, (X, X_lens, Y, Y_lens) = build(**VARIANTS[variant]), data()
     X = X.float()
@@ -443,15 +459,6 @@ def test_a_tag_of_yaml_runs_no_code(folder, tmp_path):
     assert not (tmp_path / "trace").exists()
 
 
-def test_a_training_state_runs_no_code(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "checkpoints", 2, True)
-    assert checkpoints.load_state() is None
-    torch.save({"progress": Malicious(tmp_path / "trace")}, checkpoints.last)
-    with pytest.raises(UserError, match=r"last.pt: damaged \(.*\); remove it to begin this run anew"):
-        checkpoints.load_state()
-    assert not (tmp_path / "trace").exists()
-
-
 def damage(folder, name, how):
     path = folder / name
     if how == "missing":
@@ -520,58 +527,6 @@ def test_a_config_of_another_model_is_refused(folder):
     (folder / CONFIG).write_text(CONFIG_TEXT.split("model:")[0])
     with pytest.raises(UserError, match=f"{folder / CONFIG}: model: missing"):
         load(folder)
-
-
-# --- checkpoints ----------------------------------------------------------------------------------
-
-
-def test_the_average_is_the_mean_of_the_best(tmp_path):
-    checkpoints, model = Checkpoints(tmp_path / "c", keep=2, higher_is_better=True), build(decoder_tied=True)
-    kept, figures = [], {1: 0.5, 2: 0.9, 3: 0.1, 4: 0.7}
-    for epoch, value in figures.items():
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.normal_()
-        assert checkpoints.add(model, epoch, value) == (value == max(list(figures.values())[:epoch]))
-        if epoch in (2, 4):
-            kept.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
-    assert [epoch for epoch, _ in checkpoints.best] == [2, 4]
-    assert sorted(p.name for p in (tmp_path / "c").glob("*.safetensors")) == [
-        "epoch-0002.safetensors",
-        "epoch-0004.safetensors",
-    ]
-    checkpoints.load_average(model)
-    for name, tensor in model.state_dict().items():
-        assert_close(tensor, (kept[0][name] + kept[1][name]) / 2)
-    assert model.decoder.out.weight is model.decoder.embedding.weight
-    checkpoints.load_best(model)
-    for name, tensor in model.state_dict().items():
-        assert_close(tensor, kept[0][name], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("higher, expected", [(True, [3, 1]), (False, [2, 1])])
-def test_the_best_are_the_highest_or_lowest_and_of_equals_the_earlier(tmp_path, higher, expected):
-    checkpoints, model = Checkpoints(tmp_path / "c", 2, higher), nn.Linear(1, 1)
-    for epoch, value in ((1, 0.5), (2, 0.1), (3, 0.9), (4, 0.5)):
-        checkpoints.add(model, epoch, value)
-    assert [epoch for epoch, _ in checkpoints.best] == expected
-
-
-@pytest.mark.parametrize("higher", [True, False])
-def test_a_value_that_is_no_number_is_never_best(tmp_path, higher):
-    checkpoints = Checkpoints(tmp_path / "c", 2, higher)
-    for epoch, value in ((1, math.nan), (2, 0.5), (3, math.nan), (4, 0.4)):
-        checkpoints.add(nn.Linear(1, 1), epoch, value)
-    assert {epoch for epoch, _ in checkpoints.best} == {2, 4}
-
-
-def test_a_missing_checkpoint_is_named(tmp_path):
-    checkpoints, model = Checkpoints(tmp_path / "c", 2, True), nn.Linear(1, 1)
-    checkpoints.add(model, 1, 0.5)
-    checkpoints.add(model, 2, 0.6)
-    (tmp_path / "c" / "epoch-0001.safetensors").unlink()
-    with pytest.raises(UserError, match="epoch-0001.safetensors: missing"):
-        checkpoints.load_average(model)
 
 
 def test_weights_travel_without_their_shared_twins(tmp_path):

@@ -172,6 +172,16 @@ def test_tsv_folder_without_speakers_carves_utterances_and_says_so(tmp_path):
     assert next(manifest.read(made.manifests["test"])).speaker is None
 
 
+def test_a_folder_of_sounds_needs_no_texts(tmp_path):
+    for name in ("b.wav", "deep/er/a.flac", "deep/._b.wav"):
+        sound(tmp_path / "noise" / name, 0.25)
+    (tmp_path / "noise/README").touch()
+    made = prepare("folder", tmp_path / "noise", tmp_path / "out")
+    found = list(manifest.read(made.manifests["recordings"]))
+    assert [(u.id, u.text, u.duration) for u in found] == [("b.wav", "", 0.25), ("deep/er/a.flac", "", 0.25)]
+    assert [u.path for u in found] == [str(tmp_path / "noise" / u.id) for u in found]
+
+
 def test_carving_is_near_the_wish_and_the_same_for_any_order():
     items = [Item(f"{s}-{n}", Path("x"), "T", f"s{s}", "") for s in range(30) for n in range(1 + s % 7)]
     train, dev, _ = carve(items, 20)
@@ -218,14 +228,14 @@ def test_the_command_tells_what_it_made_on_stderr(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         command.main(["librispech", str(source), str(out)])
     assert end.value.code == 2
-    known = "librispeech, aishell, an4, yesno, tsv"
+    known = "librispeech, aishell, an4, yesno, tsv, folder"
     assert f"librispech: no such corpus; did you mean 'librispeech'?; known are {known}" in capsys.readouterr().err
 
 
 # what is refused
 
 
-@pytest.mark.parametrize("corpus", ["librispeech", "aishell", "an4", "yesno"])
+@pytest.mark.parametrize("corpus", ["librispeech", "aishell", "an4", "yesno", "folder"])
 def test_absent_or_wrong_folder_says_what_was_expected(tmp_path, corpus):
     from asr.data import corpora
 

@@ -30,7 +30,7 @@ def test_lines_become_sentences_and_empty_ones_are_counted(tmp_path, letters):
     sentences = tokenise(path, letters)
     assert decoded(sentences, letters) == ["a b", "c d é", "abc"]
     assert (sentences.words, sentences.empty, sentences.lines.tolist()) == (6, 2, [1, 4, 5])
-    assert sentences.lens.tolist() == [3, 5, 3] and sentences.tokens.dtype == np.uint8
+    assert sentences.lens.tolist() == [3, 5, 3] and sentences.labels.values.dtype == np.uint8
     assert sentences.message == "3 sentences, 6 words, 11 tokens; 2 empty lines skipped"
     assert sentences.dropped == ""
 
@@ -61,7 +61,7 @@ def test_tokens_take_as_many_bytes_as_they_need(tmp_path):
     (tmp_path / "x.txt").write_text("\n".join(characters), encoding="utf-8")
     large = tokenizer.train("characters", characters)
     sentences = tokenise(tmp_path / "x.txt", large)
-    assert sentences.tokens.dtype == np.uint16 and decoded(sentences, large) == characters
+    assert sentences.labels.values.dtype == np.uint16 and decoded(sentences, large) == characters
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,17 @@ def test_collate_pads_with_minus_one(tmp_path, letters):
     a, b, c = (letters.encode(letter)[0] for letter in "abc")
     assert_close(batch.Y, torch.tensor([[a, b, -1], [a, b, c]]))
     assert_close(batch.Y_lens, torch.tensor([2, 3]))
+
+
+def test_halves_are_trimmed(tmp_path, letters):
+    (tmp_path / "x.txt").write_text("a\nab\nabc\nb\nabcd\n")
+    sentences = tokenise(tmp_path / "x.txt", letters)
+    halves = collate(sentences, [0, 1, 2, 3, 4]).halves()
+    for half, indices in zip(halves, ([0, 1], [2, 3, 4]), strict=True):
+        expected = collate(sentences, indices)
+        assert_close((half.Y, half.Y_lens), (expected.Y, expected.Y_lens))
+    with pytest.raises(ValueError, match="a batch of 1 can't be halved"):
+        collate(sentences, [4]).halves()
 
 
 def test_a_tokenizer_is_made_from_text_files(tmp_path, capsys):

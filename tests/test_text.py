@@ -144,6 +144,14 @@ def test_any_text_of_known_characters_comes_back(words, space, kind):
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)
+@given(TEXTS)
+def test_ids_of_bpe_are_those_of_sentencepiece(words):
+    """A text is encoded word by word; sentencepiece sees it whole."""
+    text, bpe = " ".join(words), TOKENIZERS["bpe"]
+    assert bpe.encode(text) == bpe.encode(text) == bpe._processor.encode(text)
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.text(max_size=12))
 def test_normalise_is_a_projection(text):
     once = normalise(text)

@@ -1,47 +1,33 @@
-"""Laws of training: same seed = same losses; stopped and continued = uninterrupted, to the bit; accumulation = one
-batch. The corpus is constructed (tests/tones.py). A stop is an exception raised in the middle of an epoch.
+"""Laws of training: same seed = same losses; stopped and continued = uninterrupted, to the bit; the model is the
+best of the averages. The corpus is constructed (tests/tones.py). A stop is an exception raised in the middle of an
+epoch; tests/test_signals.py has kills.
 """
 
-import json
+import re
+import shutil
 
 import pytest
 import torch
-from tones import CONFIG, write_corpus
+from runs import Stop, assert_same, dev_losses, history, make_root, stopping, train, weights
+from safetensors.torch import load_file
+from tones import write_corpus
 
-from asr import config, experiment
-from asr.cli import train as command
+from asr import config, experiment, run
 from asr.data.prepare import prepare
 from asr.errors import UserError
 from asr.models.recognizer import load
-from asr.text import tokenizer
+from asr.training import examples
+from asr.training.checkpoint import Checkpoints
 from asr.training.device import choose
-from asr.training.loop import Trainer
 from asr.training.optimizer import AdamWSettings, optimizer
 from asr.training.processes import Group
 from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings
+from asr.training.speech import SpeechTask
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp("training")
-    write_corpus(root / "corpus", {"train": 40, "dev": 8})
-    prepare("tsv", root / "corpus", root / "data")
-    tokenizer.train("characters", ["LOW MID HIGH"]).save(root / "tokenizer")
-    (root / "x.yaml").write_text(CONFIG.format(root=root))
-    return root
-
-
-def train(root, out, *overrides):
-    arguments = (root / "x.yaml", [f"out={out}", "training.epochs=3", *overrides])
-    return experiment.train(config.load(experiment.Experiment, *arguments), command.identity(*arguments))
-
-
-def history(out):
-    return [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-
-
-def weights(recognizer):
-    return {name: tensor.clone() for name, tensor in recognizer.state_dict().items()}
+    return make_root(tmp_path_factory.mktemp("training"))
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +38,7 @@ def whole(root):
 def test_same_seed_same_losses_whatever_the_workers(root, whole, tmp_path):
     again = weights(train(root, tmp_path / "again", "data.workers=2"))
     assert history(tmp_path / "again") == history(whole[0])
-    torch.testing.assert_close(again, whole[1], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_the_number_of_processes_changes_nothing(root, tmp_path_factory, processes):
-    """But for rounding, and for the keys' biases, which softmax ignores: their gradient is nothing but rounding."""
-    out = tmp_path_factory.getbasetemp() / f"processes{processes}"
-    made = weights(train(root, out, "training.accumulate=3", f"training.processes={processes}", "training.epochs=2"))
-    first = tmp_path_factory.getbasetemp() / "processes1"
-    losses = [[line["loss"] for line in history(folder)] for folder in (first, out)]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    expected = weights(load(first))
-    counted = [name for name in made if not name.endswith("key.bias")]
-    torch.testing.assert_close({n: made[n] for n in counted}, {n: expected[n] for n in counted}, rtol=1e-3, atol=1e-4)
+    assert_same(again, whole[1])
 
 
 def test_another_seed_other_losses(root, whole, tmp_path):
@@ -73,92 +46,115 @@ def test_another_seed_other_losses(root, whole, tmp_path):
     assert history(tmp_path / "other") != history(whole[0])
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.parametrize("stop_at", [2, 5, 8])
 def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
-    step = Trainer._step
-
-    def stopping(self, *arguments):
-        if self.progress.step == stop_at + 1:
-            raise Stop
-        step(self, *arguments)
-
-    monkeypatch.setattr(Trainer, "_step", stopping)
+    stopping(monkeypatch, stop_at)
     with pytest.raises(Stop):
-        train(root, tmp_path / "stopped", "training.save_minutes=1e-9")
-    assert torch.load(tmp_path / "stopped/checkpoints/last.pt", weights_only=True)["progress"]["step"] == stop_at
+        train(root, tmp_path / "x", "training.save_steps=1")
+    states = Checkpoints(tmp_path / "x/checkpoints", 2, print)
+    assert states.load()["progress"]["step"] == stop_at and len(states.paths()) == 2
     monkeypatch.undo()
-    with open(tmp_path / "stopped/history.jsonl", "a") as file:  # as if killed between a validation and its checkpoint
-        file.write(json.dumps({"epoch": 3, "step": 99}) + "\n")
-    continued = weights(train(root, tmp_path / "stopped", "training.save_minutes=1e-9"))
-    torch.testing.assert_close(continued, whole[1], rtol=0, atol=0)
-    assert history(tmp_path / "stopped") == history(whole[0])
+    continued = weights(train(root, tmp_path / "x"))
+    assert_same(continued, whole[1])
+    assert history(tmp_path / "x") == history(whole[0])
 
 
-def test_accumulated_batches_equal_one_batch(root):
-    settings = config.load(experiment.Experiment, root / "x.yaml")
-    gradients = []
-    for sizes in ([6], [2, 4], [1, 2, 3]):
-        torch.manual_seed(0)
-        made = experiment.Recognizer(settings.features, settings.model, tokenizer.load(settings.tokenizer)).eval()
-        split, _ = experiment.read_data(settings.data, made)["train"]
-        dataset = experiment.SpeechDataset(split.utterances, split.labels, made.sample_rate)
-        tokens, first = 0.0, 0
-        for size in sizes:
-            batch = dataset[list(range(first, first + size))]
-            loss = made.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens)
-            loss.total.backward()
-            tokens += float(loss.tokens)
-            first += size
-        stand_in = type("T", (), {"model": made, "group": Group(), "settings": type("S", (), {"clip": 1e9})})
-        Trainer._scale_and_clip(stand_in, tokens)
-        gradients.append({name: p.grad for name, p in made.named_parameters()})
-    for other in gradients[1:]:
-        torch.testing.assert_close(other, gradients[0], rtol=1e-4, atol=1e-6)
+def test_continued_equals_uninterrupted_with_a_running_average_and_recomputed_activations(root, tmp_path, monkeypatch):
+    more = ["training.ema=0.9", "training.activation_checkpointing=true"]
+    more += ["training.accumulate=2", "training.processes=1"]
+    expected = weights(train(root, tmp_path / "whole", *more))
+    stopping(monkeypatch, 5)
+    with pytest.raises(Stop):
+        train(root, tmp_path / "x", *more, "training.save_steps=2")
+    monkeypatch.undo()
+    assert_same(weights(train(root, tmp_path / "x", *more)), expected)
+    assert history(tmp_path / "x") == history(tmp_path / "whole")
 
 
-def test_the_model_folder_holds_the_average_of_the_best(root, whole):
-    out, _ = whole
-    best = json.loads((out / "checkpoints/best.json").read_text())
-    files = sorted((out / "checkpoints").glob("epoch-*.safetensors"))
-    assert len(best) == len(files) == 2
-    from safetensors.torch import load_file
-
-    parts = [load_file(file) for file in files]
-    mean = {name: ((parts[0][name].double() + parts[1][name].double()) / 2).float() for name in parts[0]}
-    torch.testing.assert_close(dict(load(out).state_dict()), mean, rtol=0, atol=0)
+def test_recomputed_activations_change_nothing(root, whole, tmp_path):
+    assert_same(weights(train(root, tmp_path / "x", "training.activation_checkpointing=true")), whole[1])
 
 
-def test_damaged_checkpoint_is_said(root, tmp_path):
-    train(root, tmp_path / "x", "training.epochs=1")
-    (tmp_path / "x/checkpoints/last.pt").write_bytes(b"no checkpoint")
-    with pytest.raises(UserError, match=r"last\.pt: damaged .*; remove it to begin this run anew"):
-        train(root, tmp_path / "x", "training.epochs=1")
+def test_sound_files_are_looked_at_when_a_run_begins_and_not_when_it_continues(root, tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(examples, "check_audio", lambda cuts, path, progress: looks.append(len(cuts)))
+    for override, expected in (("", 1), ("", 1), ("seed=9", 2)):  # the last is another run, in the same place
+        train(root, tmp_path / "x", "training.epochs=1", *[override] * bool(override))
+        assert looks == [40, 8] * expected
 
 
-@pytest.mark.parametrize("how", [["training.processes=2"], ["training.processes=1", "data.workers=2"]])
-def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(root, tmp_path, monkeypatch, how):
+@pytest.fixture(scope="module")
+def stopped(root, tmp_path_factory):
+    """A run that was stopped in its second epoch, and left two states."""
+    out = tmp_path_factory.mktemp("stopped") / "x"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
+        stopping(patch, 8)
+        train(root, out, "training.save_steps=2")
+    return out
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut_the_end(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_the_end])
+def test_a_damaged_state_is_passed_over(root, whole, stopped, tmp_path, capsys, damage):
+    shutil.copytree(stopped, tmp_path / "x")
+    newest, _ = sorted((tmp_path / "x/checkpoints").glob("state-*"), reverse=True)
+    damage(newest)
+    continued = weights(train(root, tmp_path / "x"))
+    assert re.search(rf"{newest}: damaged \(.*\), so it is passed over", capsys.readouterr().err)
+    assert_same(continued, whole[1])
+    assert history(tmp_path / "x") == history(whole[0])
+
+
+def test_where_all_states_are_damaged_it_is_said(root, stopped, tmp_path):
+    shutil.copytree(stopped, tmp_path / "x")
+    for state in (tmp_path / "x/checkpoints").glob("state-*"):
+        flip_a_bit(state)
+    with pytest.raises(UserError, match="x/checkpoints: every training state is damaged; remove them to begin this"):
+        train(root, tmp_path / "x")
+
+
+def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, capsys):
+    """Each candidate but the running average is made here from the kept weights, and judged."""
+    out = tmp_path / "x"
+    train(root, out, "training.epochs=5", "training.ema=0.7", "training.best_by=loss")
+    losses = dev_losses(out)
+    best, last = sorted(range(1, 6), key=lambda epoch: losses[epoch - 1])[:2], [4, 5]
+    kept = {epoch: load_file(out / f"checkpoints/epoch-{epoch:04d}.safetensors") for epoch in {*best, *last}}
+    assert len(kept) == len(list((out / "checkpoints").glob("epoch-*")))
+    model, settings = load(out), config.load(experiment.Experiment, out / "config.yaml")
+    dev = examples.read_data(settings.data, model)["dev"][0]
+    task = SpeechTask(model, settings.data, dev, dev, 0)
+    chosen = task.validate("fp32", Group())["loss"]
+    others = []
+    for epochs in (best[:1], best, last):
+        mean = {name: sum(kept[e][name].double() for e in sorted(epochs)) / len(epochs) for name in kept[best[0]]}
+        model.load_state_dict(mean)
+        others.append(task.validate("fp32", Group())["loss"])
+    assert chosen <= min(others) + 1e-6
+    said = capsys.readouterr().err
+    for name in ("the best", "average of the 2 best", "running average"):
+        assert name in said
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(root, tmp_path, monkeypatch, processes):
+    """By a data worker, whose end the failing process waits for."""
     write_corpus(tmp_path / "corpus", {"train": 12, "dev": 4})
     prepare("tsv", tmp_path / "corpus", tmp_path / "data")
     data = [f"data.{split}={tmp_path}/data/{split}.jsonl.gz" for split in ("train", "dev")]
-    monkeypatch.setattr(experiment, "fit_cmvn", lambda *_: (tmp_path / "corpus/train003.wav").unlink())
+    how = [f"training.processes={processes}", "data.workers=2", "training.accumulate=2"]
+    monkeypatch.setattr(run, "fit_cmvn", lambda *_: (tmp_path / "corpus/train003.wav").unlink())
     with pytest.raises(UserError, match=r"^[^\n]*train003\.wav: no such file$"):
-        train(root, tmp_path / "x", *data, *how, "training.accumulate=2")
-
-
-def test_a_gradient_that_is_not_finite_is_named_and_left_out(root, tmp_path, monkeypatch, capsys):
-    scale = Trainer._scale_and_clip
-    monkeypatch.setattr(
-        Trainer, "_scale_and_clip", lambda self, n: float("nan") if self.progress.step == 2 else scale(self, n)
-    )
-    train(root, tmp_path / "x", "training.epochs=1")
-    assert "step 2 left out: its gradient isn't finite; utterances train" in capsys.readouterr().err
-    monkeypatch.setattr(Trainer, "_scale_and_clip", lambda self, n: float("nan"))
-    with pytest.raises(UserError, match="the gradient was not finite in 10 steps in a row; lower optimizer.lr"):
-        train(root, tmp_path / "y", "training.epochs=9")
+        train(root, tmp_path / "x", *data, *how)
 
 
 def test_schedules():

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 
 from asr.data.manifest import Utterance
+from asr.data.ragged import Ragged
 from asr.data.validate import Limits, apply_limits, check_alignable, check_audio, frames_needed
 from asr.errors import UserError
 
@@ -67,28 +68,32 @@ def test_missing_file(good, tmp_path):
     refused(message, check_audio, [gone], "m")
 
 
-def test_limits_count_and_name_what_they_drop(good):
+def test_limits_count_and_name_what_they_drop():
     lengths = {"a": 0.1, "b": 0.5, "c": 20.0, "d": 20.1, "e": 1.0, "f": 0.2}
-    cuts = [replace(good, id=name, duration=seconds) for name, seconds in lengths.items()]
-    selection = apply_limits(cuts, Limits(0.5, 20.0, 8), [3, 8, 3, 3, 9, 3])
-    assert selection.kept == [1, 2]  # the bounds themselves are within
+    data = list(lengths), list(lengths.values())
+    selection = apply_limits(*data, [3, 8, 3, 3, 9, 3], Limits(0.5, 20.0, 8))
+    assert selection.kept.tolist() == [1, 2]  # the bounds themselves are within
     assert selection.message == (
         "dropped 4 of 6 utterances: 2 shorter than min_seconds=0.5 (a, f); "
         "1 longer than max_seconds=20 (d); 1 more tokens than max_tokens=8 (e)"
     )
     assert selection.lines().splitlines()[:2] == ["a\tshorter than min_seconds=0.5", "d\tlonger than max_seconds=20"]
-    assert apply_limits(cuts, Limits(), [1] * 6).message == ""
+    assert apply_limits(*data, [1] * 6, Limits()).message == ""
 
 
-def test_limits_that_leave_nothing(good):
+def test_limits_that_leave_nothing():
     message = "the length limits leave no utterance: dropped 1 of 1 utterances: "
     message += "1 shorter than min_seconds=2 (u1); widen them"
-    refused(message, apply_limits, [good], Limits(min_seconds=2), [1])
+    refused(message, apply_limits, ["u1"], [1.0], [1], Limits(min_seconds=2))
 
 
 def test_impossible_limits():
     refused("min_seconds and max_seconds: expected 0 <= min <= max, got 3 and 2", Limits, 3, 2)
     refused("max_tokens: expected 1 or more, got 0", Limits, max_tokens=0)
+
+
+def ids(rows):
+    return Ragged.of_ids(rows, vocabulary=10)
 
 
 def alignments(frames, tokens):
@@ -99,23 +104,28 @@ def alignments(frames, tokens):
             yield path
 
 
-@pytest.mark.parametrize("tokens", [(), (1,), (1, 2), (1, 1), (1, 1, 1), (1, 2, 2, 1), (2, 2, 1, 1)])
-def test_frames_needed_is_the_shortest_alignment(tokens):
-    frames = frames_needed(tokens)
-    assert list(alignments(frames, tokens))
-    assert frames == 0 or not list(alignments(frames - 1, tokens))
+def test_frames_needed_is_the_shortest_alignment():
+    rows = [(1, 2), (2,), (), (2, 2, 1, 1), (), (1,), (1, 1), (1, 1, 1), (1, 2, 2, 1), ()]  # neighbours alike, too
+    for tokens, frames in zip(rows, frames_needed(ids(rows)).tolist(), strict=True):
+        assert list(alignments(frames, tokens))
+        assert frames == 0 or not list(alignments(frames - 1, tokens))
+
+
+def test_frames_needed_of_no_labels():
+    assert frames_needed(ids([])).tolist() == [] and frames_needed(ids([[], []])).tolist() == [0, 0]
 
 
 def test_alignable_at_every_speed():
     def frames_of(samples):
         return samples // 640  # 40 ms at 16 kHz
 
-    check_alignable(["a"], [0.4], [[1, 2, 3, 3, 4, 5, 6, 7, 8]], frames_of, 16000)  # exactly 10 frames
-    check_alignable(["a"], [0.44], [[1, 2, 3, 3, 4, 5, 6, 7, 8]], frames_of, 16000, speeds=(0.9, 1.0, 1.1))
+    labels = ids([[1, 2, 3, 3, 4, 5, 6, 7, 8]])
+    check_alignable(["a"], [0.4], labels, frames_of, 16000)  # exactly 10 frames
+    check_alignable(["a"], [0.44], labels, frames_of, 16000, speeds=(0.9, 1.0, 1.1))
     message = (
         "utterances too short for CTC to align (2): a (9 frames at speed 1.1, 10 needed for 9 tokens), "
         "c (0 frames at speed 1.1, 1 needed for 1 tokens); check their texts, leave them out "
         "(min_seconds, max_tokens), or use larger tokens, less subsampling or speed"
     )
-    labels = [[1, 2, 3, 3, 4, 5, 6, 7, 8], [1], [1]]
+    labels = ids([[1, 2, 3, 3, 4, 5, 6, 7, 8], [1], [1]])
     refused(message, check_alignable, "abc", [0.4, 1.0, 0.04], labels, frames_of, 16000, speeds=(0.9, 1.0, 1.1))

@@ -29,9 +29,9 @@ def command(main: Callable[[list[str]], None]) -> Callable[..., None]:
         except UserError as error:
             print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
             sys.exit(2)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stopped:
             print(f"{os.path.basename(sys.argv[0])}: stopped; run the same command again to go on", file=sys.stderr)
-            sys.exit(130)
+            sys.exit(getattr(stopped, "status", 130))
         except BrokenPipeError:  # the reader of stdout has left, as `| head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)

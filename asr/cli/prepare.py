@@ -9,17 +9,20 @@ EXAMPLES = """corpora:
   yesno        SOURCE or SOURCE/waves_yesno holds 0_1_...wav; every other file trains, every sixth of those is dev
   tsv          your own: a .tsv file, or a folder with train.tsv, test.tsv, ... of `id path text [speaker]`,
                tab-separated, with or without a header; paths are relative to the .tsv
+  folder       sound files at any depth, without texts, for the augmentation of training (data.augment): noises,
+               impulse responses; they become OUT/recordings.jsonl.gz
 
 examples:
   asr-prepare an4 corpora/an4 data/an4
   asr-prepare tsv recordings/train.tsv data/mine --dev 0.05
+  asr-prepare folder corpora/musan/noise data/noise
 """
 
 
 def arguments():
     """Describe the command's arguments; the same as those of `asr.data.prepare.prepare`."""
     args = parser("asr-prepare", "Write one lhotse manifest, OUT/<split>.jsonl.gz, a split of a corpus.", EXAMPLES)
-    args.add_argument("corpus", metavar="CORPUS", help="librispeech, aishell, an4, yesno or tsv")
+    args.add_argument("corpus", metavar="CORPUS", help="librispeech, aishell, an4, yesno, tsv or folder")
     args.add_argument("source", metavar="SOURCE", help="the corpus, in its own layout")
     args.add_argument("out", metavar="OUT", help="folder for the manifests")
     args.add_argument(

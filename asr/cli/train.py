@@ -8,21 +8,35 @@ other settings or inputs it begins anew and keeps the old folder beside the new 
 examples:
   asr-train --config conf/an4.yaml out=exp/an4
   asr-train --config conf/an4.yaml out=exp/wide model.encoder.d_model=384 training.device=cuda
+  asr-train --config conf/librispeech100.yaml --gpus 4 training.accumulate=4
+  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
+      -m asr.cli.train --config conf/librispeech100.yaml training.accumulate=16
   asr-train --config conf/an4.yaml --print-config
+  asr-train --config conf/an4.yaml --check --test data/an4/test.jsonl.gz
   asr-train --config conf/lm.yaml data.train=train.txt data.dev=dev.txt tokenizer=exp/an4/tokenizer out=exp/an4/lm
 """
 
 # settings that change how a run is computed, not what comes out
-IMMATERIAL = [("data", "workers"), ("training", "device"), ("training", "processes"), ("training", "save_minutes")]
+HOW = "device processes shard activation_checkpointing compile keep save_minutes save_steps log_every"
+IMMATERIAL = [("data", "workers"), *(("training", key) for key in HOW.split())]
 
 
 def arguments():
     """Describe the command's arguments."""
     args = parser("asr-train", "Train a model as a YAML file describes it.", EXAMPLES)
     args.add_argument("--config", metavar="YAML", help="the experiment, complete")
+    args.add_argument(
+        "--gpus", type=int, metavar="N", help="train on N GPUs: training.device=cuda training.processes=N"
+    )
     args.add_argument("--print-config", action="store_true", help="print the effective settings as YAML and stop")
     args.add_argument(
         "--schema", action="store_true", help="print the JSON schema of the settings, for editors, and stop"
+    )
+    args.add_argument(
+        "--check", action="store_true", help="list all problems of the data, tell time and memory, and write nothing"
+    )
+    args.add_argument(
+        "--test", action="append", default=[], metavar="FILE", help="with --check: data that train must not share"
     )
     args.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings to change")
     return args
@@ -39,6 +53,12 @@ def main(argv):
         return print(config.schema(experiment.Experiment), end="")
     if not args.config:
         parser_.error("--config is required")
+    if args.gpus is not None:
+        args.overrides += ["training.device=cuda", f"training.processes={args.gpus}"]
+    if args.test and not args.check:
+        parser_.error("--test needs --check")
+    if args.check:
+        return check(args)
     if args.print_config:
         from asr import config, experiment
 
@@ -46,9 +66,26 @@ def main(argv):
     stamp = identity(args.config, args.overrides)
     if stamp.is_current():
         return say(f"{stamp.output} is up to date")
-    from asr import config, experiment
+    from asr.training.signals import pass_over_saving
 
-    experiment.train(config.load(experiment.Experiment, args.config, args.overrides), stamp)
+    pass_over_saving()  # there is nothing yet
+    from asr import config, experiment, run
+
+    run.train(config.load(experiment.Experiment, args.config, args.overrides), stamp)
+
+
+def check(args):
+    """Print what is wrong and what the training will take; exit with status 2 if training would refuse."""
+    import sys
+
+    from asr import config, experiment
+    from asr.preflight import check
+
+    settings = config.load(experiment.Experiment, args.config, args.overrides)
+    report = check.check(settings, args.test, progress=True)
+    print(report.text(), end="")
+    if report.refused:
+        sys.exit(2)
 
 
 def identity(path, overrides):
@@ -61,16 +98,23 @@ def identity(path, overrides):
     tree, _ = read_tree(path, overrides)
     data = tree.get("data") if isinstance(tree.get("data"), dict) else {}
     tokenizer = str(tree.get("tokenizer"))
-    inputs = [
-        data.get("train"),
-        data.get("dev"),
-        *(os.path.join(tokenizer, n) for n in ("tokenizer.json", "bpe.model")),
-    ]
+    names = ("tokenizer.json", "bpe.model")
+    inputs = [*manifests(data), *(os.path.join(tokenizer, n) for n in names)]
+    if tree.get("init_from"):
+        inputs += [os.path.join(str(tree["init_from"]), n) for n in ("model.safetensors", *names)]
     facts = {k: dict(v) if isinstance(v, dict) else v for k, v in tree.items() if k != "out"}
     for section, key in IMMATERIAL:
         if isinstance(facts.get(section), dict):
             facts[section].pop(key, None)
     return Stamp(str(tree.get("out", "")) or ".", "asr-train", {"settings": facts}, [str(i) for i in inputs])
+
+
+def manifests(data):
+    """List what the settings of the data name: train, dev, and the recordings of augmentation."""
+    augment = data.get("augment")
+    effects = augment.values() if isinstance(augment, dict) else []
+    drawn = [effect["manifest"] for effect in effects if isinstance(effect, dict) and "manifest" in effect]
+    return [data.get("train"), data.get("dev"), *drawn]
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 B batch, S samples, U labels.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -12,13 +15,18 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from asr import audio
+from asr.data.augment import Augment
 from asr.data.manifest import Utterance
+from asr.data.segmentation import Segmentation
 from asr.errors import UserError
 from asr.features.noise import uniforms, utterance_seed
 
 PADDING = -1  # of labels
 # Sizes of batches are rounded up, so that they recur: 188 → 163 ms a step on a CPU in one run; why was not traced
 STEP_SECONDS, STEP_LABELS = 0.32, 4
+# what a terminal, a scheduler or the system asks a training with
+TRAINERS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)}
+JITTER = 0.05  # of lengths, before they are sorted: more brings more padding (scripts/bench/README.md)
 
 
 @dataclass(frozen=True)
@@ -26,11 +34,12 @@ class Batch:
     """A padded batch.
 
     ids:        utterance ids
-    waveforms:  (B, S) float32 in [-1, 1], zeros beyond wave_lens
+    waveforms:  (B, S) float32 in [-1, 1] (augmented ones may leave it), zeros beyond wave_lens
     wave_lens:  (B,) int64, samples
     Y:          (B, U) int64, labels, -1 beyond Y_lens
     Y_lens:     (B,) int64
     seeds:      (B,) int64, of (seed, epoch, utterance id), for augmentation on the device
+    multiples:  what S and U are rounded up to multiples of
     """
 
     ids: list[str]
@@ -39,6 +48,15 @@ class Batch:
     Y: Tensor
     Y_lens: Tensor
     seeds: Tensor
+    multiples: tuple[int, int] = (1, 1)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def elements(self) -> int:
+        """What memory grows with: samples, padding included."""
+        return self.waveforms.numel()
 
     def to(self, device: torch.device) -> "Batch":
         """Move the tensors to a device."""
@@ -48,33 +66,68 @@ class Batch:
         """Put the tensors where a GPU can fetch them by itself; DataLoader asks for it."""
         return self._each(Tensor.pin_memory)
 
+    def halves(self) -> "tuple[Batch, Batch]":
+        """The first and the second half of the examples, each padded to its own longest.
+
+        raises   ValueError for a batch of one
+        """
+        return tuple(self._part(half) for half in halves(len(self.ids)))
+
+    def _part(self, part: slice) -> "Batch":
+        wave_lens, Y_lens = self.wave_lens[part], self.Y_lens[part]
+        waveforms = trim(self.waveforms[part], wave_lens, self.multiples[0])
+        Y = trim(self.Y[part], Y_lens, self.multiples[1])
+        return Batch(self.ids[part], waveforms, wave_lens, Y, Y_lens, self.seeds[part], self.multiples)
+
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return Batch(**{k: change(v) if torch.is_tensor(v) else v for k, v in values.items()})
 
 
 def plan(
-    durations: Sequence[float], ids: Sequence[str], batch_seconds: float, seed: int, epoch: int
-) -> list[list[int]]:
-    """Decide an epoch's batches: all utterances once, like lengths together, batches in random order.
+    lengths: Sequence[float], most: float, seed: int, epoch: int, accumulate: int = 1, ascending: bool = False
+) -> list[list[list[int]]]:
+    """Decide an epoch's optimiser steps: every example once, like lengths together, steps in random order.
 
-    durations:      seconds; ids: utterance ids
-    batch_seconds:  of a padded batch, at most (an utterance that is longer stands alone)
-    returns         one list of indices a batch; depends on (seed, epoch) and the utterances alone
+    lengths     of the examples, as they will be read: in seconds, or tokens
+    most        sum of a padded batch's lengths (an example that is longer stands alone)
+    accumulate  batches a step; they are neighbours in length, so that processes that share a step have equal work
+    ascending   steps in order of length instead, the shortest first, and lengths not jittered
+    returns     steps of batches of indices; the step of the longest may have fewer batches. They depend on the
+                arguments alone, not on the number of processes or workers
     """
-    durations = np.asarray(durations, dtype=np.float64)
+    lengths = np.asarray(lengths, dtype=np.float64)
     rng = np.random.default_rng(utterance_seed(seed, "order", epoch))
-    order = np.argsort(durations * rng.uniform(0.85, 1.15, len(durations)), kind="stable")  # other company each epoch
-    batches, batch, longest = [], [], 0.0
-    for index in order.tolist():
-        longest = max(longest, durations[index])
-        if batch and longest * (len(batch) + 1) > batch_seconds:
-            batches.append(batch)
-            batch, longest = [], durations[index]
-        batch.append(index)
-    batches += [batch] if batch else []
-    rng.shuffle(batches)
-    return batches
+    jitter = 1.0 if ascending else rng.uniform(1 - JITTER, 1 + JITTER, len(lengths))  # for other company each epoch
+    order = np.argsort(lengths * jitter, kind="stable")
+    ends = [0, *_ends(lengths[order], most)]
+    order = order.tolist()
+    batches = [order[first:end] for first, end in pairwise(ends)]
+    steps = [batches[n : n + accumulate] for n in range(0, len(batches), accumulate)]
+    return steps if ascending else [steps[n] for n in rng.permutation(len(steps))]
+
+
+def _ends(lengths: np.ndarray, most: float) -> Iterator[int]:
+    """Cut a row of lengths into the longest pieces of at most `most` padded; say where each ends."""
+    first, longest = 0, 0.0
+    for n, length in enumerate(lengths.tolist()):
+        longest = max(longest, length)
+        if n > first and longest * (n + 1 - first) > most:
+            yield n
+            first, longest = n, length
+    if len(lengths):
+        yield len(lengths)
+
+
+def utterance_seeds(seed: int, epoch: int, ids: Iterable[str]) -> Tensor:
+    """Seeds of the utterances' augmentation in an epoch, (B,) int64."""
+    return torch.tensor([utterance_seed(seed, epoch, name) for name in ids], dtype=torch.int64)
+
+
+def draw_speeds(seeds: Tensor, speeds: Sequence[float]) -> np.ndarray:
+    """Draw one of the factors of speed perturbation for each seed, (B,) float64."""
+    drawn = uniforms(~seeds, 1)[:, 0].numpy()
+    return np.asarray(speeds, dtype=np.float64)[(drawn * len(speeds)).astype(np.int64)]
 
 
 class SpeechDataset(Dataset):
@@ -84,6 +137,8 @@ class SpeechDataset(Dataset):
     labels:      token ids of each
     rate:        Hz
     seed, epoch: of the augmentation; `speeds` are the factors of speed perturbation, one drawn an utterance
+    augment:     changes a waveform after that
+    segmentation:  draws other token ids
     """
 
     def __init__(
@@ -94,22 +149,31 @@ class SpeechDataset(Dataset):
         seed: int = 0,
         epoch: int = 0,
         speeds: Sequence[float] = (1.0,),
+        augment: Augment | None = None,
+        segmentation: Segmentation | None = None,
     ):
         self.utterances, self.labels, self.rate = utterances, labels, rate
-        self.seed, self.epoch, self.speeds = seed, epoch, speeds
+        self.seed, self.epoch, self.speeds, self.augment = seed, epoch, speeds, augment
+        self.segmentation = segmentation
 
     def __getitem__(self, indices: Sequence[int]) -> Batch:
         """Read and pad the utterances of one batch."""
         chosen = [self.utterances[n] for n in indices]
-        seeds = torch.tensor([utterance_seed(self.seed, self.epoch, u.id) for u in chosen])
-        factors = [self.speeds[int(r * len(self.speeds))] for r in uniforms(~seeds, 1)[:, 0].tolist()]
-        waveforms = [self._waveform(u, factor) for u, factor in zip(chosen, factors, strict=True)]
-        labels = [self.labels[n] for n in indices]
-        return collate([u.id for u in chosen], waveforms, labels, seeds, round(STEP_SECONDS * self.rate), STEP_LABELS)
+        ids = [utterance.id for utterance in chosen]
+        seeds = utterance_seeds(self.seed, self.epoch, ids)
+        speeds = draw_speeds(seeds, self.speeds).tolist()
+        waveforms = [self._waveform(*facts) for facts in zip(chosen, speeds, seeds.tolist(), strict=True)]
+        labels = [self._labels(*facts) for facts in zip(indices, chosen, seeds.tolist(), strict=True)]
+        return collate(ids, waveforms, labels, seeds, (round(STEP_SECONDS * self.rate), STEP_LABELS))
 
-    def _waveform(self, utterance: Utterance, speed: float) -> np.ndarray:
+    def _waveform(self, utterance: Utterance, speed: float, seed: int) -> np.ndarray:
         waveform = audio.load(utterance.path, self.rate, utterance.start, utterance.duration)
-        return audio.resample(waveform, self.rate * speed, self.rate)
+        waveform = audio.resample(waveform, self.rate * speed, self.rate)
+        return self.augment(waveform, self.rate, seed) if self.augment else waveform
+
+    def _labels(self, n: int, utterance: Utterance, seed: int) -> Sequence[int]:
+        plain = self.labels[n]
+        return self.segmentation(n, utterance.text, plain, seed) if self.segmentation else plain
 
 
 def collate(
@@ -117,22 +181,36 @@ def collate(
     waveforms: list[np.ndarray],
     labels: Sequence[Sequence[int]],
     seeds: Tensor,
-    samples_step: int = 1,
-    labels_step: int = 1,
+    multiples: tuple[int, int] = (1, 1),
 ) -> Batch:
-    """Pad waveforms with zeros and labels with -1, to the batch's longest, rounded up to multiples of the steps."""
+    """Pad waveforms with zeros and labels with -1, to the batch's longest, rounded up to the multiples."""
     wave_lens = torch.tensor([len(w) for w in waveforms])
     Y_lens = torch.tensor([len(y) for y in labels])
-    padded = torch.zeros(len(ids), _round_up(int(wave_lens.max()), samples_step))
-    Y = torch.full((len(ids), _round_up(int(Y_lens.max()), labels_step)), PADDING)
+    padded = torch.zeros(len(ids), _round_up(int(wave_lens.max()), multiples[0]))
+    Y = torch.full((len(ids), _round_up(int(Y_lens.max()), multiples[1])), PADDING)
     for n, (waveform, y) in enumerate(zip(waveforms, labels, strict=True)):
         padded[n, : len(waveform)] = torch.from_numpy(waveform)
         Y[n, : len(y)] = torch.tensor(y, dtype=torch.long)
-    return Batch(ids, padded, wave_lens, Y, Y_lens, seeds)
+    return Batch(ids, padded, wave_lens, Y, Y_lens, seeds, multiples)
 
 
-def _round_up(n: int, step: int) -> int:
-    return -(-n // step) * step
+def halves(examples: int) -> tuple[slice, slice]:
+    """The first and the second half of a batch's examples.
+
+    raises   ValueError if there is but one
+    """
+    if examples < 2:
+        raise ValueError(f"a batch of {examples} can't be halved")
+    return slice(0, examples // 2), slice(examples // 2, examples)
+
+
+def trim(X: Tensor, lens: Tensor, multiple: int = 1) -> Tensor:
+    """Cut off what stands beyond the longest example, rounded up to a multiple; X (B, T, ...)."""
+    return X[:, : _round_up(int(lens.max()), multiple)]
+
+
+def _round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
 
 
 def load(dataset: SpeechDataset, batches: Sequence[Sequence[int]], workers: int, pin: bool = False) -> Iterator[Batch]:
@@ -141,10 +219,31 @@ def load(dataset: SpeechDataset, batches: Sequence[Sequence[int]], workers: int,
     pin      in memory from which a GPU can fetch them by itself
     raises   UserError if a recording has become unreadable
     """
-    for batch in DataLoader(_Telling(dataset), batch_size=None, sampler=batches, num_workers=workers, pin_memory=pin):
+    settings = {"num_workers": workers, "pin_memory": pin, "worker_init_fn": _obey_the_trainer}
+    with _undisturbed():
+        stream = iter(DataLoader(_Telling(dataset), batch_size=None, sampler=batches, **settings))
+    for batch in stream:
         if isinstance(batch, UserError):
-            raise batch
+            raise UserError(*batch.args)  # not itself: it would hold this frame, and with it the workers
         yield batch
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let signals wait while workers start, who inherit that: there is no moment in which one could end them."""
+    masks = hasattr(signal, "pthread_sigmask")  # not on Windows
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TRAINERS) if masks else set()
+    try:
+        yield
+    finally:
+        if masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _obey_the_trainer(_worker: int) -> None:
+    """Leave a terminal's or a scheduler's signals to the process that trains: it ends its workers when it has saved."""
+    for number in TRAINERS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _Telling(Dataset):

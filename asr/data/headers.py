@@ -7,6 +7,7 @@ from asr.audio import AudioInfo, info
 from asr.errors import UserError
 
 THREADS = 8  # opening a file waits for the disk more than for the processor
+ASKED = 1000  # files at once: to ask for a million takes a gigabyte
 
 
 def read_headers(paths: Sequence[str], progress: bool = False) -> list[AudioInfo | UserError]:
@@ -16,19 +17,14 @@ def read_headers(paths: Sequence[str], progress: bool = False) -> list[AudioInfo
     """
     from tqdm import tqdm
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(header, paths)
-        return list(
-            tqdm(
-                found,
-                "sound files",
-                len(paths),
-                unit="",
-                disable=None if progress else True,
-                leave=False,
-                mininterval=0.5,
-            )
-        )
+    found, disable = [], None if progress else True  # None: drawn on a terminal only
+    bar = tqdm(total=len(paths), desc="sound files", unit="", disable=disable, leave=False, mininterval=0.5)
+    with bar, ThreadPoolExecutor(THREADS) as pool:
+        for first in range(0, len(paths), ASKED):
+            for one in pool.map(header, paths[first : first + ASKED]):
+                found.append(one)
+                bar.update()
+    return found
 
 
 def header(path: str) -> AudioInfo | UserError:

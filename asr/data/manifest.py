@@ -96,19 +96,34 @@ def read(path: str | os.PathLike) -> Iterator[Utterance]:
 
     raises   UserError if the file is absent, damaged, or a line is no MonoCut with a recording; names file and line
     """
-    path = Path(path)
-    number = 0
+    for _, utterance in numbered(path):
+        if isinstance(utterance, UserError):
+            raise utterance
+        yield utterance
+
+
+def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserError]]:
+    """Yield each line's number, from 1, and its utterance; a line that is none is handed back as the error it is.
+
+    raises   UserError if the file is absent or damaged
+    """
+    path, number = Path(path), 0
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):  # noqa: B007 (the messages below name it)
+            for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield Utterance.of_line(json.loads(line))
+                    yield number, _utterance(line, f"{path}:{number}")
     except FileNotFoundError:
         raise UserError(f"{path}: no such manifest; asr-prepare makes it") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise UserError(f"{path}: damaged after line {number} ({error}); prepare it again") from None
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path}:{number}: expected a lhotse MonoCut with a recording ({reason})") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
+
+
+def _utterance(line: str, where: str) -> Utterance | UserError:
+    try:
+        return Utterance.of_line(json.loads(line))
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        return UserError(f"{where}: expected a lhotse MonoCut with a recording ({reason})")

@@ -5,7 +5,7 @@ B batch, U labels.
 
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from asr.data import texts
-from asr.data.batches import PADDING
+from asr.data.batches import PADDING, halves, trim
+from asr.data.ragged import Ragged, Rows
+from asr.data.texts import Text
 from asr.errors import UserError, shorten
 from asr.text.tokenizer import Tokenizer
 
@@ -23,8 +25,7 @@ class Sentences:
     """A tokenised text. A token takes one, two or four bytes, as the vocabulary needs; a sentence twelve more.
 
     path     of its file
-    tokens   ids of all sentences, one behind the other
-    offsets  (S + 1,) int64: sentence n is tokens[offsets[n] : offsets[n + 1]]
+    labels   token ids of each sentence
     lines    (S,) int32, the line of the file that each stands in
     words    of all sentences together: what white space separates
     empty    lines without a word, skipped
@@ -32,8 +33,7 @@ class Sentences:
     """
 
     path: str
-    tokens: np.ndarray
-    offsets: np.ndarray
+    labels: Ragged
     lines: np.ndarray
     words: int
     empty: int
@@ -43,12 +43,12 @@ class Sentences:
         return len(self.lines)
 
     def __getitem__(self, n: int) -> np.ndarray:
-        return self.tokens[self.offsets[n] : self.offsets[n + 1]]
+        return self.labels[n]
 
     @property
     def lens(self) -> np.ndarray:
         """Tokens of each, (S,)."""
-        return np.diff(self.offsets)
+        return self.labels.lens
 
     @property
     def dropped(self) -> str:
@@ -58,7 +58,7 @@ class Sentences:
     @property
     def message(self) -> str:
         """Count what was taken, skipped and left out."""
-        parts = [f"{len(self)} sentences, {self.words} words, {len(self.tokens)} tokens"]
+        parts = [f"{len(self)} sentences, {self.words} words, {len(self.labels.values)} tokens"]
         parts += [f"{self.empty} empty lines skipped"] * bool(self.empty)
         parts += [f"{len(self.long)} too long ones left out (lines {shorten(map(str, self.long))})"] * bool(self.long)
         return "; ".join(parts)
@@ -71,9 +71,16 @@ def tokenise(path: str | os.PathLike, tokenizer: Tokenizer, max_tokens: int | No
     raises      UserError if the file can't be read, holds no sentence, or one with a character that the tokenizer
                 doesn't know; names file and line
     """
-    tokens, offsets, lines, long = array("I"), array("q", [0]), array("i"), []
+    return gather(path, texts.read(path), tokenizer, max_tokens)
+
+
+def gather(
+    path: str | os.PathLike, read: Iterable[Text], tokenizer: Tokenizer, max_tokens: int | None = None
+) -> Sentences:
+    """Tokenise the texts that were read from a file; as `tokenise`."""
+    labels, lines, long = Rows.of_ids(tokenizer.vocabulary), array("i"), []
     words = empty = 0
-    for where, line, text in texts.read(path):
+    for where, line, text in read:
         count = len(text.split())
         ids = tokenizer.encode(text, where) if count else []
         if not ids:
@@ -81,16 +88,13 @@ def tokenise(path: str | os.PathLike, tokenizer: Tokenizer, max_tokens: int | No
         elif max_tokens and len(ids) > max_tokens:
             long.append(line)
         else:
-            tokens.extend(ids)
-            offsets.append(len(tokens))
+            labels.append(ids)
             lines.append(line)
             words += count
     if not lines:
         left_out = f"; {len(long)} sentences are longer than max_tokens={max_tokens}" if long else ""
         raise UserError(f"{path}: holds no sentence to use{left_out}")
-    narrow = np.min_scalar_type(tokenizer.vocabulary - 1)
-    arrays = np.asarray(tokens).astype(narrow), np.asarray(offsets), np.asarray(lines)
-    return Sentences(str(path), *arrays, words, empty, long)
+    return Sentences(str(path), labels.done(), np.asarray(lines), words, empty, long)
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,25 @@ class SentenceBatch:
     Y: Tensor
     Y_lens: Tensor
 
+    def __len__(self) -> int:
+        return len(self.Y)
+
+    @property
+    def elements(self) -> int:
+        """What memory grows with: labels, padding included."""
+        return self.Y.numel()
+
     def to(self, device: torch.device) -> "SentenceBatch":
         """Move the tensors to a device."""
         return SentenceBatch(self.Y.to(device), self.Y_lens.to(device))
+
+    def halves(self) -> "tuple[SentenceBatch, SentenceBatch]":
+        """The first and the second half of the sentences, each padded to its own longest.
+
+        raises   ValueError for a batch of one
+        """
+        parts = [(self.Y[half], self.Y_lens[half]) for half in halves(len(self.Y))]
+        return tuple(SentenceBatch(trim(Y, Y_lens), Y_lens) for Y, Y_lens in parts)
 
 
 def collate(sentences: Sentences, indices: Sequence[int]) -> SentenceBatch:

@@ -1,19 +1,38 @@
-"""What training checks before it starts: manifests tell the truth, lengths are in bounds, CTC can align."""
+"""What training checks before it starts: manifests tell the truth, lengths are in bounds, CTC can align.
+
+`find_...` look through all and return the faults of one kind; `check_...` refuse the data if there are any.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from asr.audio import AudioInfo
 from asr.data.corpora.corpus import refuse
 from asr.data.headers import read_headers
 from asr.data.manifest import Utterance
+from asr.data.ragged import Ragged
 from asr.errors import UserError, shorten
+from asr.text.tokenizer import Tokenizer, describe_character
 
 TOLERANCE = 1e-3  # seconds between a manifest's duration and its file's
+AUDIO_FIX = "run asr-prepare again"
+ALIGN_FIX = (
+    "check their texts, leave them out (min_seconds, max_tokens), or use larger tokens, less subsampling or speed"
+)
 
 
-def check_audio(cuts: Iterable, manifest: object = "manifest", progress: bool = False) -> None:
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with one example: its place among those that were looked at, from 0, and what it is, in words."""
+
+    place: int
+    says: str
+
+
+def check_audio(cuts: Sequence, manifest: object = "manifest", progress: bool = False) -> None:
     """See that each utterance's sound file is there, whole, and as long and as fast as the manifest says.
 
     cuts:      Utterances or lhotse cuts
@@ -21,27 +40,63 @@ def check_audio(cuts: Iterable, manifest: object = "manifest", progress: bool = 
     progress:  show a bar on stderr
     raises     UserError that counts the faulty ones and says of the first: id, got, expected
     """
-    utterances = [Utterance.of_cut(cut) for cut in cuts]
-    headers = read_headers([utterance.path for utterance in utterances], progress)
-    faults = [disagreement(utterance, header) for utterance, header in zip(utterances, headers, strict=True)]
-    faults = [fault for fault in faults if fault]
-    refuse(faults, f"utterances of {manifest} that disagree with their sound files", "run asr-prepare again")
+    headers = read_headers([Utterance.of_cut(cut).path for cut in cuts], progress)
+    found = [*find_unreadable(headers), *find_disagreeing(map(Utterance.of_cut, cuts), headers)]
+    faults = [f"{cuts[fault.place].id}: {fault.says}" for fault in sorted(found, key=lambda fault: fault.place)]
+    refuse(faults, f"utterances of {manifest} that disagree with their sound files", AUDIO_FIX)
 
 
-def disagreement(utterance: Utterance, header: AudioInfo | UserError) -> str | None:
+def find_unreadable(headers: Sequence[AudioInfo | UserError]) -> list[Fault]:
+    """Find the sound files that are absent, damaged or no sound; headers: of `read_headers`."""
+    return [Fault(place, str(header)) for place, header in enumerate(headers) if isinstance(header, UserError)]
+
+
+def find_disagreeing(utterances: Iterable[Utterance], headers: Sequence[AudioInfo | UserError]) -> list[Fault]:
+    """Find the utterances whose sound file can be read, but has another rate or length than the manifest says."""
+    pairs = enumerate(zip(utterances, headers, strict=True))
+    says = [(place, disagreement(u, header)) for place, (u, header) in pairs if isinstance(header, AudioInfo)]
+    return [Fault(place, words) for place, words in says if words]
+
+
+def disagreement(utterance: Utterance, header: AudioInfo) -> str | None:
     """Say how a manifest's line and its file's header disagree; None if they agree."""
-    if isinstance(header, UserError):
-        return f"{utterance.id}: {header}"
     if header.rate != utterance.rate:
-        return f"{utterance.id}: {utterance.path} has {header.rate} Hz, the manifest says {utterance.rate} Hz"
+        return f"{utterance.path} has {header.rate} Hz, the manifest says {utterance.rate} Hz"
     allowed = max(TOLERANCE, 1.5 / header.rate)
     said, end = utterance.samples / utterance.rate, utterance.start + utterance.duration
     if abs(header.duration - said) > allowed:
-        return f"{utterance.id}: {utterance.path} has {header.duration:.3f} s, the manifest says {said:.3f} s"
+        return f"{utterance.path} has {header.duration:.3f} s, the manifest says {said:.3f} s"
     if utterance.start < 0 or utterance.duration <= 0 or end > header.duration + allowed:
         where = f"the manifest asks for {utterance.start:.3f} to {end:.3f} s"
-        return f"{utterance.id}: {utterance.path} has {header.duration:.3f} s, {where}"
+        return f"{utterance.path} has {header.duration:.3f} s, {where}"
     return None
+
+
+def find_empty(texts: Sequence[str]) -> list[Fault]:
+    """Find the texts without a word."""
+    return [Fault(place, "no word in its text") for place, text in enumerate(texts) if not text.strip()]
+
+
+def find_unknown(texts: Sequence[str], tokenizer: Tokenizer) -> list[Fault]:
+    """Find the texts with characters outside the tokenizer's vocabulary."""
+    unknown = ((place, text, dict.fromkeys(tokenizer.unknown(text))) for place, text in enumerate(texts))
+    return [
+        Fault(place, f"{', '.join(map(describe_character, characters))} of {text!r}")
+        for place, text, characters in unknown
+        if characters
+    ]
+
+
+def find_repeated(ids: Sequence[str]) -> list[Fault]:
+    """Find the ids that stood there before; the first of each is none of them."""
+    seen: set[str] = set()
+    return [Fault(place, "stands there before") for place, name in enumerate(ids) if name in seen or seen.add(name)]
+
+
+def find_shared(values: Sequence[str | None], others: Iterable[str | None]) -> list[Fault]:
+    """Find the values, such as speakers, that stand among the others too; None and empty ones are no values."""
+    known = set(others) - {None, ""}
+    return [Fault(place, value) for place, value in enumerate(values) if value in known]
 
 
 @dataclass(frozen=True)
@@ -74,11 +129,11 @@ class Limits:
 class Selection:
     """What limits keep and drop.
 
-    kept:     places of the kept utterances, in order
+    kept:     (K,) int64, places of the kept utterances, in order
     dropped:  id → reason
     """
 
-    kept: list[int]
+    kept: np.ndarray
     dropped: dict[str, str]
 
     @property
@@ -97,22 +152,27 @@ class Selection:
         return "".join(f"{name}\t{reason}\n" for name, reason in self.dropped.items())
 
 
-def apply_limits(cuts: Sequence, limits: Limits, token_counts: Sequence[int]) -> Selection:
+def find_outside(durations: Sequence[float], token_counts: Sequence[int], limits: Limits) -> list[Fault]:
+    """Find the utterances outside the limits; a fault says which limit."""
+    pairs = enumerate(zip(durations, token_counts, strict=True))
+    reasons = ((place, limits.reason(seconds, tokens)) for place, (seconds, tokens) in pairs)
+    return [Fault(place, reason) for place, reason in reasons if reason]
+
+
+def apply_limits(
+    ids: Sequence[str], durations: Sequence[float], token_counts: Sequence[int], limits: Limits
+) -> Selection:
     """Find the utterances within the limits.
 
-    cuts:          Utterances or lhotse cuts (id and duration count)
+    ids:           of the utterances
+    durations:     seconds
     token_counts:  of each
     raises         UserError if none is left
     """
-    kept, dropped = [], {}
-    for place, (cut, tokens) in enumerate(zip(cuts, token_counts, strict=True)):
-        reason = limits.reason(cut.duration, tokens)
-        if reason is None:
-            kept.append(place)
-        else:
-            dropped[cut.id] = reason
-    selection = Selection(kept, dropped)
-    if not kept:
+    outside = find_outside(durations, token_counts, limits)
+    kept = np.delete(np.arange(len(ids)), [fault.place for fault in outside])
+    selection = Selection(kept, {ids[fault.place]: fault.says for fault in outside})
+    if not len(kept):
         raise UserError(f"the length limits leave no utterance: {selection.message or 'there was none'}; widen them")
     return selection
 
@@ -120,7 +180,7 @@ def apply_limits(cuts: Sequence, limits: Limits, token_counts: Sequence[int]) ->
 def check_alignable(
     ids: Sequence[str],
     durations: Sequence[float],
-    labels: Sequence[Sequence[int]],
+    labels: Ragged,
     frames_of: Callable[[int], int],
     rate: int,
     speeds: Sequence[float] = (1.0,),
@@ -135,23 +195,42 @@ def check_alignable(
     speeds:     factors of speed perturbation; the fastest leaves the fewest frames
     raises      UserError that names the utterances, their frames, the frames needed, and the speed
     """
-    fastest = max(speeds)
-    faults = []
-    for name, duration, tokens in zip(ids, durations, labels, strict=True):
-        frames, needed = frames_of(int(duration * rate / fastest + 1e-6)), frames_needed(tokens)
-        if frames < needed:
-            faults.append(f"{name} ({frames} frames at speed {fastest:g}, {needed} needed for {len(tokens)} tokens)")
-    refuse(
-        faults,
-        "utterances too short for CTC to align",
-        "check their texts, leave them out (min_seconds, max_tokens), or use larger tokens, less subsampling or speed",
-    )
+    faults = find_unalignable(durations, labels, frames_of, rate, speeds)
+    names = [f"{ids[fault.place]} ({fault.says})" for fault in faults]
+    refuse(names, "utterances too short for CTC to align", ALIGN_FIX)
 
 
-def frames_needed(tokens: Sequence[int]) -> int:
-    """Count the frames of the shortest CTC path: the tokens, and a blank between adjacent equal ones.
+def find_unalignable(
+    durations: Sequence[float],
+    labels: Ragged,
+    frames_of: Callable[[int], int],
+    rate: int,
+    speeds: Sequence[float] = (1.0,),
+) -> list[Fault]:
+    """Find the utterances that CTC can't align at the fastest speed; arguments as of `check_alignable`."""
+    frames, needed, tokens = fewest_frames(durations, frames_of, rate, speeds), frames_needed(labels), labels.lens
+    return [
+        Fault(n, f"{frames[n]} frames at speed {max(speeds):g}, {needed[n]} needed for {tokens[n]} tokens")
+        for n in np.flatnonzero(frames < needed).tolist()
+    ]
 
-    >>> frames_needed([7, 7, 3])
-    4
+
+def fewest_frames(
+    durations: Sequence[float], frames_of: Callable[[int], int], rate: int, speeds: Sequence[float] = (1.0,)
+) -> np.ndarray:
+    """Count the encoder frames of utterances at the fastest speed, (N,) int64; arguments as of `check_alignable`."""
+    samples = (np.asarray(durations) * rate / max(speeds) + 1e-6).astype(np.int64)
+    lengths, places = np.unique(samples, return_inverse=True)
+    return np.array([frames_of(n) for n in lengths.tolist()], dtype=np.int64)[places]
+
+
+def frames_needed(labels: Ragged) -> np.ndarray:
+    """Count the frames of each row's shortest CTC path: the tokens, and a blank between adjacent equal ones, (N,).
+
+    >>> frames_needed(Ragged.of_ids([[7, 7, 3], []], vocabulary=9))
+    array([4, 0])
     """
-    return len(tokens) + sum(a == b for a, b in zip(tokens, tokens[1:], strict=False))
+    equal = np.flatnonzero(labels.values[1:] == labels.values[:-1]) + 1  # places of tokens like the one before
+    rows = np.searchsorted(labels.offsets, equal, side="right") - 1
+    rows = rows[labels.offsets[rows] < equal]  # without those that begin a row
+    return labels.lens + np.bincount(rows, minlength=len(labels))

@@ -1,10 +1,12 @@
 """The feature-extraction frontend: waveforms, lengths → X, X_lens."""
 
+import torch
 from torch import Tensor, nn
 
 from asr.config import Settings
 from asr.features.cmvn import GlobalCMVN
 from asr.features.fbank import Fbank, FbankSettings
+from asr.features.noise import another
 from asr.features.specaugment import SpecAugment, SpecAugmentSettings
 
 
@@ -39,3 +41,16 @@ class Frontend(nn.Module):
         if self.specaugment is not None and seeds is not None and masked:
             X = self.specaugment(X, X_lens, seeds)  # (B, T, F)
         return X, X_lens
+
+    def two_views(self, waveforms: Tensor, lens: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute features once, warp their time once, and mask them twice, independently of each other.
+
+        Frames of the two then stand for the same time ("CR-CTC", Yao et al. 2025).
+
+        waveforms:  (B, S), lens (B,), seeds (B,), as of `forward`
+        returns     X (2B, T, F), the first view of all, which is `forward`'s, and then the second; X_lens (2B,)
+        """
+        X, X_lens = self.fbank(waveforms, lens, seeds)  # (B, T, F)
+        X = self.specaugment.warp(self.cmvn(X, X_lens), X_lens, seeds)  # (B, T, F)
+        X, X_lens, seeds = X.repeat(2, 1, 1), X_lens.repeat(2), torch.cat([seeds, another(seeds)])
+        return self.specaugment.mask(X, X_lens, seeds), X_lens  # (2B, T, F)

@@ -28,6 +28,11 @@ def uniforms(seeds: Tensor, n: int) -> Tensor:
     return _shift(bits, 11).double() * 2.0**-53
 
 
+def another(seeds: Tensor) -> Tensor:
+    """Seeds (B,) for a second draw of the same things, independent of the first."""
+    return _mix(_mix(seeds) + 7046029254386353131)  # number -1, which `uniforms` never comes to
+
+
 def normals(seeds: Tensor, n: int) -> Tensor:
     """n standard normal numbers for each seed, (B, n) float32, by Box and Muller."""
     u = uniforms(seeds, 2 * n).view(len(seeds), n, 2)  # neighbours make one, so that it doesn't depend on n

@@ -17,7 +17,8 @@ from asr.config import Settings
 from asr.models import folder as folders
 from asr.models import loss as criterion
 from asr.models.folder import WEIGHTS, load_weights, save_weights
-from asr.models.hybrid import StackSettings, initialise
+from asr.models.hybrid import initialise
+from asr.models.sizes import StackSettings
 from asr.nn.attention import MultiHeadAttention
 from asr.nn.cache import Tree
 from asr.nn.feedforward import FeedForward
@@ -151,6 +152,10 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.model = TransformerLM(settings, tokenizer.vocabulary)
         self.tokenizer = tokenizer
+
+    def loss(self, Y: Tensor, Y_lens: Tensor) -> LMLoss:
+        """-ln P of a padded batch of sentences, Y (B, U) and Y_lens (B,), summed."""
+        return self.model.loss(Y, Y_lens)
 
     def save(self, folder: str | Path, config: str) -> None:
         """Write the model folder; `config` is the YAML text of the full experiment."""

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from asr.nn.masks import length_mask
+
 IGNORE = -1  # padding of labels: cross-entropy's ignore_index
 
 
@@ -16,11 +18,15 @@ IGNORE = -1  # padding of labels: cross-entropy's ignore_index
 class Loss:
     """Sums over a batch, so that batches add: divide by `tokens` for the loss per target token.
 
-    total:    scalar, w · ctc + (1 - w) · attention, with gradient
+    total:    scalar, what is trained, with gradient (`Hybrid.loss`)
     ctc:      scalar, -ln P(Y | X) by CTC, natural logarithm
     attention:  scalar, label-smoothed cross-entropy
-    correct:  scalar int, targets that the decoder ranks first
+    correct:  scalar, targets that the decoder ranks first
     tokens:   scalar int, targets: the labels and each utterance's end symbol
+    inter:    scalar, CTC of encoder layers, their mean; 0 without
+    cr:       scalar, consistency of CTC's posteriors; 0 without
+
+    Where a batch is seen in two views, all but `tokens` are means of the two.
     """
 
     total: Tensor
@@ -28,6 +34,8 @@ class Loss:
     attention: Tensor
     correct: Tensor
     tokens: Tensor
+    inter: Tensor
+    cr: Tensor
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -49,6 +57,18 @@ def ctc(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> Tensor:
     """
     labels = Y.clamp(min=0)
     return F.ctc_loss(log_probs.float().transpose(0, 1), labels, H_lens, Y_lens, blank=0, reduction="sum")
+
+
+def consistency(log_probs: Tensor, H_lens: Tensor) -> Tensor:
+    """Sum over real frames of ½ (KL(q̄ ‖ p) + KL(p̄ ‖ q)) of two views' posteriors p and q; no gradient reaches p̄, q̄.
+
+    The consistency of "CR-CTC" (Yao et al. 2025).
+
+    log_probs:  (2, B, T', V), normalised; what stands beyond H_lens (B,) doesn't matter, if it is finite
+    returns     scalar
+    """
+    divergence = F.kl_div(log_probs, log_probs.detach().flip(0), reduction="none", log_target=True).sum(-1)
+    return divergence.masked_fill(length_mask(H_lens, log_probs.size(2)), 0).sum() / 2  # divergence (2, B, T')
 
 
 def count_correct(logits: Tensor, targets: Tensor) -> Tensor:

@@ -33,6 +33,8 @@ class Recognizer(nn.Module):
             self.model = Hybrid(model, self.frontend.fbank.mels, tokenizer.vocabulary)
         except ValueError as error:  # sizes possible each for itself, but not together
             raise UserError(f"features.fbank and model: {error}") from None
+        if self.model.consistency and self.frontend.specaugment is None:
+            raise UserError("model.consistency: got no features.specaugment, expected one: the two views are its masks")
         self.tokenizer = tokenizer
 
     @property
@@ -51,8 +53,10 @@ class Recognizer(nn.Module):
     ) -> Loss:
         """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1.
 
-        seeds (B,) augment it in training mode, by SpecAugment too if masked
+        seeds (B,) augment it in training mode, by SpecAugment too if masked: then a consistency loss has its two views
         """
+        if self.model.consistency and self.training and masked and seeds is not None:
+            return self.model.loss(*self.frontend.two_views(waveforms, wave_lens, seeds), Y, Y_lens, views=2)
         X, X_lens = self.frontend(waveforms, wave_lens, seeds, masked)  # (B, T, F)
         return self.model.loss(X, X_lens, Y, Y_lens)
 

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from asr.nn.dropout import dropout as drop
 
 
-def attend(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """softmax(Q Kᵀ / √d_k + mask) V, with dropout on the weights.
+def attend(
+    Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, dropout: float = 0.0, bias: Tensor | None = None
+) -> Tensor:
+    """softmax(Q Kᵀ / √d_k + bias + mask) V, with dropout on the weights.
 
     PyTorch's fused kernel computes it, except where it is slow: its bf16 backward pass on a CPU takes 1.5 to five
     times as long as the formula's, and its dropout there one random number a weight.
@@ -22,18 +24,26 @@ def attend(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, dropout:
     Q:       (B, H, Tq, d_k)
     K, V:    (B, H, Tk, d_k), (B, H, Tk, d_v)
     mask:    broadcasts to (B, H, Tq, Tk)
+    bias:    (B, H, Tq, Tk) float
     returns  (B, H, Tq, d_v)
     """
     if Q.device.type == "cpu" and Q.requires_grad and (dropout or Q.dtype == torch.bfloat16):
-        return drop(attention_weights(Q, K, mask).to(V.dtype), dropout) @ V
-    keep = None if mask is None else ~mask  # PyTorch's True means "takes part": the one inversion of the package
+        return drop(attention_weights(Q, K, mask, bias).to(V.dtype), dropout) @ V
+    if bias is not None:
+        keep = bias if mask is None else bias.masked_fill(mask, -torch.inf)
+    else:
+        keep = None if mask is None else ~mask  # PyTorch's True means "takes part": the one inversion of the package
     return F.scaled_dot_product_attention(Q, K, V, attn_mask=keep, dropout_p=dropout)
 
 
-def attention_weights(Q: Tensor, K: Tensor, mask: Tensor | None = None) -> Tensor:
-    """softmax(Q Kᵀ / √d_k + mask): the weights that `attend` applies to V, (B, H, Tq, Tk)."""
-    scores = Q @ K.transpose(-2, -1) / math.sqrt(Q.size(-1))  # (B, H, Tq, Tk)
-    return (scores if mask is None else scores.masked_fill(mask, -torch.inf)).softmax(-1)
+def attention_weights(Q: Tensor, K: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """softmax(Q Kᵀ / √d_k + bias + mask): the weights that `attend` applies to V, (B, H, Tq, Tk)."""
+    Q, K = Q / math.sqrt(Q.size(-1)), K.contiguous()  # the product would copy Kᵀ, against the order of memory
+    scores = Q @ K.transpose(-2, -1)  # (B, H, Tq, Tk)
+    scores = scores if bias is None else scores + bias
+    if mask is not None:  # a sum, for the gradient of masked_fill takes as long as a product
+        scores = scores + scores.new_zeros(mask.shape).masked_fill(mask, -torch.inf)
+    return scores.softmax(-1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -44,6 +54,7 @@ class MultiHeadAttention(nn.Module):
     d_k, d_v:  widths of one head, D / H unless given
     d_memory:  width of what keys and values are made from, D unless given
     dropout:   on the attention weights
+    positions: of self-attention (relative.py): takes Q, K to Q, K and a bias of the scores
     """
 
     def __init__(
@@ -54,13 +65,14 @@ class MultiHeadAttention(nn.Module):
         d_k: int | None = None,
         d_v: int | None = None,
         d_memory: int | None = None,
+        positions: nn.Module | None = None,
     ):
         super().__init__()
         if d_k is None and d_model % heads:
             raise ValueError(f"heads: got {heads}, expected a divisor of d_model = {d_model}, or d_k given")
         d_k, d_memory = d_k or d_model // heads, d_memory or d_model
         d_v = d_v or d_k
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.dropout, self.positions = heads, dropout, positions
         self.query = nn.Linear(d_model, heads * d_k)
         self.key = nn.Linear(d_memory, heads * d_k)
         self.value = nn.Linear(d_memory, heads * d_v)
@@ -85,10 +97,12 @@ class MultiHeadAttention(nn.Module):
         self, X: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, maps: list | None = None
     ) -> Tensor:
         """Attend from X (B, Tq, D) to projected keys and values, as a cache holds them."""
-        Q = self._split(self.query(X))  # (B, H, Tq, d_k)
+        Q, bias = self._split(self.query(X)), None  # (B, H, Tq, d_k)
+        if self.positions is not None:
+            Q, K, bias = self.positions(Q, K)
         if maps is not None:
-            maps.append(attention_weights(Q, K, mask))
-        heads = attend(Q, K, V, mask, self.dropout if self.training else 0.0)  # (B, H, Tq, d_v)
+            maps.append(attention_weights(Q, K, mask, bias))
+        heads = attend(Q, K, V, mask, self.dropout if self.training else 0.0, bias)  # (B, H, Tq, d_v)
         return self.out(heads.transpose(1, 2).flatten(2))  # (B, Tq, D)
 
     def _split(self, X: Tensor) -> Tensor:

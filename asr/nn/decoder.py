@@ -91,7 +91,7 @@ class TransformerDecoder(nn.Module):
     vocabulary:  V, the start/end symbol included
     d_memory:    width of H
     tied:        the output projection's weight is the embedding's
-    Sizes and dropouts as in TransformerEncoder.
+    Sizes and dropouts as in the encoder `transformer`.
     """
 
     def __init__(

@@ -34,11 +34,18 @@ def dropout(X: Tensor, p: float) -> Tensor:
     return _Drop.apply(X, _keep(X, p), 1 / (1 - p))
 
 
+def relu_dropout(X: Tensor, p: float) -> Tensor:
+    """dropout(max(0, X), p), which on a CPU keeps the result alone for the gradient: it is zero where either is."""
+    if p == 0.0 or X.device.type != "cpu":
+        return dropout(X.relu(), p)
+    return _ReLUDrop.apply(X, _keep(X, p), 1 / (1 - p))
+
+
 def _keep(X: Tensor, p: float) -> Tensor:
-    """A bool mask of X's shape, True with probability 1 - p."""
+    """Of X's shape, 1 with probability 1 - p, else 0; as uint8, for a product with bool takes three times as long."""
     n = X.numel()
     words = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    return (words.view(torch.int16)[:n] >= round(p * 65536) - 32768).view(X.shape)
+    return (words.view(torch.int16)[:n] >= round(p * 65536) - 32768).view(torch.uint8).view(X.shape)
 
 
 class _Drop(torch.autograd.Function):
@@ -52,3 +59,17 @@ class _Drop(torch.autograd.Function):
     def backward(ctx, gradient):
         (keep,) = ctx.saved_tensors
         return (gradient * keep).mul_(ctx.scale), None, None
+
+
+class _ReLUDrop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, X, keep, scale):
+        Z = (X.relu() * keep).mul_(scale)
+        ctx.save_for_backward(Z)
+        ctx.scale = scale
+        return Z
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (Z,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(gradient, Z, 0).mul_(ctx.scale), None, None

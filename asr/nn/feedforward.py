@@ -1,10 +1,11 @@
 """Position-wise feed-forward network ("Attention Is All You Need", section 3.3)."""
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asr.nn.dropout import Dropout
+from asr.nn.dropout import Dropout, relu_dropout
 
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "swish": nn.SiLU}
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
 
 class FeedForward(nn.Module):
@@ -13,10 +14,15 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, ff: int, dropout: float = 0.0, activation: str = "relu"):
         super().__init__()
         self.inner = nn.Linear(d_model, ff)
-        self.activation = ACTIVATIONS[activation]()
+        self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
         self.outer = nn.Linear(ff, d_model)
 
     def forward(self, X: Tensor) -> Tensor:
         """(B, T, D) → (B, T, D)"""
-        return self.outer(self.dropout(self.activation(self.inner(X))))
+        return self.outer(self._activate(self.inner(X)))
+
+    def _activate(self, Z: Tensor) -> Tensor:
+        if self.activation is F.relu and self.training:
+            return relu_dropout(Z, self.dropout.p)
+        return self.dropout(self.activation(Z))

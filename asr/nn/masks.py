@@ -34,6 +34,24 @@ def causal_mask(U: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(U, U, dtype=torch.bool, device=device).triu(1)  # (U, U)
 
 
+def chunk_mask(T: int, frames: int, left: int, device: torch.device | None = None) -> Tensor:
+    """Mask all but the query's own chunk of `frames` and the `left` chunks before it.
+
+    returns  (T, T) bool, rows are queries; for T = 7, frames = 2, left = 1, the last chunk being short:
+
+        . . x x x x x
+        . . x x x x x
+        . . . . x x x
+        . . . . x x x
+        x x . . . . x
+        x x . . . . x
+        x x x x . . .
+    """
+    chunks = torch.arange(T, device=device) // frames  # (T,)
+    before = chunks.unsqueeze(1) - chunks  # (T, T), chunks from the key's to the query's
+    return (before < 0) | (before > left)  # (T, T)
+
+
 def key_mask(lens: Tensor, T: int) -> Tensor:
     """Length mask in the shape that attention over (B, heads, queries, keys) broadcasts: (B, 1, 1, T)."""
     return length_mask(lens, T)[:, None, None, :]  # (B, 1, 1, T)

@@ -3,16 +3,19 @@
 import io
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import sentencepiece
 
 from asr.errors import UserError
 from asr.files import replacing
+from asr.text.bpe_dropout import BPEDropout
 from asr.text.normalise import normalise
 from asr.text.tokenizer import save_description, unknown_character
 
 MODEL = "bpe.model"
+WORDS = 1 << 17  # whose ids are kept: LibriSpeech has 90,000
 
 
 class BPE:
@@ -22,6 +25,8 @@ class BPE:
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
+        # No piece holds a space behind its first place, so a text's ids are its words'; most words come again
+        self._encode_word = lru_cache(WORDS)(self._processor.encode)
 
     @classmethod
     def train(cls, texts: Sequence[str], size: int | None) -> "BPE":
@@ -57,15 +62,28 @@ class BPE:
     def encode(self, text: str, where: str = "text") -> list[int]:
         """Turn text into ids; UserError naming `where` for a character outside the vocabulary."""
         text = normalise(text)
-        ids = self._processor.encode(text)
+        ids = [n for word in text.split() for n in self._encode_word(word)]
         if 0 in ids:
-            unknown = next(c for c in text if 0 in self._processor.encode(c))
-            raise unknown_character(where, text, unknown)
+            raise unknown_character(where, text, self.unknown(text)[0])
         return ids
+
+    def unknown(self, text: str) -> list[str]:
+        """List the characters that no piece holds, in order, each as often as it stands there."""
+        text = normalise(text)
+        if 0 not in self._processor.encode(text):
+            return []
+        strange = {c for c in set(text) if 0 in self._processor.encode(c)}
+        return [c for c in text if c in strange]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Turn ids into text."""
         return normalise(self._processor.decode([n for n in map(int, ids) if 0 < n < self.vocabulary - 1]))
+
+    def dropout(self, p: float) -> BPEDropout:
+        """This encoding, leaving out merges with probability p."""
+        pieces = {self._processor.id_to_piece(n): n for n in range(1, self.vocabulary - 1)}
+        scores = {piece: self._processor.get_score(n) for piece, n in pieces.items()}
+        return BPEDropout(pieces, scores, p)
 
     def symbols(self) -> list[str]:
         """One printable name an id."""

@@ -33,9 +33,19 @@ class Characters:
         except KeyError as error:
             raise unknown_character(where, text, error.args[0]) from None
 
+    def unknown(self, text: str) -> list[str]:
+        """List the characters that are no token, in order, each as often as it stands there."""
+        return [character for character in normalise(text) if character not in self._ids]
+
     def decode(self, ids: Iterable[int]) -> str:
         """Turn ids into text."""
         return normalise("".join(self.characters[n - 1] for n in ids if 0 < n <= len(self.characters)))
+
+    def dropout(self, p: float):
+        """Refuse: there are no merges."""
+        raise UserError(
+            f"data.bpe_dropout: got {p:g}, expected 0: this tokenizer is of characters, which nothing merges; use bpe"
+        )
 
     def symbols(self) -> list[str]:
         """One printable name an id, ▁ for the space."""

@@ -10,9 +10,11 @@ from typing import Protocol
 
 from asr.errors import UserError
 from asr.files import write_text
+from asr.text.bpe_dropout import BPEDropout
 
 BLANK = 0
 DESCRIPTION = "tokenizer.json"
+UNKNOWN_FIX = "train the tokenizer on this text too, or take it out"
 
 
 class Tokenizer(Protocol):
@@ -28,8 +30,17 @@ class Tokenizer(Protocol):
         raises   UserError naming `where` (an utterance) and the character that has no token
         """
 
+    def unknown(self, text: str) -> list[str]:
+        """List the characters of a text that have no token, in order, each as often as it stands there."""
+
     def decode(self, ids: Iterable[int]) -> str:
         """Turn ids into text; blank and start/end symbol are left out."""
+
+    def dropout(self, p: float) -> BPEDropout:
+        """The encoding that leaves out merges with probability p.
+
+        raises   UserError if the tokens aren't made by merges
+        """
 
     def symbols(self) -> list[str]:
         """One printable name an id."""
@@ -45,10 +56,17 @@ def sos_eos(tokenizer: Tokenizer) -> int:
 
 def unknown_character(where: str, text: str, character: str) -> UserError:
     """The error of a character outside the vocabulary."""
-    return UserError(
-        f"{where}: character {character!r} (U+{ord(character):04X}) of {text!r} is not in the tokenizer's vocabulary; "
-        f"train the tokenizer on this text too, or take it out"
-    )
+    named = describe_character(character)
+    return UserError(f"{where}: character {named} of {text!r} is not in the tokenizer's vocabulary; {UNKNOWN_FIX}")
+
+
+def describe_character(character: str) -> str:
+    """Write a character so that it can be told even where it can't be seen.
+
+    >>> describe_character("é")
+    "'é' (U+00E9)"
+    """
+    return f"{character!r} (U+{ord(character):04X})"
 
 
 def train(kind: str, texts: Sequence[str], size: int | None = None) -> Tokenizer:

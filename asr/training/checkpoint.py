@@ -1,86 +1,94 @@
-"""Checkpoints: the training state to continue from, the best weights, and their average."""
+"""Training states: written whole, checked by their hash, the newest good one found again."""
 
-import json
-import math
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import torch
-from torch import nn
 
 from asr.errors import UserError
-from asr.files import make_folder, replacing, write_text
-from asr.models.folder import load_weights, save_weights
+from asr.files import make_folder, replacing
+
+FORMAT = 1  # of a state; one of another format is refused
+DIGITS = 16  # of the hash, in a state's name
+BLOCK = 1 << 20  # bytes
 
 
 class Checkpoints:
-    """The folder `checkpoints/` of a run.
+    """A folder of training states, `state-000012-<the first digits of its content's SHA-256>.pt`, numbered as written.
 
-    last.pt                       training state, replaced whole
-    epoch-0012.safetensors        weights of the `keep` best validated epochs
-    best.json                     their epochs and values, best first
+    A state is a dict of tensors, numbers, texts, lists and dicts of them. It is written to a temporary name, synced
+    and renamed, so what has its name is whole; what a disk does to it later shows in the hash.
+
+    keep     so many newest ones stay
+    say      is told of damaged ones
     """
 
-    def __init__(self, folder: Path, keep: int, higher_is_better: bool):
-        self.folder, self.keep = make_folder(folder), keep
-        self.sign = -1 if higher_is_better else 1
-        self.last = self.folder / "last.pt"
+    def __init__(self, folder: Path, keep: int, say: Callable[[str], None]):
+        self.folder, self.keep, self.say = make_folder(folder), keep, say
 
-    def save_state(self, state: dict) -> None:
-        """Write the training state: a dict of tensors, numbers, texts, lists and dicts of them."""
-        with replacing(self.last) as temporary:
-            torch.save(state, temporary)
+    def save(self, state: dict) -> Path:
+        """Write a state; of the older ones the `keep` - 1 newest stay."""
+        for left in self.folder.glob(".partial-*"):  # by a kill
+            left.unlink(missing_ok=True)
+        number = max((int(path.name.split("-")[1]) for path in self.paths()), default=0) + 1
+        hashed = hashlib.sha256()
+        named = lambda: self.folder / f"state-{number:06d}-{hashed.hexdigest()[:DIGITS]}.pt"  # noqa: E731
+        with replacing(self.folder / "state.pt", named) as temporary, open(temporary, "wb") as file:
+            torch.save({"format": FORMAT, **state}, _Hashing(file, hashed))
+        for old in self.paths()[self.keep :]:
+            old.unlink(missing_ok=True)
+        return named()
 
-    def load_state(self) -> dict | None:
-        """Read the training state, None if there's none yet.
+    def load(self) -> dict | None:
+        """Read the newest state that isn't damaged; None if there is none at all.
 
-        raises   UserError if the file is damaged
+        raises   UserError if all are damaged, or the newest good one is of another format
         """
-        if not self.last.exists():
-            return None
-        try:
-            return torch.load(self.last, map_location="cpu", weights_only=True)
-        except Exception as error:  # noqa: BLE001 - torch raises many kinds
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{self.last}: damaged ({reason}); remove it to begin this run anew") from None
-
-    @property
-    def best(self) -> list[tuple[int, float]]:
-        """(epoch, value) of the kept weights, best first."""
-        try:
-            return [tuple(pair) for pair in json.loads((self.folder / "best.json").read_text())]
-        except FileNotFoundError:
-            return []
-
-    def add(self, model: nn.Module, epoch: int, value: float) -> bool:
-        """Keep an epoch's weights if it is among the best; True if it is the very best."""
-        best = sorted([*(b for b in self.best if b[0] != epoch), (epoch, value)], key=self._rank)
-        kept = best[: self.keep]
-        if epoch in (e for e, _ in kept):
-            save_weights(model, self._path(epoch))
-        write_text(self.folder / "best.json", json.dumps(kept) + "\n")
-        for dropped, _ in best[self.keep :]:
-            self._path(dropped).unlink(missing_ok=True)
-        return kept[0][0] == epoch
-
-    def load_best(self, model: nn.Module) -> None:
-        """Load the best epoch's weights into the model."""
-        load_weights(model, self._path(self.best[0][0]))
-
-    def load_average(self, model: nn.Module) -> None:
-        """Load the mean of the kept weights into the model, summed in float64."""
-        paths = [self._path(epoch) for epoch, _ in self.best]
-        sums: dict[str, torch.Tensor] = {}
+        paths = self.paths()
         for path in paths:
-            load_weights(model, path)
-            for name, tensor in model.state_dict().items():
-                sums[name] = sums.get(name, 0) + tensor.double()
-        own = model.state_dict()
-        model.load_state_dict({n: (s / len(paths)).to(own[n].dtype) for n, s in sums.items()})
+            if (state := self._read(path)) is not None:
+                return state
+        if paths:
+            raise UserError(f"{self.folder}: every training state is damaged; remove them to begin this run anew")
+        return None
 
-    def _rank(self, validated: tuple[int, float]) -> tuple:
-        """Sort key, best first; of equals the earlier, and last what is no number."""
-        epoch, value = validated
-        return (1, 0.0, epoch) if math.isnan(value) else (0, self.sign * value, epoch)
+    def paths(self) -> list[Path]:
+        """The states, newest first."""
+        return sorted(self.folder.glob("state-*-*.pt"), reverse=True)
 
-    def _path(self, epoch: int) -> Path:
-        return self.folder / f"epoch-{epoch:04d}.safetensors"
+    def _read(self, path: Path) -> dict | None:
+        """Read a state; None, and a word about it, if it is damaged."""
+        try:
+            if not path.stem.endswith(f"-{_digest(path)}"):
+                raise ValueError("it isn't what was written")
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # noqa: BLE001 - torch raises many kinds
+            self.say(f"{path}: damaged ({str(error).splitlines()[0]}), so it is passed over")
+            return None
+        if state["format"] != FORMAT:
+            raise UserError(f"{path}: got format {state['format']}, expected {FORMAT}: another version has written it")
+        return state
+
+
+class _Hashing:
+    """A file to write to, and the hash of what it was given."""
+
+    def __init__(self, file: IO[bytes], hashed):
+        self.file, self.hashed = file, hashed
+
+    def write(self, data: bytes) -> int:
+        self.hashed.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def _digest(path: Path) -> str:
+    hashed = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            hashed.update(block)
+    return hashed.hexdigest()[:DIGITS]

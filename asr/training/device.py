@@ -21,11 +21,16 @@ def choose(wanted: str = "auto") -> tuple[torch.device, str]:
         return torch.device("cpu"), _cpu("as asked")
     problem = _gpu_problem()
     if problem is None:
-        torch.backends.cudnn.conv.fp32_precision = "ieee"  # the default, TF32, has 10 bits, which a text may depend on
+        compute_exactly()
         return torch.device("cuda"), f"computing on {torch.cuda.get_device_name()}"
     if wanted == "cuda":
         raise ValueError(f"device cuda: {problem}; choose the CPU, or mend the driver")
     return torch.device("cpu"), _cpu(problem)
+
+
+def compute_exactly() -> None:
+    """Have a GPU's convolutions compute in fp32; the default, TF32, has 10 bits, which a text may depend on."""
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:
@@ -75,9 +80,17 @@ def keep_memory() -> None:
 
     On a CPU that is a tenth of a small model's training step. Elsewhere nothing happens.
     """
-    if sys.platform != "linux":
-        return
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
-        libc.mallopt(M_TRIM_THRESHOLD, -1)
+    _glibc("mallopt", M_MMAP_THRESHOLD, 1 << 30)
+    _glibc("mallopt", M_TRIM_THRESHOLD, -1)
+
+
+def give_back_memory() -> None:
+    """Let glibc give back to the system what it has kept so far; elsewhere nothing happens."""
+    _glibc("malloc_trim", 0)
+
+
+def _glibc(function: str, *arguments: int) -> None:
+    """Call a function of Linux's C library, if it has it."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            getattr(ctypes.CDLL(None), function)(*arguments)

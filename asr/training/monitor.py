@@ -1,117 +1,217 @@
-"""What a person sees of a training: progress line, a line an epoch, TensorBoard curves, a JSON line a validation."""
+"""What a person sees of a training: the progress bar, messages, and in the run's folder its figures and pictures."""
 
-import json
 import math
+import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+from torch import Tensor
 from tqdm import tqdm
 
 from asr.errors import UserError
-from asr.files import write_text
+from asr.files import make_folder
+from asr.training import figures as shown
+from asr.training.board import Board
+from asr.training.metrics import Metrics
+from asr.training.pictures import Pictures, pixels, save
+from asr.training.running import Running
 
 MOST_SKIPPED = 10  # steps in a row
-SHOWN = {  # figures by name, as a line shows them; the first four are also means per token of the loss's sums
-    "ctc": "ctc {:.3f}",
-    "attention": "att {:.3f}",
-    "nll": "loss {:.3f}",
-    "correct": "acc {:.1%}",
-    "loss": "loss {:.3f}",
-    "accuracy": "acc {:.1%}",
-    "wer": "wer {:.2%}",
-    "ctc_wer": "ctc-wer {:.2%}",
-    "perplexity": "ppl {:.2f}",
-    "word_perplexity": "word-ppl {:.2f}",
-}
+BAR = "{desc} {percentage:3.0f}%|{bar:6}| {remaining} left{postfix}"
 
 
 class Monitor:
-    """Collect figures of a run in `out`: tensorboard/ and history.jsonl.
+    """Collect the figures of a run in the folder `out`.
 
-    sums:   names of the loss's sums, "correct" and "tokens" among them
-    state:  running sums since the last validation, saved with the checkpoint
+    metrics.jsonl   figures, a line each log_every steps and each validation (asr/training/metrics.py)
+    train.log       all messages and the same lines in words, with date and time; never rewound
+    tensorboard/    the figures as curves, alignments as images
+    curves.png      the figures as curves (asr/training/curves.py)
+    alignments/     the last alignments, a picture an utterance
+
+    sums:    names of the loss's sums, "correct" and "tokens" among them
+    unit:    of throughput: "s" of audio, or "tokens"
+    speaks:  whether this process leads; others only keep the state
     """
 
-    def __init__(self, out: Path, sums: Sequence[str], speaks: bool = True):
-        self.history, self.speaks, self.writer = out / "history.jsonl", speaks, None
-        self.state = dict.fromkeys(sums, 0.0)
-        self.skipped_in_a_row = 0
+    def __init__(self, out: Path, sums: Sequence[str], unit: str, log_every: int, speaks: bool = True):
+        self.out, self.unit, self.log_every, self.speaks = out, unit, log_every, speaks
+        self.names = tuple(sums)
+        self.since_validation, self.since_line = self._zeros(), self._zeros()
+        self.validated_at, self.skipped_in_a_row = 0, 0
+        self.metrics, self.board = Metrics(out / "metrics.jsonl"), Board(out / "tensorboard")
+        self.pictures = Pictures(self.say)
+        self.epochs, self.first, self.shown_bar = 0, None, None
         if speaks:
-            from torch.utils.tensorboard import SummaryWriter
+            make_folder(out)
 
-            self.writer = SummaryWriter(str(out / "tensorboard"))
+    @property
+    def state(self) -> dict:
+        """What a checkpoint keeps, for JSON: running sums, the last validation's step, steps skipped in a row."""
+        return {
+            "since_validation": asdict(self.since_validation),
+            "since_line": asdict(self.since_line),
+            "validated_at": self.validated_at,
+            "skipped_in_a_row": self.skipped_in_a_row,
+        }
 
-    def step(self, sums: dict[str, float], norm: float, lr: float, step: int) -> None:
-        """Take the sums of one optimiser step."""
-        self.skipped_in_a_row *= not math.isfinite(norm)
-        for name, value in sums.items():
-            self.state[name] += value
-        if self.writer:
-            means = _per_token(sums)
-            accuracy = means.pop("correct")
-            figures = {f"{name}_per_token": value for name, value in means.items()}
-            figures |= {"accuracy": accuracy, "gradient_norm": norm, "lr": lr}
-            for name, value in figures.items():
-                self.writer.add_scalar(f"train/{name}", value, step)
+    @state.setter
+    def state(self, state: dict) -> None:
+        self.since_validation = Running(**state["since_validation"])
+        self.since_line = Running(**state["since_line"])
+        self.validated_at, self.skipped_in_a_row = state["validated_at"], state["skipped_in_a_row"]
 
-    def skipped(self, names: str, step: int) -> None:
-        """Say that a step was left out because its gradient isn't finite; too many in a row end the training."""
-        self.skipped_in_a_row += 1
-        self.say(f"step {step} left out: its gradient isn't finite; {names}")
-        if self.skipped_in_a_row >= MOST_SKIPPED:
-            raise UserError(
-                f"training: the gradient was not finite in {MOST_SKIPPED} steps in a row; "
-                f"lower optimizer.lr or training.clip, or use training.precision=fp32"
-            )
+    def step(
+        self,
+        sums: Mapping[str, float],
+        norm: float,
+        lr: float,
+        step: int,
+        epoch: float,
+        amount: float,
+        wait: float,
+        seconds: float,
+    ) -> None:
+        """Take one optimiser step of all processes; every log_every-th writes the means since the last written one.
+
+        sums:     of the loss; norm: of the gradient. What isn't finite is left out of the means
+        lr:       learning rate of this step
+        step:     from 1; epoch: epochs done, with their fraction
+        amount:   in `unit`; wait: seconds of `seconds` that were spent waiting for data
+        """
+        if math.isfinite(norm) and all(map(math.isfinite, sums.values())):
+            self.skipped_in_a_row = 0
+        for running in (self.since_validation, self.since_line):
+            running.add(sums, norm, amount, wait, seconds)
+        now = (epoch, time.monotonic())
+        self.first = self.first or now
+        if self.shown_bar is not None:
+            self.shown_bar.set_postfix_str(self._time_left(*now) + self.line(), refresh=False)
+        if step % self.log_every == 0:
+            self._write_line(lr, step, epoch)
+            self.since_line = self._zeros()
+
+    def _write_line(self, lr: float, step: int, epoch: float) -> None:
+        if not self.speaks:
+            return
+        losses, times = self.since_line.losses(), self.since_line.times(self.unit)
+        rates = {"gradient_norm": self.since_line.gradient_norm(), "lr": lr}
+        self.metrics.write("train", step, epoch, **losses, **rates, **times)
+        self.board.scalars("train", {**losses, **rates, **times}, step)
+        parts = " | ".join(shown.line(figures) for figures in (losses, rates, times) if figures)
+        self._log(f"epoch {epoch:6.2f} step {step:6d} | {parts}")
 
     def line(self) -> str:
-        """The running means, for the progress bar."""
-        return _shown(_per_token(self.state))
+        """The running means since the last validation, throughput and share of waiting: for the progress bar."""
+        running = self.since_validation
+        return " | ".join(filter(None, map(shown.line, (running.losses(), running.times(self.unit)))))
 
-    def validated(self, figures: dict[str, float], epoch: int, step: int, best: bool) -> None:
-        """Report a validation and begin new running sums."""
-        for name, value in figures.items():
-            self.writer.add_scalar(f"dev/{name}", value, step)
-        shown = f"dev {_shown(figures)}{' *' if best else ''}"
-        self.say(f"epoch {epoch:3d} step {step:6d} | train {self.line()} | {shown}")
-        self._record({"epoch": epoch, "step": step, **figures})
-        self.state = dict.fromkeys(self.state, 0.0)
-        self.writer.flush()
+    def bar(self, total: int, done: int, epoch: int, epochs: int) -> tqdm:
+        """The progress bar of an epoch, for `update`; each step shows `line()` there and how long all epochs will take.
 
-    def averaged(self, figures: dict[str, float], epoch: int, step: int) -> None:
-        """Report the validation of the average of the best checkpoints, once training is over."""
-        self.say(f"average of the best checkpoints | dev {_shown(figures)}")
-        self._record({"epoch": epoch, "step": step, "average": True, **figures})
+        total, done:    batches
+        epoch, epochs:  whole epochs done, and wanted
+        """
+        self.epochs = epochs
+        disable = None if self.speaks else True  # None: drawn on a terminal only
+        settings = {"bar_format": BAR, "leave": False, "mininterval": 0.5, "dynamic_ncols": True, "disable": disable}
+        self.shown_bar = tqdm(total=total, initial=done, desc=f"epoch {epoch + 1}/{epochs}", **settings)
+        return self.shown_bar
 
-    def _record(self, line: dict) -> None:
-        with open(self.history, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+    def _time_left(self, epoch: float, now: float) -> str:
+        """Of the whole training, validations included, at the mean pace since this process' first step."""
+        epochs, seconds = epoch - self.first[0], now - self.first[1]
+        if epochs <= 0:
+            return ""
+        return f"in all {tqdm.format_interval(max(0.0, self.epochs - epoch) * seconds / epochs)} | "
 
-    def rewind(self, step: int) -> None:
-        """Forget the validations after a step, which a continued run comes to again."""
-        if self.speaks and self.history.exists():
-            lines = self.history.read_text(encoding="utf-8").splitlines(keepends=True)
-            whole = [line for line in lines if line.endswith("}\n")]  # a kill or a full disk may have cut the last
-            read = [(line, json.loads(line)) for line in whole]
-            kept = [line for line, facts in read if facts["step"] <= step and "average" not in facts]
-            write_text(self.history, "".join(kept))
+    def skipped(self, names: str, step: int, what: str) -> None:
+        """Say that a step was left out.
+
+        names:   of its examples; what: the reason, "its gradient isn't finite"
+        raises   UserError if it is the MOST_SKIPPED-th in a row
+        """
+        self.skipped_in_a_row += 1
+        self.say(f"step {step} left out: {what}; {names}")
+        if self.skipped_in_a_row >= MOST_SKIPPED:
+            message = (
+                f"training: {MOST_SKIPPED} steps in a row were left out, the last because {what}; "
+                f"lower optimizer.lr or training.clip, or use training.precision=fp32"
+            )
+            self._log(message)
+            raise UserError(message)
+
+    def validated(self, figures: Mapping[str, float], epoch: int, step: int, best: bool) -> None:
+        """Report a validation, its line with a star if it is the best so far, and begin new running sums."""
+        if self.speaks:
+            star = " *" if best else ""
+            line = f"train {self.line()} | dev {shown.line(figures)}{star}"
+            self.say(f"epoch {epoch:3d} step {step:6d} | {line}")
+            self.metrics.write("dev", step, epoch, **figures)
+            self.board.scalars("dev", figures, step)
+            self.pictures.offer("curves", self._draw_curves)
+        self.since_validation, self.validated_at = self._zeros(), step
+
+    def chosen(self, name: str, figures_by_candidate: Mapping[str, Mapping[str, float]], epoch: int, step: int) -> None:
+        """Report which candidate's weights are the model, and the dev figures of all that were judged."""
+        if not self.speaks:
+            return
+        self.say(f"the model is: {name}")
+        if figures_by_candidate:
+            self.say(shown.table(figures_by_candidate, name, "<- the model"))
+        for candidate, figures in figures_by_candidate.items():
+            self.metrics.write("candidate", step, epoch, name=candidate, chosen=candidate == name, **figures)
+
+    def alignments(self, maps: Mapping[str, Tensor], step: int) -> None:
+        """Draw attention weights, (U, T') of each utterance id; in TensorBoard, and the last as files."""
+        if self.speaks and maps:
+            self.pictures.offer("alignments", partial(self._draw_alignments, maps, step))
+
+    def _draw_curves(self) -> None:
+        from asr.training.curves import curves
+
+        metrics = self.metrics.read()
+        if metrics:
+            save(pixels(curves(metrics)), self.out / "curves.png")
+
+    def _draw_alignments(self, maps: Mapping[str, Tensor], step: int) -> None:
+        from asr.training.alignments import picture
+
+        for id, weights in maps.items():
+            name = re.sub(r"[^\w.-]", "_", id)  # an id may have slashes
+            image = pixels(picture(f"{id}, step {step}", weights))
+            self.board.image(f"alignment/{id}", image, step)
+            save(image, self.out / "alignments" / f"{name}.png")
 
     def say(self, message: str) -> None:
-        """Print to stderr, above the progress bar."""
+        """Print to stderr, above the progress bar, and to train.log."""
         if self.speaks:
             tqdm.write(message, file=sys.stderr)
+            self._log(message)
+
+    def _log(self, message: str) -> None:
+        if self.speaks:
+            date = datetime.now().isoformat(" ", "seconds")
+            with open(self.out / "train.log", "a", encoding="utf-8") as file:
+                file.write("".join(f"{date} {line}\n" for line in message.splitlines()))
+
+    def rewind(self, step: int) -> None:
+        """Forget the figures after a step, which a continued run comes to again; the state is restored before this."""
+        if self.speaks:
+            self.metrics.rewind(step, self.validated_at)
+            self.board.rewind(step)
 
     def close(self) -> None:
-        """Flush the curves."""
-        if self.writer:
-            self.writer.close()
+        """Flush the curves, and draw what hasn't been drawn yet."""
+        if self.speaks:
+            self.pictures.offer("curves", self._draw_curves)
+            self.pictures.finish()
+            self.board.close()
 
-
-def _per_token(sums: dict[str, float]) -> dict[str, float]:
-    """Means of the loss's sums per target token."""
-    return {name: value / max(sums["tokens"], 1) for name, value in sums.items() if name != "tokens"}
-
-
-def _shown(figures: dict[str, float]) -> str:
-    return " ".join(SHOWN[name].format(value) for name, value in figures.items())
+    def _zeros(self) -> Running:
+        return Running(dict.fromkeys(self.names, 0.0))

@@ -32,5 +32,6 @@ def optimizer(settings: AdamSettings | AdamWSettings, model: nn.Module) -> torch
     weights = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
     others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]
     groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [group | {"initial_lr": settings.lr} for group in groups]  # what schedules multiply
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.kind]
     return kind(groups, lr=settings.lr, betas=(settings.beta1, settings.beta2), eps=settings.eps, fused=True)

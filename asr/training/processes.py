@@ -1,16 +1,21 @@
 """Several processes that train one model: each takes its share of a step's batches, the gradients are added.
 
 On a CPU processes of one thread each do the work of a small model faster than the threads of one process, which
-wait for each other at every operation. The processes meet through a file, on one machine.
+wait for each other at every operation; of GPUs each has a process. `run` starts them on one machine; `torchrun` starts
+them on one or more, and `joined` takes their places from it.
 """
 
+import contextlib
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,78 +24,188 @@ from torch import Tensor
 
 from asr.errors import UserError
 from asr.files import write_text
+from asr.training.device import compute_exactly
+from asr.training.signals import ENDING, SAVING, Stopped
 
-INTERRUPTED = 130  # exit status, as a shell's
-PATIENCE = timedelta(days=7)  # of processes that wait while the first validates, or the machine sleeps
+PATIENCE = timedelta(days=7)  # of processes that wait while the first prepares the data, or the machine sleeps
+GRACE = 10.0  # seconds that the others have to end by themselves when one has failed
+FAULT, MISTAKE = "fault-", "mistake-"  # files in which a process says why it failed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Group:
-    """This process' place among those of the run: `rank` in 0 .. size - 1."""
+    """This process' place among those of the run: `rank` in 0 .. size - 1; `local` among those of its machine."""
 
     rank: int = 0
     size: int = 1
+    local: int = 0
 
     @property
     def leads(self) -> bool:
-        """True for the one process that validates, saves and speaks."""
+        """True for the one process that saves and speaks."""
         return self.rank == 0
 
-    def add(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors of one type by their sums over the processes."""
+    def add(self, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over the processes."""
         if self.size > 1:
-            flat = torch.cat([tensor.flatten() for tensor in tensors])
-            dist.all_reduce(flat)
-            parts = flat.split([tensor.numel() for tensor in tensors])
-            torch._foreach_copy_(list(tensors), [p.view_as(t) for p, t in zip(parts, tensors, strict=True)])
+            dist.all_reduce(tensor)
+
+    def share(self, make: Callable[[], T]) -> T:
+        """Call `make` in the first process; all get what it returns.
+
+        raises   UserError in the first process if `make` does; the others end, for it is told once
+        """
+        if self.size == 1:
+            return make()
+        made, mistake = None, None
+        try:
+            made = make() if self.leads else None
+        except UserError as error:
+            mistake = error
+        shared = [(made, mistake is not None)]
+        dist.broadcast_object_list(shared)
+        made, failed = shared[0]
+        if mistake:
+            raise mistake
+        return made if not failed else sys.exit(2)
+
+    def device(self, device: torch.device) -> torch.device:
+        """Choose this process' own of several GPUs, and compute there as the process that chose the device does.
+
+        raises   UserError if there are fewer GPUs than processes on this machine
+        """
+        if device.type != "cuda":
+            return device
+        if self.local >= (there := torch.cuda.device_count()):
+            raise UserError(f"{there} GPUs for {self.local + 1} processes or more on this machine; start one a GPU")
+        torch.cuda.set_device(self.local)
+        compute_exactly()
+        return torch.device("cuda", self.local)
 
 
 def count(wanted: int | None, batches: int, device: torch.device) -> int:
-    """How many processes to use: those wanted, else on a CPU one a core; never more than the batches of a step."""
-    if device.type != "cpu":
-        return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(wanted or cores, batches)
+    """How many processes to start: on a CPU those wanted, else one a core; of GPUs those wanted, else one.
+
+    batches  of an optimiser step: no more processes than these can work
+    raises   UserError if there are fewer GPUs or batches than processes wanted on GPUs
+    """
+    if device.type == "cpu":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(wanted or cores, batches)
+    wanted, there = wanted or 1, torch.cuda.device_count()
+    if wanted > there:
+        raise UserError(f"training.processes: got {wanted}, but there are {there} GPUs; ask for so many or fewer")
+    check(wanted, batches)
+    return wanted
+
+
+def check(size: int, batches: int) -> None:
+    """Refuse more processes than there are batches in an optimiser step."""
+    if size > batches:
+        raise UserError(
+            f"training.accumulate: got {batches} batches an optimiser step for {size} processes, which share them; "
+            f"give training.accumulate={size} and, for steps as long as before, a smaller data.batch_seconds"
+        )
+
+
+def launched() -> bool:
+    """Tell whether torchrun has started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "LOCAL_RANK" in os.environ
+
+
+@contextlib.contextmanager
+def joined(batches: int) -> Iterator[Group]:
+    """Join the processes that torchrun has started, on one machine or several, for as long as it lasts."""
+    rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    check(size, batches)
+    dist.init_process_group(_backend(), timeout=PATIENCE)
+    yield Group(rank, size, local)
+    dist.barrier()
+    dist.destroy_process_group()  # not after a failure: NCCL would wait here for the others, who wait for this one
 
 
 def run(task: Callable[..., None], size: int, *arguments: object) -> None:
     """Call task(group, *arguments) in `size` processes, this one among them if it is the only one.
 
-    raises   UserError, whichever process met it
+    raises   UserError, whichever process met it; Stopped if they were asked to end, and have
     """
-    threads = torch.get_num_threads()
     if size == 1:
         return task(Group(), *arguments)
+    threads = max(1, torch.get_num_threads() // size)
     with tempfile.TemporaryDirectory() as folder:
+        given = (size, threads, Path(folder), task, arguments)
+        context = mp.start_processes(_member, given, nprocs=size, join=False, start_method="spawn")
+        ending: list[int] = []
         try:
-            mp.spawn(_member, (size, max(1, threads // size), Path(folder), task, arguments), nprocs=size)
+            with _passing_on(context.processes, ending):
+                while not context.join(timeout=3600, grace_period=GRACE):
+                    pass
         except (mp.ProcessExitedException, mp.ProcessRaisedException) as error:
-            mistakes = [path.read_text(encoding="utf-8") for path in Path(folder).glob("mistake-*")]
-            if mistakes:  # the other processes fail then too, for want of a partner
-                raise UserError(mistakes[0]) from None
-            if getattr(error, "exit_code", None) == INTERRUPTED:
-                raise KeyboardInterrupt from None
-            if isinstance(error, mp.ProcessExitedException):
-                sys.exit(f"a training process ended ({error}); out of memory? The same command continues the run")
-            raise
-        except KeyboardInterrupt:  # a terminal interrupts all processes, `kill -INT` only this one
-            for child in mp.active_children():
-                child.join(5)
-                child.terminate()
-            raise
+            _explain(error, Path(folder), [process.exitcode for process in context.processes], ending)
 
 
 def _member(rank: int, size: int, threads: int, folder: Path, task: Callable[..., None], arguments: tuple) -> None:
-    torch.set_num_threads(threads)
-    meeting = (folder / "meeting").as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size, timeout=PATIENCE)
+    status = 0
     try:
-        task(Group(rank, size), *arguments)
+        torch.set_num_threads(threads)
+        meeting = dist.FileStore(str(folder / "meeting"), size)
+        dist.init_process_group(_backend(), store=meeting, rank=rank, world_size=size, timeout=PATIENCE)
+        task(Group(rank, size, rank), *arguments)
         dist.barrier()
+        dist.destroy_process_group()  # not after a failure: NCCL would wait here for the others, who wait for this one
+    except KeyboardInterrupt as stopped:  # torch.multiprocessing takes it for success
+        status = getattr(stopped, "status", 128 + signal.SIGINT)
     except UserError as error:
-        write_text(folder / f"mistake-{rank}", str(error))
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        write_text(folder / f"{MISTAKE}{rank}", str(error))
+        status = 2
+    except BaseException:  # noqa: BLE001 - told by the parent
+        write_text(folder / f"{FAULT}{rank}", traceback.format_exc())
+        status = 1
+    if status:  # out here nothing holds the data workers any more, whose end the exit waits for
+        sys.exit(status)
+
+
+def _backend() -> str:
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+
+
+@contextlib.contextmanager
+def _passing_on(processes: Sequence, ending: list[int]) -> Iterator[None]:
+    """Pass signals that ask to save or to end on to the processes; those to end are put on the list."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        ending.extend({number} & set(ENDING))
+        for process in processes:
+            if process.is_alive():
+                os.kill(process.pid, number)
+
+    before = {number: signal.signal(number, pass_on) for number in (*SAVING, *ENDING)}
+    try:
+        yield
     finally:
-        dist.destroy_process_group()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _explain(error: mp.ProcessExitedException, folder: Path, statuses: list[int], ending: list[int]) -> None:
+    """Say what made the run fail: a mistake, else what ended the first process; then the others fail or are killed."""
+    mistakes, faults = (sorted(folder.glob(f"{kind}*"), key=_written) for kind in (MISTAKE, FAULT))
+    first, of = error.error_index, len(statuses)
+    if mistakes:
+        raise UserError(mistakes[0].read_text(encoding="utf-8"))
+    if statuses[first] - 128 in ENDING:
+        raise Stopped(statuses[first] - 128)
+    if statuses[first] == -9:  # SIGKILL, which Windows doesn't know
+        sys.exit(f"training process {first} of {of} was killed; out of memory? The same command continues the run")
+    if faults:
+        rank = faults[0].name.removeprefix(FAULT)
+        sys.exit(f"training process {rank} of {of} failed:\n{faults[0].read_text(encoding='utf-8')}")
+    if ending:  # before the process had its handlers
+        raise Stopped(ending[0])
+    raise error
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns

@@ -31,6 +31,25 @@ class CosineSettings(Settings):
         return min(step / self.warmup, self.floor + (1 - self.floor) * (1 + math.cos(math.pi * progress)) / 2)
 
 
+class WSDSettings(Settings):
+    """Linear warm-up, a stable rate, and a decay to `floor` in the last share of the training (Hu et al. 2024).
+
+    The rate before the decay doesn't depend on the training's length.
+    """
+
+    kind: Literal["wsd"]
+    warmup: int = Field(gt=0)  # optimiser steps
+    decay: float = Field(0.2, gt=0.0, le=1.0)  # share of the training
+    shape: Literal["linear", "1-sqrt"] = "1-sqrt"  # the second was the better one of Hägele et al. (2024)
+    floor: float = Field(0.0, ge=0.0, le=1.0)
+
+    def factor(self, step: int, progress: float) -> float:
+        """The warm-up caps the decay."""
+        decayed = max(0.0, 1 - (1 - progress) / self.decay)  # share of the decay that is over
+        fall = decayed if self.shape == "linear" else math.sqrt(decayed)
+        return min(step / self.warmup, 1 - (1 - self.floor) * fall)
+
+
 class ConstantSettings(Settings):
     """Linear warm-up, then constant."""
 

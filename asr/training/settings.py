@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from asr.config import Settings
+from asr.data.augment import AugmentSettings
 
 
 class DataSettings(Settings):
@@ -12,11 +13,14 @@ class DataSettings(Settings):
 
     train: str  # manifest, .jsonl.gz
     dev: str
-    batch_seconds: float = Field(gt=0)  # of padded audio a batch
+    batch_seconds: PositiveFloat | Literal["auto"]  # of padded audio a batch; auto = as many as fit in memory
     min_seconds: float = Field(0.1, ge=0)
     max_seconds: float = Field(30.0, gt=0)
     max_tokens: int = Field(400, gt=0)
     speeds: list[float] = [1.0]  # factors of speed perturbation, one drawn for each utterance and epoch
+    augment: AugmentSettings | None = None  # of training waveforms
+    bpe_dropout: float = Field(0.0, ge=0, le=1)  # probability that training leaves out a merge of BPE; 0.1 is usual
+    sorted_epochs: int = Field(0, ge=0)  # so many first epochs go from the shortest utterances to the longest
     workers: int = Field(2, ge=0)
 
     @model_validator(mode="after")
@@ -39,14 +43,29 @@ class LoopSettings(Settings):
     """The loop."""
 
     epochs: int = Field(gt=0)
-    accumulate: int = Field(1, gt=0)  # batches an optimiser step
-    processes: int | None = Field(None, gt=0)  # that share a step's batches on a CPU; one a core unless given
+    accumulate: int = Field(1, gt=0)  # batches an optimiser step, whichever process takes them
+    processes: int | None = Field(
+        None, gt=0
+    )  # that share a step's batches; on a CPU one a core unless given, a GPU each
+    shard: bool = False  # spread weights, gradients and optimiser states over the processes (FSDP2)
+    activation_checkpointing: bool = False  # a third more time for much less memory
+    compile: bool = False  # the layers by torch.compile, on a GPU
     clip: float = Field(5.0, gt=0)  # norm of the gradient per token
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     validate_every: int = Field(1, gt=0)  # epochs
-    average: int = Field(10, gt=0)  # best checkpoints, averaged at the end
-    save_minutes: float = Field(10.0, gt=0)  # between checkpoints within an epoch
+    average: int = Field(10, gt=0)  # so many of the best, and of the last, validated weights are averaged at the end
+    ema: float | None = Field(None, gt=0, lt=1)  # decay a step of a running average of the weights
+    keep: int = Field(2, gt=0)  # training states
+    save_minutes: float = Field(10.0, gt=0)  # between training states
+    save_steps: int | None = Field(None, gt=0)  # between training states, too
+    log_every: int = Field(50, gt=0)  # steps
+
+    @model_validator(mode="after")
+    def _shards_have_no_running_average(self):
+        if self.shard and self.ema:
+            raise ValueError("ema: can't be had with shard: true; leave one of them out")
+        return self
 
 
 class TrainingSettings(LoopSettings):

@@ -2,28 +2,40 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from asr.data.batches import Batch, SpeechDataset, load, plan
-from asr.data.manifest import Utterance
+from asr.data.augment import Augment
+from asr.data.batches import Batch, SpeechDataset, draw_speeds, load, plan, utterance_seeds
+from asr.data.ragged import Ragged
+from asr.data.segmentation import Segmentation
+from asr.data.table import Table
 from asr.errors import shorten
 from asr.models.loss import Loss
 from asr.models.recognizer import Recognizer
+from asr.training.alignments import alignments, middle
+from asr.training.processes import Group
 from asr.training.settings import DataSettings
-from asr.training.validation import validate
+from asr.training.validation import count, figures
+
+ALIGNED = 4  # dev utterances whose alignments are drawn
 
 
 @dataclass(frozen=True)
 class Split:
-    """Utterances and the token ids of their texts."""
+    """Utterances, the token ids of their texts, and what training does to their waveforms and texts."""
 
-    utterances: Sequence[Utterance]
-    labels: Sequence[Sequence[int]]
+    utterances: Table
+    labels: Ragged
+    augment: Augment | None = None
+    segmentation: Segmentation | None = None
 
-    def plan(self, batch_seconds: float, seed: int, epoch: int) -> list[list[int]]:
-        """The batches of an epoch, as lists of indices."""
-        return plan([u.duration for u in self.utterances], [u.id for u in self.utterances], batch_seconds, seed, epoch)
+    def durations(self, seed: int, epoch: int, speeds: Sequence[float]) -> np.ndarray:
+        """Seconds of the utterances, (N,), as speed perturbation makes them in an epoch."""
+        return self.utterances.durations / draw_speeds(utterance_seeds(seed, epoch, self.utterances.ids), speeds)
 
 
 @dataclass(frozen=True)
@@ -40,33 +52,58 @@ class SpeechTask:
     seed: int
     mask_after: int = 0
 
-    sums = ("ctc", "attention", "correct", "tokens")
-    judges_average = False
+    unit = "s"
 
-    def plan(self, epoch: int) -> list[list[int]]:
-        """Utterances of like length together, by seconds."""
-        return self.train.plan(self.data.batch_seconds, self.seed, epoch)
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The terms of the model's loss, and the counts."""
+        return (*self.model.model.terms, "correct", "tokens")
+
+    def plan(self, epoch: int, accumulate: int) -> list[list[list[int]]]:
+        """Utterances of like length together, by seconds after speed perturbation; in order in the first epochs."""
+        durations = self.train.durations(self.seed, epoch, self.data.speeds)
+        ascending = epoch < self.data.sorted_epochs
+        return plan(durations, self.data.batch_seconds, self.seed, epoch, accumulate, ascending)
+
+    def longest(self, n: int) -> list[int]:
+        """The n longest utterances."""
+        return np.argsort(-self.train.utterances.durations, kind="stable")[:n].tolist()
 
     def load(self, epoch: int, batches: list[list[int]]) -> Iterator[Batch]:
-        """Read the recordings of planned batches, augmented as (seed, epoch, utterance) say."""
+        """Read the recordings of planned batches, augmented and segmented as (seed, epoch, utterance) say."""
         split, rate = self.train, self.model.sample_rate
-        dataset = SpeechDataset(split.utterances, split.labels, rate, self.seed, epoch, self.data.speeds)
+        changes = {"speeds": self.data.speeds, "augment": split.augment, "segmentation": split.segmentation}
+        dataset = SpeechDataset(split.utterances, split.labels, rate, self.seed, epoch, **changes)
         return load(dataset, batches, self.data.workers, pin=self._device.type == "cuda")
 
-    def loss(self, batch: Batch, epoch: int) -> Loss:
+    def amount(self, batch: Batch) -> float:
+        """Seconds of audio."""
+        return float(batch.wave_lens.sum()) / self.model.sample_rate
+
+    def loss(self, model: Recognizer, batch: Batch, epoch: int) -> Loss:
         """The hybrid loss; with SpecAugment once its time has come."""
         masked = epoch >= self.mask_after
-        return self.model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, masked)
+        return model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, masked)
 
     def name(self, batches: list[list[int]]) -> str:
         """The first utterances' ids."""
-        return f"utterances {shorten(self.train.utterances[n].id for batch in batches for n in batch)}"
+        return f"utterances {shorten(self.train.utterances.ids[n] for batch in batches for n in batch)}"
 
-    def validate(self, precision: str) -> dict[str, float]:
+    def validate(self, precision: str, group: Group) -> dict[str, float]:
         """Loss, accuracy and the word error rates of greedy search."""
         dataset = SpeechDataset(self.dev.utterances, self.dev.labels, self.model.sample_rate)
-        batches = self.dev.plan(self.data.batch_seconds, 0, 0)
-        return validate(self.model, load(dataset, batches, self.data.workers), precision)
+        steps = plan(self.dev.utterances.durations, self.data.batch_seconds, 0, 0)
+        batches = list(chain(*steps))[group.rank :: group.size]
+        counts = count(self.model, load(dataset, batches, self.data.workers), precision)
+        group.add(counts)
+        return figures(counts)
+
+    def alignments(self) -> dict[str, Tensor]:
+        """Attention of the decoder to the encoder's frames (U + 1, T'), of dev utterances of about median length."""
+        dev = self.dev
+        chosen = middle(dev.utterances.durations, dev.utterances.ids, ALIGNED)
+        batch = SpeechDataset(dev.utterances, dev.labels, self.model.sample_rate)[chosen]
+        return alignments(self.model, batch.to(self._device), ALIGNED)
 
     @property
     def _device(self) -> torch.device:

@@ -4,13 +4,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from asr.data.batches import plan
 from asr.data.sentences import SentenceBatch, Sentences, collate
 from asr.errors import shorten
 from asr.models.lm import LanguageModel, LMLoss
 from asr.training.device import autocast
+from asr.training.processes import Group
 from asr.training.settings import TextDataSettings
 
 FORMULAS = "ppl = exp(-ln P / tokens), word-ppl = exp(-ln P / words), each sentence's end counted as one of both"
@@ -27,26 +30,34 @@ class TextTask:
     seed: int
 
     sums = ("nll", "correct", "tokens")
-    judges_average = True
+    unit = "tokens"
 
-    def plan(self, epoch: int) -> list[list[int]]:
+    def plan(self, epoch: int, accumulate: int) -> list[list[list[int]]]:
         """Sentences of like length together, by tokens."""
-        return self._plan(self.train, self.seed, epoch)
+        return plan(self.train.lens + 1, self.data.batch_tokens, self.seed, epoch, accumulate)
+
+    def longest(self, n: int) -> list[int]:
+        """The n longest sentences."""
+        return np.argsort(-self.train.lens, kind="stable")[:n].tolist()
 
     def load(self, epoch: int, batches: list[list[int]]) -> Iterator[SentenceBatch]:
         """Pad the sentences of planned batches; they are in memory."""
         return (collate(self.train, batch) for batch in batches)
 
-    def loss(self, batch: SentenceBatch, epoch: int) -> LMLoss:
+    def amount(self, batch: SentenceBatch) -> float:
+        """Target tokens: labels and sentence ends."""
+        return float((batch.Y_lens + 1).sum())
+
+    def loss(self, model: LanguageModel, batch: SentenceBatch, epoch: int) -> LMLoss:
         """-ln P, summed."""
-        return self.model.model.loss(batch.Y, batch.Y_lens)
+        return model.loss(batch.Y, batch.Y_lens)
 
     def name(self, batches: list[list[int]]) -> str:
         """The file and the first lines."""
         return f"{self.train.path}, lines {shorten(str(self.train.lines[n]) for batch in batches for n in batch)}"
 
     @torch.no_grad()
-    def validate(self, precision: str) -> dict[str, float]:
+    def validate(self, precision: str, group: Group) -> dict[str, float]:
         """Figures of the dev set.
 
         returns  loss, -ln P per target token (labels and sentence ends); accuracy of these; perplexity = exp(loss);
@@ -55,10 +66,11 @@ class TextTask:
         self.model.eval()
         device = next(self.model.parameters()).device
         sums = torch.zeros(len(self.sums), dtype=torch.float64)
-        for batch in self._plan(self.dev, 0, 0):
+        for [batch] in plan(self.dev.lens + 1, self.data.batch_tokens, 0, 0)[group.rank :: group.size]:
             with autocast(device, precision):
-                loss = self.loss(collate(self.dev, batch).to(device), 0)
+                loss = self.loss(self.model, collate(self.dev, batch).to(device), 0)
             sums += torch.tensor([float(getattr(loss, name)) for name in self.sums], dtype=torch.float64)
+        group.add(sums)
         nll, correct, tokens = sums.tolist()
         return {
             "loss": nll / tokens,
@@ -67,8 +79,9 @@ class TextTask:
             "word_perplexity": _exp(nll / (self.dev.words + len(self.dev))),
         }
 
-    def _plan(self, sentences: Sentences, seed: int, epoch: int) -> list[list[int]]:
-        return plan(sentences.lens + 1, sentences.lines, self.data.batch_tokens, seed, epoch)
+    def alignments(self) -> dict[str, Tensor]:
+        """None: there is no encoder."""
+        return {}
 
 
 def _exp(x: float) -> float:

@@ -1,44 +1,60 @@
 """Validation: loss, token accuracy and the word error rates of greedy search on the dev set."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import jiwer
 import torch
+from torch import Tensor
 
 from asr.data.batches import Batch
 from asr.models.recognizer import Recognizer
 from asr.search.greedy import attention_greedy, ctc_greedy
+from asr.search.hypothesis import Hypothesis
 from asr.training.device import autocast
+
+LONGEST = 400  # labels of a greedy hypothesis
 
 
 @torch.no_grad()
-def validate(recognizer: Recognizer, batches: Iterable[Batch], precision: str = "fp32") -> dict[str, float]:
-    """Figures of a recogniser on batches.
+def count(recognizer: Recognizer, batches: Iterable[Batch], precision: str = "fp32") -> Tensor:
+    """What `figures` are made of; counts of parts of a dev set add.
 
-    returns   loss (per target token), accuracy, wer (attention greedy) and ctc_wer (CTC greedy), the rates as fractions
+    returns   (6,) float64 on the CPU: loss, correct tokens, tokens; words, errors of attention and of CTC greedy search
     """
     recognizer.eval()
     device = next(recognizer.parameters()).device
-    sums = {"loss": 0.0, "correct": 0.0, "tokens": 0.0}
-    references, attention, ctc = [], [], []
+    counts = torch.zeros(6, dtype=torch.float64)
     for batch in batches:
-        batch = batch.to(device)
+        moved = batch.to(device)
         with autocast(device, precision):
-            loss = recognizer.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens)
-            H, H_lens = recognizer.encode(batch.waveforms, batch.wave_lens)
-            decoder = recognizer.model.decoder
-            state, limits = decoder.start(H, H_lens), H_lens.clamp(max=400)
-            attention += attention_greedy(decoder.step, state, len(H), recognizer.model.sos_eos, limits)
-            ctc += ctc_greedy(recognizer.model.ctc_log_probs(H), H_lens)
-        sums["loss"] += float(loss.total)
-        sums["correct"] += float(loss.correct)
-        sums["tokens"] += float(loss.tokens)
-        references += [y[:n].tolist() for y, n in zip(batch.Y, batch.Y_lens, strict=True)]
-    decode = recognizer.tokenizer.decode
-    texts = [decode(y) for y in references]
-    return {
-        "loss": sums["loss"] / sums["tokens"],
-        "accuracy": sums["correct"] / sums["tokens"],
-        "wer": jiwer.wer(texts, [decode(h.tokens) for h in attention]),
-        "ctc_wer": jiwer.wer(texts, [decode(h.tokens) for h in ctc]),
-    }
+            loss = recognizer.loss(moved.waveforms, moved.wave_lens, moved.Y, moved.Y_lens)
+            attention, ctc = _greedy(recognizer, moved)
+        references = [recognizer.tokenizer.decode(y[:n].tolist()) for y, n in zip(batch.Y, batch.Y_lens, strict=True)]
+        words = sum(len(text.split()) for text in references)
+        errors = [_errors(recognizer, references, hypotheses) for hypotheses in (attention, ctc)]
+        sums = [float(loss.total), float(loss.correct), float(loss.tokens), words, *errors]
+        counts += torch.tensor(sums, dtype=torch.float64)
+    return counts
+
+
+def figures(counts: Tensor) -> dict[str, float]:
+    """Figures of a whole dev set's counts.
+
+    returns   loss (per target token), accuracy, wer (attention greedy) and ctc_wer (CTC greedy), the rates as fractions
+    """
+    loss, correct, tokens, words, attention, ctc = counts.tolist()
+    return {"loss": loss / tokens, "accuracy": correct / tokens, "wer": attention / words, "ctc_wer": ctc / words}
+
+
+def _greedy(recognizer: Recognizer, batch: Batch) -> tuple[list[Hypothesis], list[Hypothesis]]:
+    """The hypotheses of greedy search by attention and by CTC."""
+    H, H_lens = recognizer.encode(batch.waveforms, batch.wave_lens)
+    model, decoder = recognizer.model, recognizer.model.decoder
+    limits = H_lens.clamp(max=LONGEST)
+    attention = attention_greedy(decoder.step, decoder.start(H, H_lens), len(H), model.sos_eos, limits)
+    return attention, ctc_greedy(model.ctc_log_probs(H), H_lens)
+
+
+def _errors(recognizer: Recognizer, references: Sequence[str], hypotheses: Sequence[Hypothesis]) -> int:
+    output = jiwer.process_words(references, [recognizer.tokenizer.decode(h.tokens) for h in hypotheses])
+    return output.substitutions + output.deletions + output.insertions

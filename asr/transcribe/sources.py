@@ -3,13 +3,10 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from asr import audio
 from asr.data import manifest
 from asr.errors import UserError, shorten
-
-SUFFIXES = {".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".aif", ".au", ".m4a", ".webm"}
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,7 @@ def find(paths: Iterable[str], manifests: Iterable[str] = ()) -> list[Source]:
 def _files(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
-    sounds = (p for p in Path(path).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    found = sorted(str(p) for p in sounds if not p.name.startswith("."))  # as macOS' ._x.wav beside x.wav
+    found = sorted(map(str, audio.find(path)))
     if not found:
-        raise UserError(f"{path}: this folder holds no sound file ({', '.join(sorted(SUFFIXES))})")
+        raise UserError(f"{path}: this folder holds no sound file ({', '.join(sorted(audio.SUFFIXES))})")
     return found

@@ -17,17 +17,25 @@ from asr.transcribe.sources import Source
 
 
 def build(device: str = "cpu") -> Hybrid:
-    """Make the model of the workload's sizes with random weights; it never ends a hypothesis."""
-    sizes = {"kind": "transformer", "d_model": workload.D_MODEL, "heads": workload.HEADS, "ff": workload.FF}
+    """Make the model of the workload's sizes with random weights."""
+    sizes = {"d_model": workload.D_MODEL, "heads": workload.HEADS, "ff": workload.FF, "dropout": workload.DROPOUT}
+    sizes["kind"] = "transformer"
     settings = HybridSettings(
         kind="hybrid",
-        encoder={**sizes, "layers": workload.ENCODER_LAYERS, "channels": workload.CHANNELS, "dropout": 0.1},
-        decoder={**sizes, "layers": workload.DECODER_LAYERS, "dropout": 0.1},
+        encoder={**sizes, "layers": workload.ENCODER_LAYERS, "channels": workload.CHANNELS},
+        decoder={**sizes, "layers": workload.DECODER_LAYERS},
+        ctc_weight=workload.CTC_WEIGHT,
+        label_smoothing=workload.SMOOTHING,
     )
-    model = Hybrid(settings, workload.MELS, workload.VOCABULARY)
+    return Hybrid(settings, workload.MELS, workload.VOCABULARY).to(device)
+
+
+def build_endless(device: str = "cpu") -> Hybrid:
+    """The same for decoding: it never ends a hypothesis."""
+    model = build(device).eval()
     with torch.no_grad():
         model.decoder.out.bias[model.sos_eos] = workload.NEVER
-    return model.to(device).eval()
+    return model
 
 
 def search(

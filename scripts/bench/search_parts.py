@@ -207,7 +207,7 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    model = ours.build(args.device)
+    model = ours.build_endless(args.device)
     print(report.heading(report.circumstances(args.device), args.threads))
     parts, plain = measure_shares(model, args)
     total = sum(parts.values())

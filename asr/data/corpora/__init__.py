@@ -1,6 +1,6 @@
 """The corpora that asr-prepare knows, each in its own layout; a new one is a file here and a line below."""
 
-from asr.data.corpora import aishell, an4, librispeech, tsv, yesno
+from asr.data.corpora import aishell, an4, folder, librispeech, tsv, yesno
 from asr.data.corpora.corpus import Corpus, Item
 
 READERS = {
@@ -9,6 +9,7 @@ READERS = {
     "an4": an4.read,
     "yesno": yesno.read,
     "tsv": tsv.read,
+    "folder": folder.read,
 }
 
 __all__ = ["READERS", "Corpus", "Item"]

@@ -33,11 +33,13 @@ class Corpus:
     splits:  name → items
     notes:   what the person should know, one sentence each
     dev:     utterances to carve from train where the corpus has no dev set and the caller doesn't say otherwise
+    transcribed:  False for recordings without texts, as of noise
     """
 
     splits: dict[str, list[Item]]
     notes: list[str] = field(default_factory=list)
     dev: int | None = None
+    transcribed: bool = True
 
 
 def read_lines(path: Path) -> list[tuple[str, str]]:

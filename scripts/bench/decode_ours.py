@@ -1,8 +1,8 @@
-"""Our side of the benchmark; see worker.py."""
+"""Our side of decode.py; see decoding.py."""
 
+import decoding
 import ours
 import torch
-import worker
 import workload
 from torch import Tensor
 
@@ -17,7 +17,7 @@ class Ours:
     def __init__(self, args):
         self.steps, self.precision = 0, args.precision
         keep_memory()  # as asr-decode does
-        self.model = ours.build(args.device)
+        self.model = ours.build_endless(args.device)
         ours.count_steps(self.model, self._count)
 
     def _count(self):
@@ -37,4 +37,4 @@ class Ours:
 
 
 if __name__ == "__main__":
-    worker.serve(Ours)
+    decoding.serve(Ours)

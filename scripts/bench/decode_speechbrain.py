@@ -1,19 +1,16 @@
-"""SpeechBrain's side of the benchmark; see worker.py. Runs in the environment that environments.sh makes.
+"""SpeechBrain's side of decode.py; see decoding.py. Runs in the environment that environments.sh makes.
 
-Its modules, put together as its LibriSpeech Transformer recipe does, but for three choices: both convolutions have 256
-channels instead of 64 and 32; CTC scores the decoder's best 15 labels instead of all 5000 (the recipe's way needs many
-times the time and memory); neither temperature nor end-of-sequence threshold.
+As its LibriSpeech Transformer recipe does, but for two choices beside that of speechbrain_model.py: CTC scores the
+decoder's best 15 labels instead of all 5000 (the recipe's way needs many times the time and memory); neither
+temperature nor end-of-sequence threshold.
 """
 
-import worker
+import decoding
+import speechbrain_model as parts
 import workload
 from speechbrain.decoders import CTCScorer, S2STransformerBeamSearcher, ScorerBuilder
-from speechbrain.lobes.models.convolution import ConvolutionFrontEnd
-from speechbrain.lobes.models.transformer.TransformerASR import TransformerASR
-from speechbrain.nnet.linear import Linear
+from speechbrain_model import BLANK, BOS, EOS
 from torch import Tensor, nn
-
-BLANK, BOS, EOS = 0, 1, workload.VOCABULARY - 1
 
 
 class SpeechBrain:
@@ -24,28 +21,8 @@ class SpeechBrain:
     def __init__(self, args):
         assert args.precision == "fp32"
         self.steps = 0
-        self.front = ConvolutionFrontEnd(
-            input_shape=(8, 10, workload.MELS),
-            num_blocks=2,
-            num_layers_per_block=1,
-            out_channels=(workload.CHANNELS, workload.CHANNELS),
-            kernel_sizes=(3, 3),
-            strides=(2, 2),
-            residuals=(False, False),
-        )
-        self.transformer = TransformerASR(
-            tgt_vocab=workload.VOCABULARY,
-            input_size=workload.CHANNELS * workload.MELS // 4,
-            d_model=workload.D_MODEL,
-            nhead=workload.HEADS,
-            num_encoder_layers=workload.ENCODER_LAYERS,
-            num_decoder_layers=workload.DECODER_LAYERS,
-            d_ffn=workload.FF,
-            activation=nn.ReLU,
-            normalize_before=True,
-            causal=False,
-        )
-        ctc_out, out = (Linear(input_size=workload.D_MODEL, n_neurons=workload.VOCABULARY) for _ in range(2))
+        self.front, self.transformer = parts.front(), parts.transformer()
+        ctc_out, out = parts.outputs()
         out.w.bias.data[EOS] = workload.NEVER
         ctc = ScorerBuilder(
             partial_scorers=[CTCScorer(ctc_out, BLANK, EOS)],
@@ -92,4 +69,4 @@ class SpeechBrain:
 
 
 if __name__ == "__main__":
-    worker.serve(SpeechBrain, "speechbrain", "numpy")
+    decoding.serve(SpeechBrain, "speechbrain", "numpy")

@@ -1,4 +1,4 @@
-"""ESPnet's side of the benchmark; see worker.py. Runs in the environment that environments.sh makes.
+"""ESPnet's side of decode.py; see decoding.py. Runs in the environment that environments.sh makes.
 
 The model and its search are built by ESPnet's own `Speech2Text`, from a configuration file, with random weights. It
 takes one utterance at a time: batches of one.
@@ -7,32 +7,13 @@ takes one utterance at a time: batches of one.
 import tempfile
 from pathlib import Path
 
-import worker
+import decoding
 import workload
 import yaml
 from espnet2.bin.asr_inference import Speech2Text
 from espnet2.tasks.asr import ASRTask
+from espnet_config import config
 from torch import Tensor
-
-SYMBOLS = ["<blank>", "<unk>", *(f"t{n}" for n in range(workload.VOCABULARY - 3)), "<sos/eos>"]
-SIZES = {"attention_heads": workload.HEADS, "linear_units": workload.FF}
-CONFIG = {  # beside the defaults
-    "token_list": SYMBOLS,
-    "token_type": "bpe",
-    "input_size": workload.MELS,  # given: features come in, no waveforms
-    "normalize": None,
-    "init": "xavier_uniform",
-    "model_conf": {"ctc_weight": workload.CTC_WEIGHT},
-    "encoder": "transformer",
-    "encoder_conf": {
-        **SIZES,
-        "output_size": workload.D_MODEL,
-        "num_blocks": workload.ENCODER_LAYERS,
-        "input_layer": "conv2d",
-    },
-    "decoder": "transformer",
-    "decoder_conf": {**SIZES, "num_blocks": workload.DECODER_LAYERS},
-}
 
 
 class ESPnet:
@@ -48,7 +29,7 @@ class ESPnet:
     def _speech2text(self, args, ctc_weight: float) -> Speech2Text:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "config.yaml"
-            path.write_text(yaml.safe_dump({**ASRTask.get_default_config(), **CONFIG}), encoding="utf-8")
+            path.write_text(yaml.safe_dump({**ASRTask.get_default_config(), **config()}), encoding="utf-8")
             speech2text = Speech2Text(
                 path,
                 token_type="bpe",
@@ -85,4 +66,4 @@ class ESPnet:
 
 
 if __name__ == "__main__":
-    worker.serve(ESPnet, "espnet", "numpy")
+    decoding.serve(ESPnet, "espnet", "numpy")

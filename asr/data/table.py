@@ -1,0 +1,90 @@
+"""The utterances of a manifest in memory: a few arrays, whatever their number."""
+
+import os
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from asr.data import manifest
+from asr.data.manifest import Utterance
+from asr.data.ragged import Rows, Strings, utf8
+from asr.errors import UserError
+
+
+@dataclass(frozen=True)
+class Table(Sequence[Utterance]):
+    """Utterances, read-only, column by column; `table[n]` is an Utterance, made when it is asked for.
+
+    A worker process reads them without copying them, for no Python object is kept of each. Pickled, they take no more
+    bytes than here: about 370 an utterance of LibriSpeech.
+
+    ids, paths, texts  as the utterances'
+    speakers           empty = None
+    rates, samples, channels   (N,) int64, as the utterances'
+    starts, durations  (N,) float64, seconds
+    """
+
+    ids: Strings
+    paths: Strings
+    texts: Strings
+    speakers: Strings
+    rates: np.ndarray
+    samples: np.ndarray
+    channels: np.ndarray
+    starts: np.ndarray
+    durations: np.ndarray
+
+    @classmethod
+    def of(cls, utterances: Iterable[Utterance]) -> "Table":
+        """Gather utterances, in one pass.
+
+        raises   TypeError naming the utterance and what was expected, if a value isn't of its type
+        """
+        strings = [Rows("B") for _ in range(4)]
+        numbers = [array(code) for code in "qqqdd"]
+        for u in utterances:
+            try:
+                for column, value in zip(strings, (u.id, u.path, u.text, u.speaker or ""), strict=True):
+                    column.append_bytes(utf8(value))
+                for column, value in zip(numbers, (u.rate, u.samples, u.channels, u.start, u.duration), strict=True):
+                    column.append(value)
+            except (TypeError, AttributeError, OverflowError) as error:
+                raise TypeError(
+                    f"{u.id}: {error}; expected strings for id, path, text and speaker, whole numbers for rate, "
+                    "samples and channels, numbers for start and duration"
+                ) from None
+        return cls(*(Strings(column.done()) for column in strings), *map(np.asarray, numbers))
+
+    def __len__(self) -> int:
+        return len(self.durations)
+
+    def __getitem__(self, n: int) -> Utterance:
+        return Utterance(
+            id=self.ids[n],
+            path=self.paths[n],
+            rate=int(self.rates[n]),
+            samples=int(self.samples[n]),
+            channels=int(self.channels[n]),
+            start=float(self.starts[n]),
+            duration=float(self.durations[n]),
+            text=self.texts[n],
+            speaker=self.speakers[n] or None,
+        )
+
+    def select(self, indices: np.ndarray) -> "Table":
+        """Copy some utterances, (M,) int, in their order."""
+        columns = [getattr(self, field.name) for field in fields(self)]
+        return Table(*(c[indices] if isinstance(c, np.ndarray) else c.select(indices) for c in columns))
+
+
+def read(path: str | os.PathLike) -> Table:
+    """Read a whole manifest.
+
+    raises   UserError as `manifest.read` does, and if a line's value isn't of its type; names the manifest
+    """
+    try:
+        return Table.of(manifest.read(path))
+    except TypeError as error:
+        raise UserError(f"{path}: {error}") from None

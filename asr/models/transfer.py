@@ -1,0 +1,154 @@
+"""Start a model from another one's weights: by name and shape, and where the rows of a tensor are tokens, by token."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from asr.errors import UserError, shorten
+from asr.models import lm
+from asr.models import recognizer as recognizers
+from asr.models.lm import LanguageModel
+from asr.models.recognizer import Recognizer
+from asr.text.tokenizer import BLANK, Tokenizer, sos_eos
+
+# the modules with a row a token, of recognisers and language models; a test finds them by their shapes
+BY_TOKEN = {"model.ctc_out", "model.decoder.embedding", "model.decoder.out", "model.embedding", "model.out"}
+STATISTICS = "frontend.cmvn."
+SHOWN = 12  # lines of a message
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What a model has taken from a folder; all the rest of it keeps its initialisation.
+
+    folder       where from
+    loaded       names of the tensors taken whole
+    rows         name → (rows taken, rows of the model); a row is a token
+    other_shape  name → (shape in the folder, shape in the model)
+    missing      names that the folder doesn't have
+    unused       names of the folder that the model doesn't have
+    notes        what else the person should know, one sentence each
+    """
+
+    folder: str
+    loaded: list[str] = field(default_factory=list)
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    other_shape: dict[str, tuple[tuple, tuple]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the statistics of CMVN came along."""
+        return any(name.startswith(STATISTICS) for name in self.loaded)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Name of each tensor → what became of it."""
+        shapes = {name: f"got {got}, expected {own}; not used" for name, (got, own) in self.other_shape.items()}
+        return {
+            **dict.fromkeys(self.loaded, "loaded"),
+            **{name: f"{taken} of {rows} rows" for name, (taken, rows) in self.rows.items()},
+            **shapes,
+            **dict.fromkeys(self.missing, "not in the folder"),
+            **dict.fromkeys(self.unused, "of the folder, not used"),
+        }
+
+    @property
+    def rest(self) -> list[str]:
+        """What became of all that was not loaded whole, like names together."""
+        return [line for line in grouped(self.words) if not line.endswith(": loaded")]
+
+    @property
+    def message(self) -> str:
+        """Count what was taken, and tell the rest by name; some lines."""
+        total = len(self.words) - len(self.unused)
+        parts = [f"{len(self.loaded)} of {total} tensors loaded"]
+        parts += [f"{len(self.rows)} by their tokens' rows"] * bool(self.rows)
+        kept = len(self.other_shape) + len(self.missing)
+        parts += [f"{kept} left as initialised"] * bool(kept)
+        lines = [f"init_from {self.folder}: {', '.join(parts)}"]
+        lines += [f"  {line}" for line in self.rest[:SHOWN]]
+        lines += [f"  and {len(self.rest) - SHOWN} more"] * (len(self.rest) > SHOWN)
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def lines(self) -> str:
+        """List all, `name<TAB>what became of it` a line, for a file."""
+        return "".join(f"{name}\t{word}\n" for name, word in self.words.items())
+
+
+def load_what_fits(model: Recognizer | LanguageModel, folder: str | Path) -> Transfer:
+    """Copy into a model, in place, the weights of a model folder that fit it by name and shape.
+
+    Where a row is a token and the tokenizers differ, the rows of the tokens that both have are copied: pieces and
+    characters by their text, blank and start/end symbol by their role. Statistics of CMVN are copied too.
+    raises   UserError if the folder holds no model, a damaged one, one of another kind, or one of which no matrix fits
+    """
+    try:
+        other = (recognizers if isinstance(model, Recognizer) else lm).load(folder)
+    except UserError as error:
+        raise UserError(f"init_from: {error}") from None
+    theirs, own = other.state_dict(), _unique(model)
+    transfer = Transfer(str(folder), notes=_notes(model, other, folder))
+    old, new = other.tokenizer, model.tokenizer
+    tokens = None if old.symbols() == new.symbols() else shared_tokens(old, new)
+    for name, tensor in own.items():
+        if name not in theirs:
+            transfer.missing.append(name)
+        elif tokens and name.rpartition(".")[0] in BY_TOKEN and tensor.shape[1:] == theirs[name].shape[1:]:
+            tensor[tokens[1]] = theirs[name][tokens[0]]
+            transfer.rows[name] = len(tokens[1]), len(tensor)
+        elif tensor.shape == theirs[name].shape:
+            tensor.copy_(theirs[name])
+            transfer.loaded.append(name)
+        else:
+            transfer.other_shape[name] = tuple(theirs[name].shape), tuple(tensor.shape)
+    transfer.unused.extend(name for name in _unique(other) if name not in own)
+    if not any(own[name].dim() > 1 for name in (*transfer.loaded, *transfer.rows)):
+        raise UserError(f"init_from: {folder}: no matrix of it fits this model; {shorten(transfer.rest, 1)}")
+    return transfer
+
+
+def shared_tokens(old: Tokenizer, new: Tokenizer) -> tuple[list[int], list[int]]:
+    """Pair the ids of the tokens that stand in both: the old ids, the new ids."""
+    known = {symbol: n for n, symbol in enumerate(old.symbols()) if n not in (BLANK, sos_eos(old))}
+    labels = [(n, symbol) for n, symbol in enumerate(new.symbols()) if n not in (BLANK, sos_eos(new))]
+    pairs = [(BLANK, BLANK), *((known[symbol], n) for n, symbol in labels if symbol in known)]
+    pairs.append((sos_eos(old), sos_eos(new)))
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def grouped(words: dict[str, str], prefix: str = "") -> list[str]:
+    """Write names with the same word as one pattern, where all below a prefix have it.
+
+    >>> grouped({"a.x": "new", "a.y": "new", "b.x": "new", "b.y": "old"})
+    ['a.* (2): new', 'b.x: new', 'b.y: old']
+    """
+    if len(words) == 1:
+        return [f"{name}: {word}" for name, word in words.items()]
+    if len(set(words.values())) == 1:
+        return [f"{prefix}* ({len(words)}): {next(iter(words.values()))}"]
+    groups: dict[str, dict[str, str]] = {}
+    for name, word in words.items():
+        head, dot, _ = name[len(prefix) :].partition(".")
+        groups.setdefault(f"{prefix}{head}{dot}", {})[name] = word
+    return [line for below, part in groups.items() for line in grouped(part, below)]
+
+
+def _unique(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model's state, shared ones once, under their first name."""
+    seen: dict[int, str] = {}
+    state = model.state_dict()
+    return {name: tensor for name, tensor in state.items() if seen.setdefault(tensor.data_ptr(), name) == name}
+
+
+def _notes(model: nn.Module, other: nn.Module, folder: str | Path) -> list[str]:
+    if not isinstance(model, Recognizer):
+        return []
+    own, its = model.frontend.fbank, other.frontend.fbank
+    names = ("sample_rate", "frame_samples", "shift_samples")
+    same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(own.filters, its.filters)
+    return [] if same else [f"features.fbank differs from that of {folder}, which its weights and statistics expect"]

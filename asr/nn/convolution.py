@@ -1,0 +1,61 @@
+"""Convolutions over time: depthwise, and the Conformer's convolution module (Gulati et al. 2020, section 2.2).
+
+B batch, T frames, C channels, k kernel, D model width.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from asr.nn.streaming import Past
+
+
+class DepthwiseConvolution(nn.Module):
+    """Convolve each channel over time with a kernel of its own; as many frames come out as go in.
+
+    causal:  frame t is made of t - k + 1..t; otherwise of t - (k - 1) / 2..t + (k - 1) / 2, k odd
+    Where there is no frame it reads zeros: padding is cleared first, even of a NaN.
+    """
+
+    def __init__(self, channels: int, kernel: int, causal: bool = False):
+        super().__init__()
+        self.kernel, self.causal = kernel, causal
+        like = nn.Conv1d(channels, channels, kernel, groups=channels)
+        self.weight, self.bias = like.weight, like.bias  # (C, 1, k), (C,), with PyTorch's initial values
+
+    def forward(self, X: Tensor, padding: Tensor | None = None, past: Past | None = None, name: str = "conv") -> Tensor:
+        """X (B, T, C), padding (B, T, 1) bool → (B, T, C)
+
+        past:  what a stream carries, under `name`; for a causal convolution only
+        """
+        if padding is not None:
+            X = X.masked_fill(padding, 0)
+        T, k = X.size(1), self.kernel
+        if past is not None:
+            X = past.precede(name, X, k - 1)  # (B, T + carried, C)
+        if self.causal:
+            X = F.pad(X, (0, 0, T + k - 1 - X.size(1), 0))  # (B, T + k - 1, C)
+        image = X.transpose(1, 2).unsqueeze(2)  # (B, C, 1, T), channels last in memory: conv1d takes twice as long
+        beside = (0, 0 if self.causal else (k - 1) // 2)
+        Z = F.conv2d(image, self.weight.unsqueeze(2), self.bias, padding=beside, groups=len(self.bias))
+        return Z.squeeze(2).transpose(1, 2)  # (B, T, C)
+
+
+class ConvolutionModule(nn.Module):
+    """Pointwise, GLU, depthwise, norm, swish, pointwise.
+
+    The norm is a LayerNorm, where the paper has a BatchNorm: its figures are those of one frame, so neither padding nor
+    the other utterances of a batch take part in them, and training and decoding compute the same. Both have 2D weights.
+    """
+
+    def __init__(self, d_model: int, kernel: int, causal: bool = False):
+        super().__init__()
+        self.expand = nn.Linear(d_model, 2 * d_model)
+        self.depthwise = DepthwiseConvolution(d_model, kernel, causal)
+        self.norm = nn.LayerNorm(d_model)
+        self.project = nn.Linear(d_model, d_model)
+
+    def forward(self, X: Tensor, padding: Tensor | None = None, past: Past | None = None) -> Tensor:
+        """X (B, T, D), padding (B, T, 1) → (B, T, D)"""
+        X = F.glu(self.expand(X), dim=-1)  # (B, T, D)
+        X = self.depthwise(X, padding, past)  # (B, T, D)
+        return self.project(F.silu(self.norm(X)))  # (B, T, D)

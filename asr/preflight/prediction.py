@@ -1,0 +1,240 @@
+"""What a training will take: steps by its plan, memory and seconds by steps of two batches, on a copy of the model."""
+
+import itertools
+import math
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from asr.data.sentences import Sentences
+from asr.experiment import Experiment, TextExperiment, choose_device, make_task, measured, say
+from asr.models.lm import LanguageModel
+from asr.models.recognizer import Recognizer
+from asr.training import device as devices
+from asr.training import processes
+from asr.training.optimizer import optimizer
+from asr.training.processes import Group
+from asr.training.replicas import Replicas
+from asr.training.settings import LoopSettings
+from asr.training.speech import Split
+from asr.training.step import Step
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a training will take; sizes are seconds of audio, or tokens of a text.
+
+    examples    of the training set that can be used; `size` of them all in `unit`: seconds, or tokens
+    batches     of the first epoch, `steps` of the optimiser; later epochs may differ by a few
+    padding     share of the padded size of the batches
+    parameters  and those that are `trained`
+    """
+
+    examples: int
+    size: float
+    unit: str
+    batches: int
+    steps: int
+    epochs: int
+    padding: float
+    parameters: int
+    trained: int
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one optimiser step of one batch: reading it, forward and backward, the optimiser's update."""
+
+    read: float
+    compute: float
+    update: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Optimiser steps of a batch each.
+
+    largest    the batch that costs most
+    median     the one in the middle
+    step       seconds of a step of the training: its batches, as the median, shared by the processes
+    weights, gradients, states   bytes; states are the optimiser's
+    peak       bytes of the GPU's memory, or of this process; None where the system doesn't tell
+    processes  that share a step's batches, each with its own memory
+    """
+
+    device: str
+    largest: Seconds
+    median: Seconds
+    step: float
+    weights: int
+    gradients: int
+    states: int
+    peak: int | None
+    processes: int
+
+
+def plan(experiment: Experiment, model: Recognizer | LanguageModel, train: Split | Sentences) -> tuple:
+    """The task, which reads recordings in this process, the first epoch's steps, and the size of each example."""
+    if isinstance(experiment, TextExperiment):
+        task, sizes = make_task(experiment, model, train, None), train.lens + 1
+    else:
+        alone = experiment.model_copy(update={"data": experiment.data.model_copy(update={"workers": 0})})
+        task, sizes = make_task(alone, model, train, None), train.utterances.durations
+    return task, task.plan(0, experiment.training.accumulate), sizes
+
+
+def settle(experiment: Experiment, model: Recognizer | LanguageModel, train: Split | Sentences) -> Experiment:
+    """The experiment with the size of its batches, measured where the settings leave that to memory."""
+    device, settings = choose_device(experiment)[0], experiment.training
+    size = processes.count(settings.processes, settings.accumulate, device)
+    return measured(experiment, model.to(device), train, size)
+
+
+def predict(experiment: Experiment, model: Recognizer | LanguageModel, train: Split | Sentences) -> Prediction:
+    """Count what the first epoch's plan and the model say."""
+    _, steps, sizes = plan(experiment, model, train)
+    batches = list(itertools.chain(*steps))
+    padded = sum(len(batch) * sizes[batch].max() for batch in batches)
+    parameters = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    return Prediction(
+        examples=len(sizes),
+        size=float(sizes.sum()),
+        unit="tokens" if isinstance(train, Sentences) else "seconds",
+        batches=len(batches),
+        steps=len(steps),
+        epochs=experiment.training.epochs,
+        padding=1 - float(sizes.sum() / padded),
+        parameters=sum(n for n, _ in parameters),
+        trained=sum(n for n, trained in parameters if trained),
+    )
+
+
+def measure(experiment: Experiment, model: Recognizer | LanguageModel, train: Split | Sentences) -> Measurement:
+    """Run optimiser steps: of the batch that costs most, which shows the memory, and of the median, for the time.
+
+    The median is run twice: sizes recur in a training, and their first time takes a CPU half as long again.
+    raises   UserError if the device can't be used, a recording can't be read, or the memory is too small
+    """
+    task, steps, sizes = plan(experiment, model, train)
+    settings, device = experiment.training, choose_device(experiment)[0]
+    size = processes.count(settings.processes, settings.accumulate, device)
+    ordered = sorted(
+        itertools.chain(*steps), key=lambda batch: len(batch) * sizes[batch].max() ** 2
+    )  # as attention's cost
+    copies = Replicas(model.to(device).train(), partial(optimizer, experiment.optimizer), Group())
+    one = Step(task, copies, Group(), precision=settings.precision, clip=settings.clip, seed=0, places=1, say=say)
+    middle = ordered[len(ordered) // 2]
+    largest, _, median = run(one, [ordered[-1], middle, middle], settings, size)
+    workers = getattr(experiment.data, "workers", 0)  # that read ahead
+    batch = max(median.compute, median.read / workers) if workers else median.compute + median.read
+    trained = [p for p in model.parameters() if p.requires_grad]
+    states = [value for state in copies.optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
+    return Measurement(
+        device=str(device),
+        largest=largest,
+        median=median,
+        step=math.ceil(settings.accumulate / size) * batch + median.update,
+        weights=count_bytes(model.state_dict().values()),
+        gradients=count_bytes(trained),
+        states=count_bytes(states),
+        peak=peak(device),
+        processes=size,
+    )
+
+
+def run(one: Step, batches: list[list[int]], settings: LoopSettings, size: int) -> list[Seconds]:
+    """Run a step of each batch, as late ones are, with the threads that one of `size` processes has."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // size))
+    try:
+        with devices.tuned(one.device):
+            return [step(one, batch, settings.epochs) for batch in batches]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def step(one: Step, batch: list[int], epoch: int) -> Seconds:
+    """One optimiser step of one batch, timed; the epoch decides what its loss is."""
+    times = [time.perf_counter()]
+    read = next(iter(one.task.load(0, [batch])))
+    times.append(time.perf_counter())
+    sums = one.gradients([(0, read, 1.0)], epoch, step=1).tolist()  # waits for a GPU
+    times.append(time.perf_counter())
+    one.update(sums[list(one.task.sums).index("tokens")], factor=1.0)
+    if one.device.type == "cuda":
+        torch.cuda.synchronize()
+    times.append(time.perf_counter())
+    return Seconds(*(after - before for before, after in itertools.pairwise(times)))
+
+
+def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of tensors, shared ones once."""
+    return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
+
+
+def peak(device: torch.device) -> int | None:
+    """The most memory taken so far, bytes: of a GPU, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def rows(prediction: Prediction, measurement: Measurement | None) -> list[tuple[str, str]]:
+    """All of it in words."""
+    return prediction_rows(prediction) + (measurement_rows(measurement, prediction) if measurement else [])
+
+
+def prediction_rows(p: Prediction) -> list[tuple[str, str]]:
+    """What the plan and the model say."""
+    size = f"{p.size / 3600:,.2f} hours" if p.unit == "seconds" else f"{p.size:,.0f} tokens, ends of sentences included"
+    frozen = f", {p.parameters - p.trained:,} of them frozen" if p.trained < p.parameters else ""
+    return [
+        ("training set", f"{p.examples:,} usable, {size}"),
+        ("steps", f"{p.steps:,} an epoch ({p.batches:,} batches), some {p.steps * p.epochs:,} in {p.epochs} epochs"),
+        ("padding", f"{p.padding:.1%} of the batches"),
+        ("parameters", f"{p.parameters:,}{frozen}"),
+    ]
+
+
+def measurement_rows(m: Measurement, p: Prediction) -> list[tuple[str, str]]:
+    """What the steps say."""
+    where = "the GPU's" if m.device.startswith("cuda") else "of each process" if m.processes > 1 else "of the process"
+    measured = f"; peak {megabytes(m.peak)} ({where})" if m.peak else ""
+    parts = f"weights {megabytes(m.weights)}, gradients {megabytes(m.gradients)}, optimiser {megabytes(m.states)}"
+    several = f", {m.processes} processes" if m.processes > 1 else ""
+    seconds = [sum((s.read, s.compute, s.update)) for s in (m.median, m.largest)]
+    epoch = m.step * p.steps
+    return [
+        ("memory", parts + measured),
+        ("a batch", f"median {seconds[0]:.2f} s, largest {seconds[1]:.2f} s, on {m.device}"),
+        (
+            "time",
+            f"{m.step:.2f} s a step{several}; {span(epoch)} an epoch, {span(epoch * p.epochs)} in all, "
+            "validation not counted",
+        ),
+    ]
+
+
+def megabytes(count: int) -> str:
+    """Bytes for people."""
+    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"
+
+
+def span(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> span(90)
+    '1.5 minutes'
+    """
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} seconds"

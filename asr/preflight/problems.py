@@ -1,0 +1,277 @@
+"""What is wrong with the data: each kind of fault with its count, its first examples and its fix."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from asr.data import manifest, texts
+from asr.data.headers import read_headers
+from asr.data.manifest import Utterance
+from asr.data.ragged import Ragged
+from asr.data.sentences import Sentences, gather
+from asr.data.table import Table
+from asr.data.texts import Text
+from asr.data.validate import (
+    ALIGN_FIX,
+    AUDIO_FIX,
+    Fault,
+    Limits,
+    find_disagreeing,
+    find_empty,
+    find_outside,
+    find_repeated,
+    find_shared,
+    find_unalignable,
+    find_unknown,
+    find_unreadable,
+)
+from asr.errors import UserError, shorten
+from asr.models.recognizer import Recognizer
+from asr.text.normalise import normalise
+from asr.text.tokenizer import UNKNOWN_FIX, Tokenizer, describe_character
+from asr.training.settings import DataSettings, TextDataSettings
+from asr.training.speech import Split
+
+SHOWN = 3  # examples of a problem
+SHARED_FIX = {
+    "ids": "give each recording to one set alone",
+    "speakers": "give each speaker to one set alone, or read the error rate as that of known speakers",
+    "texts": "take them out of one set, or read the error rate as that of known texts",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set as its file states it, in columns.
+
+    role        train, dev, or test
+    lines       number of each example's line
+    ids         of utterances; empty in a plain text
+    utterances  of a manifest; empty in a plain text
+    """
+
+    role: str
+    path: str
+    lines: list[int]
+    texts: list[str]
+    ids: list[str] = field(default_factory=list)
+    utterances: list[Utterance] = field(default_factory=list)
+
+    def select(self, places: Iterable[int]) -> "Source":
+        """Keep the examples at some places."""
+        places = list(places)
+        columns = (self.lines, self.texts, self.ids, self.utterances)
+        return Source(self.role, self.path, *([c[n] for n in places] if c else [] for c in columns))
+
+    @property
+    def stops(self) -> bool:
+        """Whether training refuses what is wrong with it."""
+        return self.role != "test"
+
+    @property
+    def message(self) -> str:
+        """Its size."""
+        words = sum(len(text.split()) for text in self.texts)
+        if not self.utterances:
+            return f"{len(self.lines):,} lines, {words:,} words"
+        hours = sum(u.duration for u in self.utterances) / 3600
+        speakers = len({u.speaker for u in self.utterances} - {None})
+        return f"{len(self.lines):,} utterances, {hours:,.2f} hours, {speakers or 'unknown'} speakers, {words:,} words"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kind of fault of one data set, or of the settings.
+
+    stops     whether training refuses it
+    role      train, dev, test or settings
+    what      it is
+    fix       empty where `what` names it
+    count     of faults; of: examples that were looked at, 0 where nothing is to be counted
+    examples  the first faults, a line each
+    """
+
+    stops: bool
+    role: str
+    what: str
+    fix: str = ""
+    count: int = 1
+    of: int = 0
+    examples: tuple[str, ...] = ()
+
+    @classmethod
+    def of_faults(cls, source: Source, faults: Sequence[Fault], what: str, fix: str, stops: bool) -> list["Problem"]:
+        """Make a problem of faults; none if there are none."""
+        names = [f"{name}: " for name in source.ids] or [""] * len(source.lines)
+        told = tuple(f"{source.path}:{source.lines[f.place]}: {names[f.place]}{f.says}" for f in faults[:SHOWN])
+        return [cls(stops, source.role, what, fix, len(faults), len(source.lines), told)] if faults else []
+
+
+Kind = tuple[Source, list[Fault], str, str]  # where, the faults, what they are, the fix
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found in one data set; `usable` is what training can use of it, None if that is nothing."""
+
+    source: Source
+    problems: list[Problem]
+    usable: Split | Sentences | None
+
+
+def look_at_speech(role: str, path: str, data: DataSettings, model: Recognizer, progress: bool) -> Look:
+    """Check a manifest as training does: recordings and alignments of what is within the limits, texts of all."""
+    source, problems = read_manifest(role, path)
+    unknown = unknown_characters(source, model.tokenizer)
+    labels = encode_known(source, unknown[1], model.tokenizer)
+    limits = Limits(data.min_seconds, data.max_seconds, data.max_tokens) if source.stops else Limits()
+    outside = find_outside([u.duration for u in source.utterances], [len(y) for y in labels], limits)
+    within = without(range(len(labels)), outside)
+    kept = source.select(within)
+    kept_labels = Ragged.of_ids((labels[n] for n in within), model.tokenizer.vocabulary)
+    speeds = data.speeds if role == "train" else [1.0]
+    kinds = [*kinds_of_text(source), unknown, *kinds_of_audio(kept, kept_labels, model, speeds, progress)]
+    problems += [problem for kind in kinds for problem in Problem.of_faults(*kind, stops=source.stops)]
+    sizes = [f"{u.duration:.2f} s, {len(y)} tokens" for u, y in zip(source.utterances, labels, strict=True)]
+    problems += left_out(source, outside, sizes)
+    if source.lines and not within:
+        problems.append(Problem(True, role, f"{path}: the length limits leave no utterance; widen them"))
+    bad = {part.lines[fault.place] for part, faults, *_ in kinds for fault in faults}
+    good = [n for n, line in enumerate(kept.lines) if line not in bad]
+    split = Split(Table.of(kept.utterances[n] for n in good), kept_labels.select(np.array(good, dtype=np.int64)))
+    return Look(source, problems, split if good else None)
+
+
+def kinds_of_text(source: Source) -> list[Kind]:
+    """What can be wrong with the lines of a manifest by themselves."""
+    return [
+        (source, find_empty(source.texts), "empty texts", "transcribe them, or take them out"),
+        (source, find_repeated(source.ids), "ids that stand there twice", "give each its own"),
+    ]
+
+
+def kinds_of_audio(
+    kept: Source, labels: Ragged, model: Recognizer, speeds: Sequence[float], progress: bool
+) -> list[Kind]:
+    """What can be wrong with the recordings within the limits; a test set needs no alignment."""
+    headers = read_headers([u.path for u in kept.utterances], progress)
+    durations = [u.duration for u in kept.utterances]
+    unaligned = find_unalignable(durations, labels, model.encoder_frames, model.sample_rate, speeds)
+    return [
+        (kept, find_unreadable(headers), "missing or unreadable sound files", f"restore them, or {AUDIO_FIX}"),
+        (kept, find_disagreeing(kept.utterances, headers), "other lengths or rates than their sound files", AUDIO_FIX),
+        (kept, unaligned if kept.stops else [], "too short for CTC to align", ALIGN_FIX),
+    ]
+
+
+def look_at_text(role: str, path: str, data: TextDataSettings, tokenizer: Tokenizer) -> Look:
+    """Check a language model's text."""
+    source, problems = read_text(role, path)
+    unknown, empty = unknown_characters(source, tokenizer), find_empty(source.texts)
+    counts = [len(y) for y in encode_known(source, unknown[1], tokenizer)]
+    limits = Limits(max_tokens=data.max_tokens if role == "train" else None)  # of dev and test nothing is left out
+    problems += Problem.of_faults(*unknown, stops=source.stops)
+    problems += Problem.of_faults(source, empty, "empty lines", "they are skipped", stops=False)
+    outside = find_outside([0.0] * len(counts), counts, limits)
+    problems += left_out(source, outside, [f"{count} tokens" for count in counts])
+    good = source.select(without(range(len(counts)), unknown[1]))
+    lines = zip(good.lines, good.texts, strict=True)
+    try:
+        usable = gather(
+            path, (Text(f"{path}:{line}", line, text) for line, text in lines), tokenizer, limits.max_tokens
+        )
+    except UserError as error:
+        problems += [Problem(True, role, str(error))] * (not problems)
+        usable = None
+    return Look(source, problems, usable)
+
+
+def read_manifest(role: str, path: str) -> tuple[Source, list[Problem]]:
+    """Read as much of a manifest as can be read."""
+    read, problems = as_far_as_possible(role, manifest.numbered(path))
+    broken = [error for _, error in read if isinstance(error, UserError)]
+    if broken:
+        what, told = "lines that are no utterance", tuple(map(str, broken[:SHOWN]))
+        problems.append(Problem(True, role, what, "run asr-prepare again", len(broken), len(read), told))
+    good = [(line, u) for line, u in read if isinstance(u, Utterance)]
+    if not good and not problems:
+        problems.append(Problem(True, role, f"{path}: holds no utterance; asr-prepare makes manifests"))
+    utterances = [u for _, u in good]
+    columns = [u.text for u in utterances], [u.id for u in utterances], utterances
+    return Source(role, path, [line for line, _ in good], *columns), problems
+
+
+def read_text(role: str, path: str) -> tuple[Source, list[Problem]]:
+    """Read as much of a text as can be read."""
+    read, problems = as_far_as_possible(role, texts.read(path))
+    return Source(role, path, [text.line for text in read], [text.text for text in read]), problems
+
+
+def as_far_as_possible(role: str, items: Iterable) -> tuple[list, list[Problem]]:
+    """Take items up to the error that ends them, if one does."""
+    taken: list = []
+    try:
+        for item in items:
+            taken.append(item)
+    except UserError as error:
+        return taken, [Problem(True, role, str(error))]
+    return taken, []
+
+
+def without(places: Iterable[int], faults: Iterable[Fault]) -> list[int]:
+    """The places that have no fault."""
+    bad = {fault.place for fault in faults}
+    return [place for place in places if place not in bad]
+
+
+def encode_known(source: Source, unknown: Iterable[Fault], tokenizer: Tokenizer) -> list[list[int]]:
+    """Token ids of all texts, but for their unknown characters, so that what else is wrong shows too."""
+    known = list(source.texts)
+    for fault in unknown:
+        characters = set(tokenizer.unknown(known[fault.place]))
+        known[fault.place] = "".join(c for c in normalise(known[fault.place]) if c not in characters)
+    return [tokenizer.encode(text) for text in known]
+
+
+def unknown_characters(source: Source, tokenizer: Tokenizer) -> Kind:
+    """The texts with unknown characters, and which these are, how often, the most frequent first."""
+    faults = find_unknown(source.texts, tokenizer)
+    counts = Counter(c for fault in faults for c in tokenizer.unknown(source.texts[fault.place]))
+    named = [f"{describe_character(c)} ×{n}" for c, n in counts.most_common()]
+    return source, faults, f"texts with characters outside the vocabulary: {shorten(named, 10)}", UNKNOWN_FIX
+
+
+def left_out(source: Source, outside: Sequence[Fault], sizes: Sequence[str]) -> list[Problem]:
+    """What the limits leave out of the training, by limit; sizes: of all examples, in words."""
+    fix, problems = "they are left out; widen the limit to keep them", []
+    for reason in dict.fromkeys(fault.says for fault in outside):
+        faults = [Fault(fault.place, sizes[fault.place]) for fault in outside if fault.says == reason]
+        problems += Problem.of_faults(source, faults, reason, fix, stops=False)
+    return problems
+
+
+def shared(one: Source, other: Source) -> list[Problem]:
+    """What the second of two data sets shares with the first: ids, speakers (each counted once), texts."""
+    columns = {
+        "ids": (one.ids, other.ids),
+        "speakers": ([u.speaker for u in one.utterances], [u.speaker for u in other.utterances]),
+        "texts": ([normalise(text) for text in one.texts], [normalise(text) for text in other.texts]),
+    }
+    problems = []
+    for name, (known, values) in columns.items():
+        places = list(firsts(values).values()) if name == "speakers" else list(range(len(values)))
+        first, found = firsts(known), find_shared([values[n] for n in places], known)
+        faults = [Fault(f.place, f"{f.says!r} is in {one.path}:{one.lines[first[f.says]]}") for f in found]
+        what = f"{name} that stand in {one.path if one.role == 'test' else one.role} too"
+        problems += Problem.of_faults(other.select(places), faults, what, SHARED_FIX[name], stops=False)
+    return problems
+
+
+def firsts(values: Sequence[str | None]) -> dict[str | None, int]:
+    """Each value and the first place where it stands."""
+    places: dict[str | None, int] = {}
+    for place, value in enumerate(values):
+        places.setdefault(value, place)
+    return places

@@ -1,0 +1,123 @@
+"""What each way of regularising gains on AN4: trainings of like time, and their word error rates on the dev set.
+
+    python scripts/ablation.py OUT [--minutes 20] [--setting NAME ...] [key.path=value ...]
+
+data/an4 and exp/an4/tokenizer are needed, which recipes/an4/run.sh makes. Each setting has a folder below OUT: it is
+trained for as many epochs as take so many minutes by its own pace, which one epoch tells before, so that its schedule
+comes to its end; then dev is decoded by CTC greedy and by joint beam search. The same command again continues where it
+was stopped, passes over what is finished, and prints the whole table. key.path=value changes all settings.
+
+Two trainings that differ in nothing but the seed differ by a point of WER or two here: read small gains so.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from asr import config
+from asr.cli.command import command, parser
+from asr.data import table
+from asr.experiment import Experiment
+from asr.scoring.score import percent, score
+from asr.stamp import Stamp
+
+CONFIG = Path(__file__).parents[1] / "conf" / "an4.yaml"
+CONSISTENCY = ["model.consistency={weight: 0.2}", "features.specaugment.time_masks=5"]  # 2.5 times 2
+SETTINGS = {
+    "base": [],
+    "intermediate": ["model.intermediate_ctc={layers: [4], weight: 0.3}"],
+    "masks": CONSISTENCY[1:],
+    "consistency": CONSISTENCY,
+    "sorted": ["data.sorted_epochs=1"],
+    "bpe_dropout": ["data.bpe_dropout=0.1"],
+    "wsd": ["schedule={kind: wsd, warmup: 800}"],
+    "ema": ["training.ema=0.999"],
+    "layer_dropout": ["model.encoder.layer_dropout=0.1"],
+    "attention_dropout": ["model.encoder.attention_dropout=0.1", "model.decoder.attention_dropout=0.1"],
+}
+SETTINGS["together"] = [*SETTINGS["intermediate"], *CONSISTENCY, *SETTINGS["bpe_dropout"], *SETTINGS["ema"]]
+SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
+VALIDATIONS = 10  # of a training
+COLUMNS = "{:<18} {:>6} {:>7}  {:>22}  {:>22}"
+
+
+def run(name: str, *arguments: object) -> None:
+    """Run one of the toolkit's commands; end where it fails."""
+    done = subprocess.run([sys.executable, "-m", f"asr.cli.{name}", *map(str, arguments)])
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def train(folder: Path, overrides: Sequence[str]) -> float:
+    """Train the model in folder/model; the seconds that it took."""
+    run("train", "--config", CONFIG, *overrides, f"out={folder / 'model'}")
+    return json.loads(Stamp(folder / "model", "", {}, []).path.read_text())["made"]["seconds"]
+
+
+def pace(folder: Path, overrides: Sequence[str]) -> tuple[float, float]:
+    """Train an epoch: seconds that its steps take, with masks from the first on, and those of the rest."""
+    short = ["training.epochs=1", "training.mask_after=0", "training.validate_every=1", "training.log_every=3"]
+    seconds = train(folder, [*overrides, *short])
+    lines = [json.loads(line) for line in (folder / "model/metrics.jsonl").read_text().splitlines()]
+    rate = statistics.median(line["s_per_second"] for line in lines if line["kind"] == "train")
+    epoch = float(table.read(config.load(Experiment, CONFIG, overrides).data.train).durations.sum()) / rate
+    return epoch, max(0.0, seconds - epoch)
+
+
+def epochs_within(seconds: float, epoch: float, rest: float) -> int:
+    """How many epochs take so many seconds, with the validations between them and some four candidates at the end.
+
+    rest   of a validation and one candidate: two of these
+
+    >>> epochs_within(600, epoch=5.0, rest=4.0)
+    114
+    """
+    return max(1, int((seconds - (VALIDATIONS + 4) * rest / 2) / epoch))
+
+
+def scaled(overrides: Sequence[str], epochs: int) -> list[str]:
+    """The settings for a training of so many epochs: what is counted in epochs or steps keeps its share."""
+    base = config.load(Experiment, CONFIG, overrides)
+    share = epochs / base.training.epochs
+    return [
+        *overrides,
+        f"training.epochs={epochs}",
+        f"training.mask_after={round(share * base.training.mask_after)}",
+        f"training.validate_every={max(1, epochs // VALIDATIONS)}",
+        f"schedule.warmup={max(1, round(share * base.schedule.warmup))}",
+    ]
+
+
+def row(name: str, folder: Path, minutes: float, overrides: Sequence[str]) -> str:
+    """Train and decode one setting, as far as that isn't done, and lay out its row."""
+    epochs = epochs_within(60 * minutes, *pace(folder / "pace", overrides))
+    seconds, dev = train(folder, scaled(overrides, epochs)), config.load(Experiment, CONFIG, overrides).data.dev
+    rates = []
+    for mode, options in SEARCHES.items():
+        out = folder / f"{mode}.txt"
+        run("decode", "--model", folder / "model", "--manifest", dev, "--mode", mode, *options, "--out", out)
+        words = score(dev, out, unit="word").scores["word"]
+        rates.append(f"{percent(words.total.rate)} [{percent(words.low)}, {percent(words.high)}]")
+    return COLUMNS.format(name, epochs, f"{seconds / 60:.1f}", *rates)
+
+
+@command
+def main(argv):
+    """Run the settings one after the other."""
+    args = parser("ablation.py", "Train AN4 with each setting for like time; compare.", __doc__)
+    args.add_argument("out", metavar="OUT", type=Path)
+    args.add_argument("--minutes", type=float, default=20.0, help="of each training (default: 20)")
+    args.add_argument("--setting", action="append", choices=SETTINGS, help="may be repeated (default: all)")
+    args.add_argument("overrides", nargs="*", metavar="key.path=value")
+    args = args.parse_intermixed_args(argv)
+    print(COLUMNS.format("setting", "epochs", "minutes", "CTC greedy: dev WER %", "joint: dev WER %"), flush=True)
+    for name in args.setting or SETTINGS:
+        (args.out / name).mkdir(parents=True, exist_ok=True)
+        print(row(name, args.out / name, args.minutes, [*SETTINGS[name], *args.overrides]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

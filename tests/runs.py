@@ -1,0 +1,81 @@
+"""Training runs on the constructed corpus (tones.py), and what is compared of them."""
+
+import subprocess
+import sys
+import time
+
+import torch
+from tones import CONFIG, write_corpus
+
+from asr import config, experiment, run
+from asr.cli import train as command
+from asr.data.prepare import prepare
+from asr.text import tokenizer
+from asr.training.loop import Trainer
+from asr.training.metrics import TIMES, Metrics
+
+
+def make_root(root):
+    """A corpus, its manifests and tokenizer, and a configuration: x.yaml."""
+    write_corpus(root / "corpus", {"train": 40, "dev": 8})
+    prepare("tsv", root / "corpus", root / "data")
+    tokenizer.train("characters", ["LOW MID HIGH"]).save(root / "tokenizer")
+    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    return root
+
+
+def train(root, out, *overrides):
+    """Three epochs of five steps, unless overridden, in the folder `out`; the model."""
+    arguments = (root / "x.yaml", [f"out={out}", "training.epochs=3", *overrides])
+    return run.train(config.load(experiment.Experiment, *arguments), command.identity(*arguments))
+
+
+def history(out):
+    """The lines of metrics.jsonl, without the times in them."""
+    lines = Metrics(out / "metrics.jsonl").read()
+    return [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
+
+
+def dev_losses(out):
+    """The loss of each validation."""
+    return [line["loss"] for line in history(out) if line["kind"] == "dev"]
+
+
+def weights(model):
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def assert_same(got, expected):
+    """To the bit."""
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+class Stop(Exception):
+    pass
+
+
+def stopping(monkeypatch, stop_at):
+    """Have training fail when `stop_at` steps are done."""
+    step = Trainer._one_step
+
+    def stop(self, *arguments):
+        if self.progress.step == stop_at:
+            raise Stop
+        return step(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "_one_step", stop)
+
+
+def launch(root, out, *overrides, through=()):
+    """Start asr-train as a process of its own, in a process group of its own; through: a launcher's arguments."""
+    command = [sys.executable, *through, "-m", "asr.cli.train", "--config", str(root / "x.yaml"), f"out={out}"]
+    return subprocess.Popen(
+        [*command, "training.epochs=3", *overrides], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for_state(out, number, process):
+    """Wait until a run has written so many training states."""
+    while not list((out / "checkpoints").glob(f"state-{number:06d}-*")):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)

@@ -1,0 +1,317 @@
+"""Prove that `asr-train --check` finds every planted fault, counts it exactly, and finds none where there is none; that
+what it foretells is what the training does; and that it leaves no file behind. All data are constructed.
+"""
+
+import gzip
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import soundfile
+from runs import history
+from test_lm import CONFIG as LM_CONFIG
+from tones import CONFIG, RATE, write_corpus
+
+from asr import config, experiment, run
+from asr.cli import train as command
+from asr.data import manifest
+from asr.data.manifest import Utterance
+from asr.data.prepare import prepare
+from asr.errors import UserError
+from asr.preflight import prediction
+from asr.preflight.check import check
+from asr.preflight.prediction import Seconds, span
+from asr.text import tokenizer
+from asr.training import memory
+
+LIMITS = ["data.min_seconds=0.2", "data.max_seconds=2.0", "data.max_tokens=10"]
+
+
+def utterance(folder, name, text, seconds=1.0, speaker=None):
+    """A recording of noise and its line of a manifest."""
+    path, samples = folder / f"{name}.wav", int(seconds * RATE)
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.1, 0.1, samples), RATE)
+    return Utterance(name, str(path), RATE, samples, 1, 0.0, seconds, text, speaker)
+
+
+def look(root, *overrides, tests=(), name="x"):
+    settings = config.load(experiment.Experiment, root / f"{name}.yaml", overrides)
+    return check(settings, [str(path) for path in tests])
+
+
+@pytest.fixture
+def root(tmp_path):
+    """An experiment whose training set has each fault once or twice, among eight good utterances."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    good = [utterance(folder, f"good{n}", "LOW", speaker="ann") for n in range(8)]
+    bad = {name: utterance(folder, name, "LOW", speaker="bob") for name in ("lost", "text", "rate", "samples", "end")}
+    (folder / "lost.wav").unlink()
+    (folder / "text.wav").write_text("no sound")
+    bad["rate"] = replace(bad["rate"], rate=16000)
+    bad["samples"] = replace(bad["samples"], samples=RATE + 100)
+    bad["end"] = replace(bad["end"], duration=1.5)
+    bad["empty"] = utterance(folder, "empty", " ")
+    bad["strange"] = utterance(folder, "strange", "LÖW ßÖ", speaker="")
+    bad["foreign"] = utterance(folder, "foreign", "Ö")
+    bad["twin"] = replace(good[0])
+    bad["short"] = utterance(folder, "short", "LOW", 0.1)
+    bad["long"] = utterance(folder, "long", "LOW", 2.5)
+    bad["wordy"] = utterance(folder, "wordy", "LOW MID HIGH")
+    bad["dense"] = utterance(folder, "dense", "LOW MID", 0.3)
+    lines = [json.dumps(u.line()) for u in [*good, *bad.values()]]
+    lines[3:3] = ["", "{no JSON", '{"id": "x"}']  # an empty line counts as a line, and as no utterance
+    (tmp_path / "data").mkdir()
+    with gzip.open(tmp_path / "data/train.jsonl.gz", "wt") as file:
+        file.write("\n".join(lines) + "\n")
+    dev = [
+        utterance(folder, "dev0", "HIGH", speaker="ann"),
+        utterance(folder, "dev1", "LOW", speaker="cleo"),
+        utterance(folder, "good5", "MID", speaker="cleo"),
+        utterance(folder, "dev3", "MID HIGH", speaker="ann"),
+    ]
+    manifest.write(tmp_path / "data/dev.jsonl.gz", dev)
+    test = [replace(dev[0], id="test0", text="GOAL", speaker="dora"), utterance(folder, "test1", "HIGH", 9.0, "cleo")]
+    manifest.write(tmp_path / "data/test.jsonl.gz", test)
+    tokenizer.train("characters", ["LOW MID HIGH"]).save(tmp_path / "tokenizer")
+    (tmp_path / "x.yaml").write_text(CONFIG.format(root=tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    """A corpus without a fault whose sets share nothing, and a language model's texts alike."""
+    root = tmp_path_factory.mktemp("clean")
+    write_corpus(root / "corpus", {"train": 40, "dev": 6})
+    prepare("tsv", root / "corpus", root / "data")
+    dev, train = (list(manifest.read(root / f"data/{split}.jsonl.gz")) for split in ("dev", "train"))
+    manifest.write(root / "data/dev.jsonl.gz", [replace(u, text="HIGH HIGH") for u in dev])
+    manifest.write(root / "data/train.jsonl.gz", [u for u in train if u.text != "HIGH HIGH"])
+    tokenizer.train("characters", ["LOW MID HIGH"]).save(root / "tokenizer")
+    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    (root / "train.txt").write_text("LOW MID\nHIGH\nLOW LOW\n" * 20)
+    (root / "dev.txt").write_text("MID LOW\n")
+    (root / "lm.yaml").write_text(LM_CONFIG.format(root=root))
+    return root
+
+
+# ---- what is wrong
+
+
+def test_every_planted_fault_is_found_and_counted(root):
+    report, unknown = look(root, *LIMITS, tests=[root / "data/test.jsonl.gz"]), "texts with characters outside the voca"
+    found = {(p.stops, p.role, p.what): (p.count, p.of) for p in report.problems}
+    assert len(found) == len(report.problems) and report.refused
+    assert found == {
+        (True, "train", "lines that are no utterance"): (2, 23),
+        (True, "train", "empty texts"): (1, 21),
+        (True, "train", "ids that stand there twice"): (1, 21),
+        (True, "train", f"{unknown}bulary: 'Ö' (U+00D6) ×3, 'ß' (U+00DF) ×1"): (2, 21),
+        (True, "train", "missing or unreadable sound files"): (2, 18),
+        (True, "train", "other lengths or rates than their sound files"): (3, 18),
+        (True, "train", "too short for CTC to align"): (1, 18),
+        (False, "train", "shorter than min_seconds=0.2"): (1, 21),
+        (False, "train", "longer than max_seconds=2"): (1, 21),
+        (False, "train", "more tokens than max_tokens=10"): (1, 21),
+        (False, "dev", "ids that stand in train too"): (1, 4),
+        (False, "dev", "speakers that stand in train too"): (1, 2),
+        (False, "dev", "texts that stand in train too"): (1, 4),
+        (False, "test", f"{unknown}bulary: 'A' (U+0041) ×1"): (1, 2),
+        (False, "test", "speakers that stand in dev too"): (1, 2),
+        (False, "test", "texts that stand in dev too"): (1, 2),
+    }
+
+
+def test_examples_name_line_and_id(root):
+    train, report = root / "data/train.jsonl.gz", look(root, *LIMITS)
+    examples = {p.what: p.examples for p in report.problems}
+    expected = {
+        "lines that are no utterance": [
+            f"{train}:5: expected a lhotse MonoCut with a recording (Expecting property name",
+            f"{train}:6: expected a lhotse MonoCut with a recording (no 'recording')",
+        ],
+        "ids that stand there twice": [f"{train}:20: good0: stands there before"],
+        "missing or unreadable sound files": [
+            f"{train}:12: lost: {root}/corpus/lost.wav: no such file",
+            f"{train}:13: text: {root}/corpus/text.wav: is text, not sound",
+        ],
+        "other lengths or rates than their sound files": [
+            f"{train}:14: rate: {root}/corpus/rate.wav has 8000 Hz, the manifest says 16000 Hz",
+            f"{train}:15: samples: {root}/corpus/samples.wav has 1.000 s, the manifest says 1.012 s",
+            f"{train}:16: end: {root}/corpus/end.wav has 1.000 s, the manifest asks for 0.000 to 1.500 s",
+        ],
+        "too short for CTC to align": [f"{train}:24: dense: 5 frames at speed 1.1, 7 needed for 7 tokens"],
+        "longer than max_seconds=2": [f"{train}:22: long: 2.50 s, 3 tokens"],
+        "speakers that stand in train too": [f"{root}/data/dev.jsonl.gz:1: dev0: 'ann' is in {train}:1"],
+        "texts that stand in train too": [f"{root}/data/dev.jsonl.gz:2: dev1: 'LOW' is in {train}:1"],
+    }
+    for what, lines in expected.items():
+        assert len(examples[what]) == len(lines)
+        assert all(got.startswith(line) for got, line in zip(examples[what], lines, strict=True)), examples[what]
+
+
+def test_what_training_refuses_is_what_the_check_calls_an_error(root, tmp_path):
+    """Each utterance with an error, alone among good ones, stops the training; each with a warning doesn't."""
+    source = list(manifest.numbered(root / "data/train.jsonl.gz"))
+    good = [u for _, u in source if isinstance(u, Utterance) and u.id.startswith("good")][:8]
+    for _, each in source:
+        if not isinstance(each, Utterance) or each.id.startswith("good"):
+            continue
+        manifest.write(tmp_path / "one.jsonl.gz", [*good, each])
+        overrides = [*LIMITS, f"data.train={tmp_path}/one.jsonl.gz", f"data.dev={tmp_path}/one.jsonl.gz"]
+        settings = config.load(experiment.Experiment, root / "x.yaml", overrides)
+        refused = False
+        try:
+            experiment.read(settings, experiment.build(settings))
+        except UserError:
+            refused = True
+        assert check(settings).refused == refused == (each.id not in ("short", "long", "wordy")), each.id
+
+
+def test_settings_and_unreadable_data_are_told_together(root, tmp_path):
+    (tmp_path / "cut.jsonl.gz").write_bytes((root / "data/test.jsonl.gz").read_bytes()[:-20])
+    paths = [f"data.dev={tmp_path}/no.jsonl.gz", f"init_from={tmp_path}/no"]
+    report = look(root, *paths, *LIMITS, tests=[tmp_path / "cut.jsonl.gz"])
+    said = [p.what for p in report.problems if not p.of]
+    assert said[0] == f"init_from: {tmp_path}/no: no such model folder; asr-train makes one"
+    assert said[1] == f"{tmp_path}/no.jsonl.gz: no such manifest; asr-prepare makes it"
+    assert "cut.jsonl.gz: damaged after line" in said[2] and len(said) == 3
+
+
+def test_sets_without_a_usable_utterance(clean, tmp_path):
+    with gzip.open(tmp_path / "none.jsonl.gz", "wt"):
+        pass
+    report = look(clean, f"data.train={tmp_path}/none.jsonl.gz", "data.max_seconds=0.1")
+    assert [p.what for p in report.problems if p.stops] == [
+        f"{tmp_path}/none.jsonl.gz: holds no utterance; asr-prepare makes manifests",
+        f"{clean}/data/dev.jsonl.gz: the length limits leave no utterance; widen them",
+    ]
+    assert report.prediction is None and report.measurement is None and "asr-train would refuse this" in report.text()
+
+
+def test_a_recording_that_only_reading_shows_to_be_bad(clean, tmp_path):
+    samples = np.full(RATE, 0.1)
+    samples[100] = np.nan
+    soundfile.write(tmp_path / "nan.wav", samples, RATE, subtype="FLOAT")
+    manifest.write(tmp_path / "x.jsonl.gz", [Utterance("n", f"{tmp_path}/nan.wav", RATE, RATE, 1, 0.0, 1.0, "LOW")])
+    report = look(clean, f"data.train={tmp_path}/x.jsonl.gz")
+    assert [p.what for p in report.problems] == [
+        f"{tmp_path}/nan.wav: has NaN or infinite samples, the first at 0.013 s; write the file anew"
+    ]
+
+
+def test_texts_of_a_language_model(clean, tmp_path):
+    (tmp_path / "train.txt").write_text("LOW\n\nMID\n \nLÖW\nHIGH HIGH HIGH\nMID  LOW\n")
+    report = look(clean, f"data.train={tmp_path}/train.txt", "data.max_tokens=10", name="lm")
+    assert [(p.stops, p.role, p.what, p.count, p.of, p.examples) for p in report.problems] == [
+        (
+            *(True, "train", "texts with characters outside the vocabulary: 'Ö' (U+00D6) ×1", 1, 7),
+            (f"{tmp_path}/train.txt:5: 'Ö' (U+00D6) of 'LÖW\\n'",),
+        ),
+        (
+            *(False, "train", "empty lines", 2, 7),
+            (f"{tmp_path}/train.txt:2: no word in its text", f"{tmp_path}/train.txt:4: no word in its text"),
+        ),
+        (False, "train", "more tokens than max_tokens=10", 1, 7, (f"{tmp_path}/train.txt:6: 14 tokens",)),
+        (
+            *(False, "dev", "texts that stand in train too", 1, 1),
+            (f"{clean}/dev.txt:1: 'MID LOW' is in {tmp_path}/train.txt:7",),
+        ),
+    ]
+    assert report.prediction.examples == 3 and report.prediction.size == 3 + 3 + 7 + 3  # the ends of sentences too
+    (tmp_path / "latin.txt").write_bytes("LOW\nLÖW\n".encode("latin-1"))
+    report = look(clean, f"data.train={tmp_path}/latin.txt", name="lm")
+    assert [p.what for p in report.problems] == [f"{tmp_path}/latin.txt:2: not UTF-8 text (byte 2 of the line)"]
+
+
+# ---- what is right, and what it will take
+
+
+@pytest.mark.parametrize("name", ["x", "lm"])
+def test_clean_data_have_no_problem(clean, name):
+    report = look(clean, name=name)
+    assert not report.problems and not report.refused and "\nno problem found\n" in report.text()
+
+
+@pytest.mark.parametrize("name, batch", [("x", "data.batch_seconds=3"), ("lm", "data.batch_tokens=47")])
+def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
+    overrides = [f"out={tmp_path}/x", batch, "training.epochs=2", "training.accumulate=2", "training.processes=1"]
+    prediction = look(clean, *overrides, name=name).prediction
+    arguments = clean / f"{name}.yaml", overrides
+    settings = config.load(experiment.Experiment, *arguments)
+    model = run.train(settings, command.identity(*arguments))
+    steps = [line["step"] for line in history(tmp_path / "x") if line["kind"] == "dev"]
+    assert prediction.steps == steps[0] > 2 and prediction.epochs == 2
+    assert prediction.parameters == prediction.trained == sum(p.numel() for p in model.parameters())
+    train, _, _ = experiment.read(settings, model)
+    task = experiment.make_task(settings, model, train, train)
+    lens = [u.duration for u in train.utterances] if name == "x" else [len(y) + 1 for y in train]
+    padded = sum(len(batch) * max(lens[n] for n in batch) for step in task.plan(0, 2) for batch in step)
+    assert prediction.padding == pytest.approx(1 - sum(lens) / padded) and 0 < prediction.padding < 1
+    assert prediction.size == pytest.approx(sum(lens)) and prediction.examples == len(lens)
+
+
+def test_batches_that_memory_decides_are_measured(clean, monkeypatch, capsys):
+    monkeypatch.setattr(memory, "free_bytes", lambda device, processes: 6e6)
+    monkeypatch.setattr(memory, "optimizer_bytes", lambda model: 0)
+    monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), 2e6)[1])
+    report = look(clean, "data.batch_seconds=auto", "training.processes=1")
+    seconds = float(re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", capsys.readouterr().err)[1])
+    assert report.prediction.steps == look(clean, f"data.batch_seconds={seconds}").prediction.steps > 1
+
+
+def test_memory_of_weights_gradients_and_states(clean):
+    whole, frozen = look(clean), look(clean, "freeze=[model.encoder.*]")
+    model = experiment.build(config.load(experiment.Experiment, clean / "x.yaml"))
+    encoder = sum(p.numel() for p in model.model.encoder.parameters())
+    for report, trained in ((whole, whole.prediction.parameters), (frozen, whole.prediction.parameters - encoder)):
+        assert report.prediction.trained == trained
+        assert report.measurement.weights == 4 * (report.prediction.parameters + 2 * 24)  # CMVN: mean, std
+        assert report.measurement.gradients == 4 * trained
+        assert 8 * trained < report.measurement.states < 8.1 * trained  # two moments, and each tensor's step
+    assert f"{encoder:,} of them frozen" in frozen.text()
+    assert whole.measurement.peak > whole.measurement.weights
+
+
+def test_time_is_that_of_the_median_when_its_size_is_known(clean, monkeypatch):
+    seconds = iter([Seconds(1.0, 9.0, 1.0), Seconds(9.0, 9.0, 9.0), Seconds(0.5, 2.0, 0.25)] * 3)
+    monkeypatch.setattr(prediction, "step", lambda *_: next(seconds))
+    alone = look(clean, "training.processes=1", "training.accumulate=3").measurement
+    assert (alone.step, alone.processes) == (3 * 2.5 + 0.25, 1)  # nobody reads ahead
+    several = look(clean, "training.processes=2", "training.accumulate=3", "data.workers=2").measurement
+    assert (several.step, several.processes) == (2 * 2.0 + 0.25, 2)
+    report = replace(look(clean, "training.epochs=100"), measurement=replace(alone, step=7.0))
+    total = 100 * report.prediction.steps * 7.0
+    assert f"7.00 s a step; {span(total / 100)} an epoch, {span(total)} in all" in report.text()
+
+
+def test_spans():
+    assert [span(s) for s in (2, 90, 5400, 129600)] == ["2.0 seconds", "1.5 minutes", "1.5 hours", "1.5 days"]
+
+
+# ---- the command
+
+
+def test_the_command_prints_and_leaves_nothing_behind(clean, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in clean.rglob("*")}
+    command.main(["--config", str(clean / "x.yaml"), "--check", "--test", str(clean / "data/dev.jsonl.gz")])
+    printed = capsys.readouterr().out
+    assert "warning  test  6 of 6 (100.0%)  ids that stand in dev too\n" in printed
+    assert f"\n    {clean}/data/dev.jsonl.gz:1: dev000: 'dev000' is in {clean}/data/dev.jsonl.gz:1\n" in printed
+    assert "\n    and 3 more\n    fix: give each recording to one set alone\n" in printed
+    assert "asr-train would begin (kinds of problem: 0 of error, 3 of warning)" in printed
+    assert {path: path.stat().st_mtime_ns for path in clean.rglob("*")} == before
+    assert list(tmp_path.iterdir()) == [] and not (clean / "model").exists()
+
+
+def test_errors_end_in_exit_status_2(root, capsys):
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--config", str(root / "x.yaml"), "--check"])
+    assert caught.value.code == 2 and "asr-train would refuse this" in capsys.readouterr().out
+    assert not (root / "model").exists()
+    with pytest.raises(SystemExit):
+        command.main(["--config", str(root / "x.yaml"), "--test", "x"])
+    assert "--test needs --check" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""Several processes train as one does: the same losses, whoever takes which batch; and they fail and end together."""
+
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from runs import assert_same, dev_losses, launch, make_root, train, wait_for_state, weights
+
+from asr.errors import UserError
+from asr.models.recognizer import load
+from asr.training import processes
+from asr.training.checkpoint import Checkpoints
+from asr.training.loop import Trainer
+from asr.training.shards import Shards
+from asr.training.signals import Stopped
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return make_root(tmp_path_factory.mktemp("processes"))
+
+
+STILL = ["model.encoder.dropout=0", "model.decoder.dropout=0", "training.epochs=2", "training.accumulate=4"]
+
+
+@pytest.fixture(scope="module")
+def alone(root):
+    return root / "alone", weights(train(root, root / "alone", *STILL, "training.processes=1"))
+
+
+def assert_same_training(out, made, alone):
+    """But for rounding, and for the keys' biases, which softmax ignores: their gradient is nothing but rounding."""
+    assert dev_losses(out) == pytest.approx(dev_losses(alone[0]), rel=1e-5)
+    counted = [name for name in made if not name.endswith("key.bias")]
+    expected = {n: alone[1][n] for n in counted}
+    torch.testing.assert_close({n: made[n] for n in counted}, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("more", [["training.processes=2"], ["training.processes=4"]], ids=["2 x 2", "4 x 1"])
+def test_the_number_of_processes_changes_nothing(root, alone, tmp_path, more):
+    assert_same_training(tmp_path / "x", weights(train(root, tmp_path / "x", *STILL, *more)), alone)
+
+
+@pytest.mark.parametrize("before, after", [("true", "false"), ("false", "true")], ids=["shards first", "shards last"])
+def test_shards_change_nothing_and_continue(root, alone, tmp_path, before, after):
+    """Two processes that hold half of each weight; the last step's third batch has no partner."""
+    out, more = tmp_path / "x", [*STILL, "training.processes=2"]
+    process = launch(root, out, *more, "training.save_steps=1", f"training.shard={before}")
+    wait_for_state(out, 1, process)
+    os.kill(process.pid, signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert_same_training(out, weights(train(root, out, *more, f"training.shard={after}")), alone)
+
+
+def test_a_batch_that_a_step_lacks_is_made_up_by_one_without_weight():
+    """All shares are as long, every batch is in one of them, and its place is one of the step's."""
+    for size, batches in ((2, 3), (2, 4), (4, 5), (3, 1)):
+        step, shares = [[10 + n] for n in range(batches)], []
+        for rank in range(size):
+            shards = object.__new__(Shards)
+            shards.group = processes.Group(rank, size)
+            shares.append(shards.share(step))
+        assert len(set(map(len, shares))) == 1
+        parts = [part for share in shares for part in share]
+        assert sorted(part for part in parts if part[2]) == [(n, step[n], 1.0) for n in range(batches)]
+        assert all(batch == step[place] for place, batch, _ in parts)
+
+
+def test_one_process_has_nothing_to_shard(root, alone, tmp_path):
+    made = weights(train(root, tmp_path / "x", *STILL, "training.processes=1", "training.shard=true"))
+    assert_same(made, alone[1])
+
+
+def test_torchrun_changes_nothing(root, alone, tmp_path):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    process = launch(root, tmp_path / "x", *STILL, through=torchrun)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert said.count("everything goes to") == said.count("finished: ") == 1
+    assert_same_training(tmp_path / "x", weights(load(tmp_path / "x")), alone)
+
+
+def test_a_mistake_under_torchrun_is_said_once(root, tmp_path):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    process = launch(root, tmp_path / "x", *STILL, "tokenizer=nowhere", through=torchrun)
+    _, said = process.communicate()
+    assert process.returncode == 1 and said.count("nowhere/tokenizer.json: no tokenizer here") == 1
+    assert "line " not in said.split("no tokenizer here")[0]  # no traceback before it
+
+
+def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
+    out = tmp_path / "x"
+    more = ["training.processes=2", "data.workers=2", "training.save_steps=1", "training.epochs=500"]
+    process = launch(root, out, *STILL, *more)
+    wait_for_state(out, 1, process)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert "Traceback" not in said and said.count("all is saved") == 1
+
+
+def test_a_killed_process_ends_all(root, tmp_path):
+    out = tmp_path / "x"
+    process = launch(root, out, *STILL, "training.processes=2", "training.save_steps=1", "training.epochs=500")
+    wait_for_state(out, 3, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    trainers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(trainers[1], signal.SIGKILL)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "training process 1 of 2 was killed; out of memory? The same command continues the run" in said
+
+
+def test_an_error_is_that_of_the_process_that_failed_first(tmp_path):
+    with pytest.raises(SystemExit, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"):
+        processes.run(fail_in_the_second, 2)
+
+
+def fail_in_the_second(group):
+    if group.rank:
+        1 / 0  # noqa: B018
+    group.add(torch.zeros(1))
+
+
+def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
+    monkeypatch.setattr(processes, "GRACE", 0.2)
+    began = time.monotonic()
+    with pytest.raises(SystemExit, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"):
+        processes.run(fail_beside_a_deaf_one, 2)
+    assert time.monotonic() - began < 45
+
+
+def fail_beside_a_deaf_one(group):
+    """As on GPUs: who waits in a reduction hears no signal, and NCCL's groups are destroyed together."""
+    dist.destroy_process_group = lambda: time.sleep(50)
+    if group.rank:
+        1 / 0  # noqa: B018
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(50)
+
+
+def test_an_interrupt_before_training_has_its_handlers_is_no_success():
+    with pytest.raises(Stopped) as stopped:
+        processes.run(be_interrupted, 2)
+    assert stopped.value.status == 128 + signal.SIGINT
+
+
+def be_interrupted(group):
+    raise KeyboardInterrupt
+
+
+def test_a_stop_is_told_though_the_others_fail_for_it(tmp_path, monkeypatch):
+    """As in a validation, which each process leaves at once; and the folder to meet in may have any name."""
+    (tmp_path / "two words").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "two words"))
+    monkeypatch.setattr(processes, "PATIENCE", processes.PATIENCE / 20_000)
+    with pytest.raises(Stopped) as stopped:
+        processes.run(stop_in_the_first, 2)
+    assert stopped.value.status == 128 + signal.SIGTERM
+
+
+def stop_in_the_first(group):
+    if group.leads:
+        raise Stopped(signal.SIGTERM)
+    group.add(torch.zeros(1))
+
+
+def test_a_gpu_for_each_process(monkeypatch):
+    """Which computes as the one that chose the device does."""
+    chosen, conv = [], SimpleNamespace(fp32_precision="tf32")
+    monkeypatch.setattr(torch.backends.cudnn, "conv", conv)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert processes.Group(5, 8, local=1).device(torch.device("cuda")) == torch.device("cuda", 1) and chosen == [1]
+    assert conv.fp32_precision == "ieee"
+    with pytest.raises(UserError, match="2 GPUs for 3 processes or more on this machine; start one a GPU"):
+        processes.Group(2, 3, local=2).device(torch.device("cuda"))
+
+
+def test_processes_that_find_different_states_are_told(tmp_path, monkeypatch):
+    trainer, firsts = object.__new__(Trainer), {"step": 7}
+    trainer.out, trainer.group = tmp_path / "x", processes.Group(1, 2)
+    trainer.checkpoints = Checkpoints(tmp_path / "x/checkpoints", 2, print)
+    monkeypatch.setattr(processes.Group, "share", lambda self, make: firsts)
+    with pytest.raises(UserError, match="x: process 1 finds no training state there, the first the state of step 7; "):
+        trainer._resume()
+
+
+def test_no_more_processes_than_batches_in_a_step():
+    processes.check(4, 4)
+    with pytest.raises(UserError, match="training.accumulate: got 2 batches an optimiser step for 4 processes, which"):
+        processes.check(4, 2)
+    assert processes.count(8, 3, torch.device("cpu")) == 3
+    with pytest.raises(UserError, match="training.processes: got 99, but there are .* GPUs"):
+        processes.count(99, 99, torch.device("cuda"))

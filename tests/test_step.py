@@ -1,0 +1,202 @@
+"""One optimiser step: what doesn't fit in memory is split with the same gradient, what isn't finite is left out."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from runs import history, make_root, train
+from torch import Tensor, nn
+
+from asr.errors import UserError
+from asr.training import processes
+from asr.training.memory import is_out
+from asr.training.processes import Group
+from asr.training.replicas import Replicas
+from asr.training.step import Step
+
+ALONE = Group()
+
+
+@dataclass
+class Numbers:
+    """A batch of rows; `memory` rows fit, and what doesn't fit shows in the forward or in the backward pass."""
+
+    rows: Tensor
+
+    def __len__(self):
+        return len(self.rows)
+
+    @property
+    def elements(self):
+        return self.rows.numel()
+
+    def to(self, device):
+        return self
+
+    def halves(self):
+        return [Numbers(part) for part in self.rows.tensor_split(2)]
+
+
+class OutOfMemory(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise torch.OutOfMemoryError("tried to allocate 9 EiB")
+
+
+@dataclass
+class Totals:
+    total: Tensor
+    nll: Tensor
+    tokens: Tensor
+
+
+class NumbersTask:
+    sums, unit = ("nll", "tokens"), "rows"
+
+    def __init__(self, model, fits=99, where="forward"):
+        self.model, self.fits, self.where = model, fits, where
+
+    def amount(self, batch):
+        return float(len(batch))
+
+    def loss(self, model, batch, epoch):
+        X = batch.rows
+        if len(batch) > self.fits and self.where == "forward":
+            raise torch.OutOfMemoryError("tried to allocate 9 EiB")
+        if len(batch) > self.fits and self.where == "backward":  # after the last layer's gradient was added
+            X = OutOfMemory.apply(X.clone().requires_grad_())
+        Z = model(X).square().sum()
+        return Totals(Z, Z.detach(), torch.tensor(len(batch)))
+
+    def name(self, batches):
+        return str(batches)
+
+
+def make(fits=99, where="forward", clip=1e9, group=ALONE):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Softplus(), nn.Linear(4, 2))
+    groups = [{"params": list(model.parameters()), "initial_lr": 0.1}]
+    copies = Replicas(model, lambda _: torch.optim.SGD(groups, lr=0.1), group)
+    said = []
+    task = NumbersTask(model, fits, where)
+    return Step(task, copies, group, precision="fp32", clip=clip, seed=1, places=3, say=said.append), copies, said
+
+
+def batches(*sizes):
+    generator = torch.Generator().manual_seed(2)
+    return [(n, Numbers(torch.randn(size, 3, generator=generator)), 1.0) for n, size in enumerate(sizes)]
+
+
+def weights(copies):
+    return torch.cat([p.detach().flatten() for p in copies.model.parameters()])
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+@pytest.mark.parametrize("fits", [1, 3, 5])
+def test_a_batch_that_does_not_fit_is_split_with_the_same_gradient(where, fits):
+    (whole, expected, _), (step, copies, said) = make(), make(fits, where)
+    reports = [one.run(batches(4, 9, 2), 0, 1, 1.0, [0]) for one in (whole, step)]
+    assert reports[1].sums == pytest.approx(reports[0].sums, rel=1e-6) and reports[1].amount == 15
+    assert reports[1].norm == pytest.approx(reports[0].norm, rel=1e-5)
+    torch.testing.assert_close(weights(copies), weights(expected), rtol=1e-5, atol=1e-7)
+    assert said[0].startswith("step 1: a batch of ") and "computed in halves" in said[0]
+    told = len(said)
+    step.run(batches(4, 9, 2), 0, 2, 1.0, [0])  # it has learnt what fits
+    assert len(said) == told
+
+
+def test_one_process_splits_a_batch_and_the_other_does_not_wait(tmp_path):
+    """Two processes of which the second has the memory for a row, and one batch where the first has two."""
+    whole, expected, _ = make()
+    report = whole.run(batches(4, 9, 2), 0, 1, 1.0, [1])
+    processes.run(step_with_little_memory, 2, tmp_path)
+    for rank in (0, 1):
+        got, sums, told = torch.load(tmp_path / f"{rank}")
+        torch.testing.assert_close(got, weights(expected), rtol=1e-5, atol=1e-7)
+        assert sums == pytest.approx(report.sums, rel=1e-6) and bool(told) == rank
+
+
+def step_with_little_memory(group, folder):
+    step, copies, said = make(fits=1 if group.rank else 99, where="backward", group=group)
+    report = step.run([part for part in batches(4, 9, 2) if part[0] % 2 == group.rank], 0, 1, 1.0, [group.rank])
+    torch.save((weights(copies), report.sums, said), folder / f"{group.rank}")
+
+
+def test_a_single_example_that_does_not_fit_is_told():
+    step, _, _ = make(fits=0)
+    with pytest.raises(UserError, match="step 3: a batch of 1 examples, 1 rows, doesn't fit in memory; set a sm"):
+        step.run(batches(2), 0, 3, 1.0, [0])
+
+
+def test_other_errors_are_not_taken_for_it():
+    step, copies, _ = make()
+    step.task.loss = lambda *_: (_ for _ in ()).throw(RuntimeError("shapes don't fit"))
+    with pytest.raises(RuntimeError, match="shapes"):
+        step.run(batches(4), 0, 1, 1.0, [0])
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert is_out(caught.value)  # a CPU's words
+    assert is_out(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    assert not is_out(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
+
+
+@pytest.mark.parametrize("fault", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_is_placed_and_changes_no_weight(fault):
+    step, copies, _ = make()
+    share, before = batches(2, 3, 4), weights(copies)
+    share[1][1].rows[0, 0] = fault
+    report = step.run(share, 0, 1, 1.0, [0])
+    assert report.faulty == [1] and not report.applied
+    assert torch.equal(weights(copies), before)
+    assert step.run(batches(2, 3, 4), 0, 2, 1.0, [0]).applied
+
+
+def test_the_gradient_is_that_of_the_mean_per_token_and_its_norm_is_clipped():
+    step, copies, _ = make(clip=0.5)
+    before, share = weights(copies), batches(2, 3)
+    expected = make()[1].model
+    (expected(torch.cat([batch.rows for _, batch, _ in share])).square().sum() / 5).backward()
+    norm = torch.cat([p.grad.flatten() for p in expected.parameters()]).norm()
+    report = step.run(share, 0, 1, 0.5, [1, 2])
+    assert report.norm == pytest.approx(float(norm), rel=1e-5) and norm > 0.5 and report.asked == [1, 2]
+    moved = torch.cat([p.grad.flatten() for p in expected.parameters()]) * (0.5 / norm) * 0.1 * 0.5  # clip, lr, factor
+    torch.testing.assert_close(before - weights(copies), moved, rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_lie_in_one_tensor_in_their_parameters_layout():
+    model = nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last)
+    copies = Replicas(model, lambda m: torch.optim.SGD(m.parameters(), lr=0.1), Group())
+    model(torch.randn(1, 2, 5, 5)).sum().backward()
+    assert copies.gradient.norm() == pytest.approx(
+        float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm()), rel=1e-6
+    )
+    assert [p.grad.stride() for p in model.parameters()] == [p.stride() for p in model.parameters()]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return make_root(tmp_path_factory.mktemp("step"))
+
+
+def test_faulty_utterances_are_named_and_too_many_end_the_training(root, tmp_path, monkeypatch, capsys):
+    from asr.training.speech import SpeechTask
+
+    loss, faulty = SpeechTask.loss, ["train007"]
+
+    def poisoned(self, model, batch, epoch):
+        made = loss(self, model, batch, epoch)
+        factor = float("nan") if set(faulty) & set(batch.ids) else 1.0
+        return replace(made, total=made.total * factor)
+
+    monkeypatch.setattr(SpeechTask, "loss", poisoned)
+    train(root, tmp_path / "x", "training.epochs=1", "training.accumulate=2", "training.processes=1")
+    said = next(line for line in capsys.readouterr().err.splitlines() if "left out" in line)
+    assert "its loss isn't finite; utterances " in said
+    assert all(0.0 <= line["accuracy"] <= 1.0 and line["loss"] > 0 for line in history(tmp_path / "x"))
+    faulty += [f"train{n:03d}" for n in range(40)]
+    with pytest.raises(UserError, match="10 steps in a row were left out, the last because its loss isn't fin"):
+        train(root, tmp_path / "y", "training.epochs=9")

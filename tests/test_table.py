@@ -1,0 +1,96 @@
+"""Prove that a table is the list of utterances that it was made of, and that rows and strings are theirs, by laws."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr.data import manifest, table
+from asr.data.manifest import Utterance
+from asr.data.ragged import Ragged
+from asr.data.table import Table
+from asr.errors import UserError
+
+TEXT = st.text(st.characters(codec=None), max_size=8)  # any character, half surrogate pairs too
+SECONDS = st.floats(0, 1e5)
+UTTERANCES = st.lists(
+    st.builds(
+        Utterance,
+        id=TEXT,
+        path=TEXT,
+        rate=st.integers(1, 192_000),
+        samples=st.integers(0, 2**40),
+        channels=st.integers(1, 64),
+        start=SECONDS,
+        duration=SECONDS,
+        text=TEXT,
+        speaker=st.none() | st.text(min_size=1, max_size=4),
+    ),
+    max_size=8,
+)
+PLAIN = Utterance("u1", "/a.wav", 16000, 16000, 1, 0.0, 1.0, "GO", None)
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(UTTERANCES)
+def test_a_table_is_the_list_of_its_utterances(utterances):
+    made = Table.of(iter(utterances))
+    for same in (made, pickle.loads(pickle.dumps(made))):
+        assert list(same) == utterances and len(same) == len(utterances)
+        assert list(same.ids) == [u.id for u in utterances] and list(same.texts) == [u.text for u in utterances]
+        assert same.durations.tolist() == [u.duration for u in utterances] and same.durations.dtype == np.float64
+        assert [same[n - len(utterances)] for n in range(len(utterances))] == utterances
+        for outside in (len(utterances), -len(utterances) - 1):
+            with pytest.raises(IndexError):
+                same[outside]
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(UTTERANCES, st.data())
+def test_some_utterances_of_a_table(utterances, data):
+    places = st.lists(st.integers(0, len(utterances) - 1), max_size=12) if utterances else st.just([])
+    chosen = data.draw(places)
+    assert list(Table.of(utterances).select(np.array(chosen, dtype=np.int64))) == [utterances[n] for n in chosen]
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(st.sampled_from([2, 256, 257, 70_000]), st.data())
+def test_rows_of_token_ids(vocabulary, data):
+    rows = data.draw(st.lists(st.lists(st.integers(0, vocabulary - 1), max_size=5), max_size=8))
+    made = Ragged.of_ids(rows, vocabulary)
+    assert [row.tolist() for row in made] == rows and made.lens.tolist() == [len(row) for row in rows]
+    assert made.values.itemsize == {2: 1, 256: 1, 257: 2, 70_000: 4}[vocabulary]
+    places = np.arange(len(rows))[::-2]
+    assert [row.tolist() for row in made.select(places)] == rows[::-2]
+
+
+def test_a_manifest_is_read_as_a_table(tmp_path):
+    utterances = [replace(PLAIN, id=f"u{n}", text="é 你好", speaker=None if n % 2 else "s") for n in range(5)]
+    manifest.write(tmp_path / "x.jsonl.gz", utterances)
+    assert list(table.read(tmp_path / "x.jsonl.gz")) == utterances
+
+
+def test_a_table_is_small():
+    """No Python object is kept of an utterance: one takes the bytes of its texts, five numbers and four places."""
+    count = 2000
+    made = Table.of(replace(PLAIN, id=f"u{n:06d}", text="X" * 200) for n in range(count))
+    bytes_each = 7 + len("/a.wav") + 200 + 5 * 8 + 4 * 8
+    assert len(pickle.dumps(made)) < count * bytes_each + 3000
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"duration": "1.0"}, "must be real number, not str"),
+        ({"samples": 1.5}, "integer"),
+        ({"id": 7}, "'int' object has no attribute 'encode'"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(tmp_path, change, says):
+    manifest.write(tmp_path / "x.jsonl.gz", [PLAIN, replace(PLAIN, **{"id": "u2"} | change)])
+    message = rf"x\.jsonl\.gz: (u2|7): .*{says}.*; expected strings for id, path, text and speaker, whole numbers"
+    with pytest.raises(UserError, match=message):
+        table.read(tmp_path / "x.jsonl.gz")
