@@ -475,8 +475,8 @@ def test_threads_change_nothing(threads):
 
 
 def test_a_fault_in_a_thread_is_raised():
-    def fail(part):
-        if 3 in part:
+    def fail(item):
+        if item == 3:
             raise ValueError("three")
 
     before = torch.get_num_threads()
@@ -495,8 +495,8 @@ def test_a_forked_process_has_threads_of_its_own():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        in_threads(len, [1, 2, 3, 4])
-        child = multiprocessing.get_context("fork").Process(target=in_threads, args=(len, [1, 2, 3, 4]))
+        in_threads(abs, [1, 2, 3, 4])
+        child = multiprocessing.get_context("fork").Process(target=in_threads, args=(abs, [1, 2, 3, 4]))
         child.start()
         child.join(20)
         assert child.exitcode == 0

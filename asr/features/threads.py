@@ -11,26 +11,27 @@ import torch
 T = TypeVar("T")
 
 
-def in_threads(compute: Callable[[Sequence[T]], None], work: Sequence[T]) -> None:
-    """Call compute(part) on parts of the work, as many at once as PyTorch may use threads; this one takes a part, too.
+def in_threads(compute: Callable[[T], None], work: Sequence[T]) -> None:
+    """Call compute(item) for all items of the work, in as many threads as PyTorch may use; this is one of them.
 
     PyTorch's own threads share each operation and wait for each other after it. Where operations are small, that costs
     much, and on a machine with other work fifty times as much as computing. Gradients aren't recorded.
     """
     before = torch.get_num_threads()
     threads = min(before, len(work))
-    if threads <= 1:
-        return compute(work)
-    inference = torch.is_inference_mode_enabled()
+    inference, left = torch.is_inference_mode_enabled(), iter(work)
 
-    def one(part: Sequence[T]) -> None:
+    def take() -> None:
         with torch.inference_mode(inference), torch.no_grad():  # these are a thread's own
-            compute(part)
+            for item in left:  # who is done takes the next
+                compute(item)
 
-    others = [_pool(before - 1, os.getpid()).submit(one, work[n::threads]) for n in range(1, threads)]
+    if threads <= 1:
+        return take()
+    others = [_pool(before - 1, os.getpid()).submit(take) for _ in range(1, threads)]
     torch.set_num_threads(1)
     try:
-        one(work[::threads])
+        take()
     finally:
         faults = [other.exception() for other in others]  # waits for them
         torch.set_num_threads(before)  # of this thread, and of those that begin later
