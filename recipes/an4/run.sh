@@ -10,7 +10,7 @@ if [ -n "${1:-}" ] && [[ "$1" != *=* ]]; then
     [[ "$corpus" == /* ]] || corpus=$here/$corpus
 else
     corpus=data/an4-corpus
-    python scripts/download.py http://www.speech.cs.cmu.edu/databases/an4/an4_sphere.tar.gz $corpus
+    asr-download an4 $corpus
 fi
 asr-prepare an4 "$corpus" data/an4
 asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind bpe --size 110
