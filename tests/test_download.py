@@ -27,7 +27,6 @@ from asr.download import disk, fetch, sources
 from asr.download import download as whole
 from asr.download.download import download
 from asr.download.sources import Part, Source
-from asr.errors import UserError
 from asr.files import hold
 
 CONTENT = random.Random(1).randbytes(1_000_000)
@@ -50,26 +49,6 @@ def sha256(data):
 
 SOUND = CONTENT[:300_000]
 ARCHIVE = tar({"Toy/SPEAKERS.TXT": b"1 M", "Toy/train/1/2/1-2-3.flac": SOUND})
-
-
-@pytest.fixture
-def server():
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def second():
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def waits(monkeypatch):
-    """The seconds that would have been waited between tries."""
-    waits = []
-    monkeypatch.setattr(fetch.time, "sleep", waits.append)
-    return waits
 
 
 @pytest.fixture
@@ -108,117 +87,6 @@ def refused(capsys, *arguments):
         cli.main([str(a) for a in arguments])
     assert caught.value.code == 2
     return capsys.readouterr().err.strip().splitlines()[-1].partition(": ")[2]
-
-
-# --- a file
-
-
-def no_check(path):
-    """Take any content."""
-
-
-def get(url, path, check=no_check):
-    fetch.fetch([url], path, check, "or not")
-    return path.read_bytes()
-
-
-def test_a_cut_connection_goes_on_with_the_rest_only(server, waits, tmp_path):
-    server.serve("x", Reply(CONTENT, cut=400_000), Reply(CONTENT, cut=1), Reply(CONTENT, status=503), Reply(CONTENT))
-    assert get(f"{server.url}/x", tmp_path / "x") == CONTENT
-    assert [r.range for r in server.requests] == [None, "bytes=400000-", "bytes=400001-", "bytes=400001-"]
-    assert [r.if_range for r in server.requests] == [None, '"1"', '"1"', '"1"']
-    assert [r.sent for r in server.requests] == [400_000, 1, 0, 599_999]
-    assert waits == [1, 1, 2]  # a new byte is progress, and the waits begin anew
-
-
-def test_a_server_without_ranges_begins_again(server, waits, tmp_path):
-    server.serve("x", Reply(CONTENT, cut=400_000, ranges=False), Reply(CONTENT, ranges=False))
-    assert get(f"{server.url}/x", tmp_path / "x") == CONTENT
-    assert [r.sent for r in server.requests] == [400_000, 1_000_000]
-
-
-def test_a_server_that_never_gets_further_is_given_up(server, waits, tmp_path):
-    """Each connection sends the same first half, which is no progress."""
-    server.serve("x", Reply(CONTENT, cut=400_000, ranges=False))
-    with pytest.raises(UserError) as caught:
-        get(f"{server.url}/x", tmp_path / "x")
-    why = "the connection was cut after 400 kB of 1.00 MB"
-    where = server.url.removeprefix("http://")
-    assert str(caught.value) == f"x: no server has it whole ({where}: {why}); try again later, or or not"
-    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60] and len(server.requests) == 12
-
-
-OTHER = random.Random(2).randbytes(900_000)
-
-
-@pytest.mark.parametrize(
-    "before, after, asked",
-    [
-        ({}, {"etag": '"2"'}, 2),  # If-Range: the whole comes at once
-        ({"etag": "", "modified": "Mon"}, {"etag": "", "modified": "Tue"}, 2),
-        ({}, {"etag": '"2"', "deaf": True}, 3),  # a part of another version is not taken
-        ({"etag": 'W/"1"', "modified": "Mon"}, {"etag": 'W/"1"', "modified": "Tue", "deaf": True}, 3),
-        ({"etag": ""}, {"etag": ""}, 3),  # the length alone tells
-        ({"etag": "", "cut": 950_000}, {"etag": ""}, 3),  # 416: the file is shorter than what is here
-    ],
-)
-def test_a_changed_file_is_begun_again(server, waits, tmp_path, before, after, asked):
-    first = Reply(CONTENT, **{"cut": 400_000} | before)
-    server.serve("x", first, Reply(OTHER, **after))
-    assert get(f"{server.url}/x", tmp_path / "x") == OTHER
-    assert len(server.requests) == asked
-
-
-def test_a_file_of_which_nothing_is_known_is_begun_again(server, waits, tmp_path):
-    (tmp_path / "x").write_bytes(b"from somewhere")
-    for known in (None, "damaged"):
-        if known:
-            (tmp_path / "x.json").write_text(known)
-        server.serve("x", Reply(CONTENT))
-        assert get(f"{server.url}/x", tmp_path / "x") == CONTENT
-        assert [r.range for r in server.requests] == [None]
-
-
-def test_what_is_whole_is_not_asked_for_again(server, waits, tmp_path):
-    server.serve("x", Reply(CONTENT))
-    get(f"{server.url}/x", tmp_path / "x")
-    assert get(f"{server.url}/x", tmp_path / "x") == CONTENT and len(server.requests) == 1
-
-
-def matches(data):
-    def check(path):
-        if path.read_bytes() != data:
-            raise fetch.Failure("wrong")
-
-    return check
-
-
-def test_the_next_server_goes_on_with_what_the_first_gave(server, second, waits, tmp_path):
-    server.serve("x", Reply(CONTENT, cut=400_000), Reply(status=404))
-    second.serve("x", Reply(CONTENT, etag='"its own"'))
-    fetch.fetch([f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", matches(CONTENT), "")
-    assert (tmp_path / "x").read_bytes() == CONTENT
-    assert [(r.range, r.if_range) for r in second.requests] == [("bytes=400000-", None)]
-
-
-def test_a_bad_beginning_is_not_held_against_the_next_server(server, second, waits, tmp_path):
-    server.serve("x", Reply(OTHER + bytes(100_000), cut=400_000), Reply(status=404))
-    second.serve("x", Reply(CONTENT))
-    fetch.fetch([f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", matches(CONTENT), "")
-    assert (tmp_path / "x").read_bytes() == CONTENT
-    assert [r.range for r in second.requests] == ["bytes=400000-", None]
-
-
-def test_a_redirect_is_followed_with_its_range(server, second, waits, tmp_path, monkeypatch):
-    def redirect(handler):
-        handler.send_response(302)
-        handler.send_header("Location", f"{second.url}/x")
-        handler.end_headers()
-
-    monkeypatch.setattr(server, "RequestHandlerClass", type("R", (server.RequestHandlerClass,), {"do_GET": redirect}))
-    second.serve("x", Reply(CONTENT, cut=10), Reply(CONTENT))
-    assert get(f"{server.url}/x", tmp_path / "x") == CONTENT
-    assert [r.range for r in second.requests] == [None, "bytes=10-"]
 
 
 # --- a corpus
