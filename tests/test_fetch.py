@@ -13,7 +13,7 @@ from asr.download import fetch
 from asr.errors import UserError
 
 CONTENT = random.Random(1).randbytes(1_000_000)
-OTHER = random.Random(2).randbytes(900_000)
+OTHER = random.Random(2).randbytes(1_000_000)
 
 
 def no_check(path):
@@ -51,6 +51,13 @@ def test_a_server_that_never_gets_further_is_given_up(server, waits, tmp_path):
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60] and len(server.requests) == 12
 
 
+def test_a_server_of_which_each_answer_is_another_file_is_given_up(server, waits, tmp_path):
+    server.serve("x", *(Reply(CONTENT, cut=400_000, etag=f'"{n}"') for n in range(20)))
+    with pytest.raises(UserError, match="the connection was cut after 400 kB of 1.00 MB"):
+        get(f"{server.url}/x", tmp_path / "x")
+    assert len(server.requests) == 12
+
+
 @pytest.mark.parametrize(
     "before, after, asked",
     [
@@ -58,14 +65,14 @@ def test_a_server_that_never_gets_further_is_given_up(server, waits, tmp_path):
         ({"etag": "", "modified": "Mon"}, {"etag": "", "modified": "Tue"}, 2),
         ({}, {"etag": '"2"', "deaf": True}, 3),  # a part of another version is not taken
         ({"etag": 'W/"1"', "modified": "Mon"}, {"etag": 'W/"1"', "modified": "Tue", "deaf": True}, 3),
-        ({"etag": ""}, {"etag": ""}, 3),  # the length alone tells
-        ({"etag": "", "cut": 950_000}, {"etag": ""}, 3),  # 416: the file is shorter than what is here
+        ({"etag": ""}, {"etag": "", "data": OTHER[:900_000]}, 3),  # the length alone tells
+        ({"etag": "", "cut": 950_000}, {"etag": "", "data": OTHER[:900_000]}, 3),  # 416: shorter than what is here
     ],
 )
 def test_a_changed_file_is_begun_again(server, waits, tmp_path, before, after, asked):
-    first = Reply(CONTENT, **{"cut": 400_000} | before)
-    server.serve("x", first, Reply(OTHER, **after))
-    assert get(f"{server.url}/x", tmp_path / "x") == OTHER
+    now = Reply(**{"data": OTHER} | after)
+    server.serve("x", Reply(CONTENT, **{"cut": 400_000} | before), now)
+    assert get(f"{server.url}/x", tmp_path / "x") == now.data
     assert len(server.requests) == asked
 
 
@@ -102,7 +109,7 @@ def test_the_next_server_goes_on_with_what_the_first_gave(server, second, waits,
 
 
 def test_a_bad_beginning_is_not_held_against_the_next_server(server, second, waits, tmp_path):
-    server.serve("x", Reply(OTHER + bytes(100_000), cut=400_000), Reply(status=404))
+    server.serve("x", Reply(OTHER, cut=400_000), Reply(status=404))
     second.serve("x", Reply(CONTENT))
     fetch.fetch([f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", matches(CONTENT), "")
     assert (tmp_path / "x").read_bytes() == CONTENT

@@ -26,7 +26,7 @@ from asr.say import say
 
 BLOCK = 1 << 18
 SILENCE = 60  # seconds without a byte, then the connection counts as cut
-PATIENCE = (3, 12)  # tries without getting further: at a server that has sent nothing yet, at one that has
+PATIENCE = (3, 12)  # tries without getting further: at a server that has not answered yet, at one that has
 LONGEST_WAIT = 60  # seconds between two tries: 1, 2, 4, ...
 
 
@@ -104,10 +104,10 @@ def insist(url: str, path: Path) -> None:
         try:
             return connect(url, path)
         except Cut:
-            if recall(path) != content:  # begun again: other bytes
-                most, content = 0, recall(path)
-            if length(path) > most:
-                most, idle, patience = length(path), 0, PATIENCE[1]
+            if recall(path) != content:  # begun, or begun again, which is no progress: it could go on for ever
+                most, content, patience = length(path), recall(path), PATIENCE[1]
+            elif length(path) > most:
+                most, idle = length(path), 0
             idle += 1
             if idle >= patience:
                 raise

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # AN4, 50 minutes of spelled words, numbers and commands, with the telephone-bandwidth charm of 1991.
-#   recipes/an4/run.sh [AN4_DIR] [key.path=value ...]      without AN4_DIR it is downloaded from CMU (64 MB)
+#   recipes/an4/run.sh [AN4_DIR] [key.path=value ...]      without AN4_DIR it is downloaded (64 MB)
 set -euo pipefail
 here=$PWD
 source "$(dirname "$0")/../../scripts/environment.sh"
