@@ -89,9 +89,6 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err.strip().splitlines()[-1].partition(": ")[2]
 
 
-# --- a corpus
-
-
 def test_a_corpus_arrives_and_is_recognised(server, toy, tmp_path, capsys):
     cli.main(["toy", str(tmp_path)])
     assert whole_toy(tmp_path)
@@ -265,9 +262,13 @@ def test_an_interrupted_fetch_goes_on(server, toy, tmp_path, monkeypatch, capsys
     assert whole_toy(tmp_path) and [r.range for r in server.requests] == [f"bytes={here}-"] and here
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 def test_a_half_unpacked_archive_is_redone(server, toy, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(whole, "install", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(whole, "install", interrupt)
         with pytest.raises(KeyboardInterrupt):
             download("toy", tmp_path)
     assert (tmp_path / ".download/train").exists() and not (tmp_path / "Toy").exists()
@@ -278,18 +279,29 @@ def test_a_half_unpacked_archive_is_redone(server, toy, tmp_path, monkeypatch):
     assert whole_toy(tmp_path) and not server.requests
 
 
+def test_an_archive_that_was_not_yet_removed_is(server, toy, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(whole, "remove", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            download("toy", tmp_path)
+    assert (tmp_path / "Toy/train").exists() and (tmp_path / ".download/train.tar.gz").exists()
+    server.requests.clear()
+    download("toy", tmp_path)
+    assert whole_toy(tmp_path) and not server.requests
+
+
 def test_a_signal_stops_the_command_and_it_goes_on(server, tmp_path):
-    """The command itself, on AN4 in miniature: a process is stopped while the server is silent."""
+    """The command itself, on AN4 in miniature: a process is stopped while it waits."""
     archive = tar({"an4/etc/x": CONTENT})
-    server.serve("an4_sphere.tar.gz", Reply(archive, cut=500_000), Reply(archive, status=503), Reply(archive))
+    server.serve("an4_sphere.tar.gz", Reply(archive, cut=500_000), Reply(status=503))
     command = [sys.executable, "-m", "asr.cli.download", "an4", str(tmp_path), "--mirror", server.url]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while len(server.requests) < 2 and process.poll() is None:  # then it waits before its third try
+        while len(server.requests) < 2 and process.poll() is None:  # then it waits between its tries
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         assert "stopped; run the same command again to go on" in process.communicate()[1]
     assert process.returncode == 130
-    server.requests.clear()
+    server.serve("an4_sphere.tar.gz", Reply(archive))
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "an4/etc/x").read_bytes() == CONTENT
@@ -340,7 +352,8 @@ def test_a_copy_whose_inner_archives_are_left_is_completed(server, toy, tmp_path
     inner.write_bytes(whole)
     cli.main(["toy", str(tmp_path)])
     said = capsys.readouterr().err
-    assert f"train: archives to unpack within {tmp_path}/data_aishell: 1\ndisk: about 1.20 MB more" in said
+    there = f"train: {tmp_path}/data_aishell is there, archives are left to unpack or to remove"
+    assert f"{there}\ndisk: about 1.20 MB more" in said
     assert (inner.parent / "test/S2/a2.wav").read_bytes() == SOUND and not inner.exists()
     assert not server.requests
 

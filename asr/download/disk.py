@@ -17,7 +17,10 @@ class Need:
     lasting: int
 
     def check(self, folder: Path) -> None:
-        """raises   UserError if the disk of a folder has less room than the fullest moment takes"""
+        """Look for room on the disk of a folder.
+
+        raises   UserError if it has less than the fullest moment takes
+        """
         if self.most > (room := free(folder)):
             raise UserError(
                 f"{folder}: needs {readable(self.most)} of disk, has {readable(room)} free; free "

@@ -50,7 +50,10 @@ def download(
 
 
 def find(corpus: str) -> Source:
-    """raises   UserError if the corpus isn't one of those that can be fetched"""
+    """Find a corpus by its name.
+
+    raises   UserError if it isn't one of those that can be fetched
+    """
     if corpus not in SOURCES:
         raise UserError(f"got {corpus!r}, expected a corpus: {', '.join(SOURCES)}{did_you_mean(corpus, SOURCES)}")
     return SOURCES[corpus]
@@ -61,7 +64,7 @@ def tell(place: Place, done: bool, mirror: str) -> str:
     if done:
         return f"{place.part.name}: there already, {place.target}"
     if place.target.exists():
-        return f"{place.part.name}: archives to unpack within {place.target}: {len(place.nested())}"
+        return f"{place.part.name}: {place.target} is there, archives are left to unpack or to remove"
     if place.kept.exists():
         return f"{place.part.name}: {place.kept} → {place.target}"
     begun = f", {readable(place.to_fetch())} are left" if place.archive.exists() else ""
@@ -107,7 +110,7 @@ def bring(place: Place, source: Source, mirror: str, keep_archives: bool) -> Non
             unpack_into_place(archive, place)
             if archive != place.kept and keep_archives:
                 archive.replace(place.kept)
-        remove(place.archive)
+    remove(place.archive)
     unpack_nested(place.nested(), place.target)
 
 
@@ -119,7 +122,7 @@ def get(place: Place, source: Source, mirror: str) -> Path:
     if place.kept.exists():
         try:
             check(place.kept, place.part.digest)
-        except Failure as failure:
+        except (Failure, OSError) as failure:
             raise UserError(f"{place.kept}: {failure}; remove it, and it is fetched") from None
         return place.kept
     instead = f"without a network, put it into {place.folder} yourself, or use a copy at hand: {source.instead}"

@@ -41,7 +41,7 @@ class Place:
 
     def done(self) -> bool:
         """Whether nothing is left to do."""
-        return self.target.exists() and not self.nested()
+        return self.target.exists() and not self.nested() and not self.archive.exists()
 
     def to_fetch(self) -> int:
         """Bytes that are still to fetch."""

@@ -26,7 +26,7 @@ def unpack(archive: Path, folder: Path, culprit: Path | None = None) -> None:
     """Unpack a .tar.gz, .tgz or .zip into a folder, with a bar.
 
     culprit:  for the message: what to remove where the archive is damaged, if not the archive
-    raises   UserError if it is damaged, would write outside of the folder, or the disk is full
+    raises    UserError if it is damaged, would write outside of the folder, or the disk is full
     """
     size, what = archive.stat().st_size, f"unpacking {archive.name}"
     try:
@@ -78,7 +78,7 @@ def install(unpacked: Path, folder: Path, target: str) -> None:
     if not source.is_dir():
         raise UserError(f"{unpacked}: the archive holds no {target}; it isn't the one expected")
     destination.parent.mkdir(parents=True, exist_ok=True)
-    for file in source.parent.iterdir():
+    for file in list(source.parent.iterdir()):
         if file.is_file():
             file.replace(destination.parent / file.name)
     source.rename(destination)
