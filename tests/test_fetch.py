@@ -83,6 +83,24 @@ def test_a_file_of_which_nothing_is_known_is_begun_again(server, waits, tmp_path
         assert [r.range for r in server.requests] == [None]
 
 
+def test_old_bytes_are_gone_before_a_new_beginning_is_noted(server, waits, tmp_path, monkeypatch):
+    """Stopped between the two, nothing could tell them from the new file's."""
+    copies, copy = [], fetch.copy
+
+    def stopped(answer, path, start, total):
+        copies.append(start)
+        if len(copies) == 2:
+            raise KeyboardInterrupt
+        copy(answer, path, start, total)
+
+    server.serve("x", Reply(CONTENT, cut=400_000), Reply(OTHER, etag='"2"'))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(fetch, "copy", stopped)
+        get(f"{server.url}/x", tmp_path / "x")
+    assert get(f"{server.url}/x", tmp_path / "x") == OTHER
+    assert [r.range for r in server.requests] == [None, "bytes=400000-", None]
+
+
 def test_what_is_whole_is_not_asked_for_again(server, waits, tmp_path):
     server.serve("x", Reply(CONTENT))
     get(f"{server.url}/x", tmp_path / "x")

@@ -108,7 +108,7 @@ def bring(place: Place, source: Source, mirror: str, keep_archives: bool) -> Non
             archive.replace(place.target)
         else:
             unpack_into_place(archive, place)
-            if archive != place.kept and keep_archives:
+            if keep_archives:
                 archive.replace(place.kept)
     remove(place.archive)
     unpack_nested(place.nested(), place.target)

@@ -131,7 +131,7 @@ def connect(url: str, path: Path) -> None:
             raise Cut("the file has changed there; it is begun again")
         start = have if answer.status == 206 else 0
         if not start:
-            remove(path)
+            remove(path)  # before it is said what comes: no moment may take old bytes for the new content's
         write_text(beside(path), json.dumps(asdict(told)) + "\n")
         copy(answer, path, start, told.total)
 
