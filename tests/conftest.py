@@ -8,6 +8,7 @@ os.environ.setdefault(
 )  # tiny models: threads would wait for each other; before torch is imported
 
 import pytest  # noqa: E402
+from servers import Server  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +18,25 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real recordings: {folder} is absent")
     return folder
+
+
+@pytest.fixture
+def server():
+    """A server on this machine that misbehaves as told."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def second():
+    """Another."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def waits(monkeypatch) -> list[float]:
+    """The seconds that a download would have waited between its tries."""
+    waits = []
+    monkeypatch.setattr("asr.download.fetch.time.sleep", waits.append)
+    return waits

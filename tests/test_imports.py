@@ -15,7 +15,7 @@ LAYERS = [
     {"run", "preflight"},
     {"experiment"},
     {"training", "transcribe", "scoring"},
-    {"data", "models", "search"},
+    {"data", "models", "search", "download"},
     {"features", "nn", "text"},
     {"config", "tree", "audio", "files", "stamp", "say", "optional", "errors", "asr"},  # asr: its version
 ]
@@ -26,6 +26,7 @@ APART = {  # rooms of one layer, or above, that know nothing of each other
     "models": {"data", "search"},
     "nn": {"features", "text", "data"},
     "text": {"nn", "features"},
+    "download": {"data", "models", "search", "features", "nn", "text"},
     "training": {"transcribe", "scoring"},
     "scoring": {"training", "transcribe", "models", "nn", "features"},
     "transcribe": {"training", "scoring"},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # AN4, 50 minutes of spelled words, numbers and commands, with the telephone-bandwidth charm of 1991.
-#   recipes/an4/run.sh [AN4_DIR] [key.path=value ...]      without AN4_DIR it is downloaded from CMU (64 MB)
+#   recipes/an4/run.sh [AN4_DIR] [key.path=value ...]      without AN4_DIR it is downloaded (64 MB)
 set -euo pipefail
 here=$PWD
 source "$(dirname "$0")/../../scripts/environment.sh"
@@ -10,7 +10,7 @@ if [ -n "${1:-}" ] && [[ "$1" != *=* ]]; then
     [[ "$corpus" == /* ]] || corpus=$here/$corpus
 else
     corpus=data/an4-corpus
-    python scripts/download.py http://www.speech.cs.cmu.edu/databases/an4/an4_sphere.tar.gz $corpus
+    asr-download an4 $corpus
 fi
 asr-prepare an4 "$corpus" data/an4
 asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind bpe --size 110

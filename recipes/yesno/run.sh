@@ -10,7 +10,7 @@ if [ -n "${1:-}" ] && [[ "$1" != *=* ]]; then
     [[ "$corpus" == /* ]] || corpus=$here/$corpus
 else
     corpus=data/yesno-corpus
-    python scripts/download.py https://www.openslr.org/resources/1/waves_yesno.tar.gz $corpus
+    asr-download yesno $corpus
 fi
 asr-prepare yesno "$corpus" data/yesno
 asr-tokenizer data/yesno/train.jsonl.gz exp/yesno/tokenizer --kind bpe --size 10

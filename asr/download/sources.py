@@ -1,0 +1,161 @@
+"""The corpora that can be fetched: their parts, where each part's file lies, its size and its checksum.
+
+Sizes serve the plan of the disk; what proves a file is its checksum, or reading its archive to the end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from asr.errors import UserError, did_you_mean
+
+OPENSLR = (  # each serves the same files
+    "https://www.openslr.org/resources",
+    "https://openslr.trmal.net/resources",
+    "https://openslr.elda.org/resources",
+    "https://openslr.magicdatatech.com/resources",
+)
+BLOCKS = 1.1  # FLAC hardly compresses; a tenth more for the blocks of a file system
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a corpus.
+
+    name:      what --parts calls it
+    path:      of the file, below each of `servers`
+    bytes:     of the file
+    target:    what the file becomes, below the corpus folder: a folder it unpacks to, or the file itself
+    unpacked:  bytes of that folder, estimated; 0 for a file that stays as it is
+    digest:    "sha256:..." or "md5:...", or "" where none is published: a gzip file, read to its end instead
+    nested:    pattern, below `target`, of archives within the archive
+    """
+
+    name: str
+    servers: tuple[str, ...]
+    path: str
+    bytes: int
+    target: str
+    unpacked: int
+    digest: str = ""
+    nested: str = ""
+
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return self.path.rpartition("/")[2]
+
+    def urls(self, mirror: str = "") -> list[str]:
+        """List where the file may be had; `mirror`, a server with the same paths, comes first."""
+        servers = [mirror, *self.servers] if mirror else self.servers
+        return list(dict.fromkeys(f"{server.rstrip('/')}/{self.path}" for server in servers))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A corpus: its parts, and what takes a copy at hand instead of a download."""
+
+    name: str
+    parts: tuple[Part, ...]
+    instead: str
+
+    def choose(self, names: Sequence[str] = ()) -> list[Part]:
+        """Choose parts by name, each once; without names, all.
+
+        raises   UserError for a name that the corpus doesn't have
+        """
+        known = {part.name: part for part in self.parts}
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise UserError(f"--parts: got {name!r}, expected parts of {self.name}: {', '.join(known)}{hint}")
+        return [known[name] for name in dict.fromkeys(names or known)]
+
+
+# sha256: those of torchaudio.datasets.librispeech and .yesno, whose import takes seconds
+LIBRISPEECH = {
+    "train-clean-100": (6_387_309_499, "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2"),
+    "train-clean-360": (23_049_477_885, "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf"),
+    "train-other-500": (30_593_501_606, "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2"),
+    "dev-clean": (337_926_286, "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3"),
+    "dev-other": (314_305_928, "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365"),
+    "test-clean": (346_663_984, "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23"),
+    "test-other": (328_757_843, "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29"),
+}
+YESNO_SHA256 = "c3f49e0cca421f96b75b41640749167b52118f232498667ca7a5f9416aef8e73"
+# md5: OpenSLR's own for RIRS_NOISES, and those that other toolkits check (AISHELL and MUSAN: PaddleSpeech,
+# LibriSpeech's text: pydrobert-kaldi's author and others)
+MD5 = {
+    "librispeech-lm-norm.txt.gz": "c83c64c726a1aedfe65f80aa311de402",
+    "librispeech-vocab.txt": "bf3cc7a50112831ed8b0afa40cae96a5",
+    "data_aishell.tgz": "2f494334227864a8a8fec932999db9d8",
+    "resource_aishell.tgz": "957d480a0fcac85fc18e550756f624e5",
+    "musan.tar.gz": "0c472d4fc0c5141eca47ad1ffeb2a7df",
+    "rirs_noises.zip": "e6f48e257286e05de56413b4779d8ffb",
+}
+AN4 = (  # NVIDIA's copy, for its tutorials
+    "http://www.speech.cs.cmu.edu/databases/an4",
+    "https://dldata-public.s3.us-east-2.amazonaws.com",
+)
+
+
+def librispeech(name: str) -> Part:
+    """Describe a subset of LibriSpeech, OpenSLR 12."""
+    size, sha256 = LIBRISPEECH[name]
+    target, unpacked = f"LibriSpeech/{name}", round(BLOCKS * size)
+    return Part(name, OPENSLR, f"12/{name}.tar.gz", size, target, unpacked, f"sha256:{sha256}")
+
+
+def openslr(name: str, path: str, size: int, target: str, unpacked: int = 0, nested: str = "") -> Part:
+    """Describe another file of OpenSLR, whose md5 is known."""
+    return Part(name, OPENSLR, path, size, target, unpacked, f"md5:{MD5[path.rpartition('/')[2]]}", nested)
+
+
+SOURCES = {
+    "librispeech": Source(
+        "librispeech", tuple(map(librispeech, LIBRISPEECH)), "recipes/librispeech/run.sh --corpus DIR"
+    ),
+    "librispeech-lm": Source(
+        "librispeech-lm",
+        (  # neither is unpacked: the text is read as it is
+            openslr("text", "11/librispeech-lm-norm.txt.gz", 1_510_000_000, "librispeech-lm-norm.txt.gz"),
+            openslr("vocabulary", "11/librispeech-vocab.txt", 1_800_000, "librispeech-vocab.txt"),
+        ),
+        "recipes/librispeech/run.sh --corpus DIR",
+    ),
+    "aishell": Source(
+        "aishell",
+        (  # an archive a speaker within the archive
+            openslr("data", "33/data_aishell.tgz", 15_582_913_665, "data_aishell", 21_000_000_000, "wav/*.tar.gz"),
+            openslr("resource", "33/resource_aishell.tgz", 1_246_920, "resource_aishell", 5_000_000),
+        ),
+        "recipes/aishell/run.sh --corpus DIR",
+    ),
+    "an4": Source(
+        "an4", (Part("an4", AN4, "an4_sphere.tar.gz", 64_300_000, "an4", 100_000_000),), "recipes/an4/run.sh DIR"
+    ),
+    "yesno": Source(
+        "yesno",
+        (
+            Part(
+                "yesno",
+                OPENSLR,
+                "1/waves_yesno.tar.gz",
+                4_700_000,
+                "waves_yesno",
+                7_000_000,
+                f"sha256:{YESNO_SHA256}",
+            ),
+        ),
+        "recipes/yesno/run.sh DIR",
+    ),
+    "musan": Source(
+        "musan",
+        (openslr("musan", "17/musan.tar.gz", 11_086_114_085, "musan", 13_000_000_000),),
+        "asr-prepare folder DIR OUT",
+    ),
+    "rirs": Source(
+        "rirs",
+        (openslr("rirs", "28/rirs_noises.zip", 1_311_166_223, "RIRS_NOISES", 3_000_000_000),),
+        "asr-prepare folder DIR OUT",
+    ),
+}

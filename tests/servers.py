@@ -1,0 +1,92 @@
+"""An HTTP server on this machine that misbehaves as told, and remembers what it was asked for and what it sent."""
+
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Reply:
+    """How one request is answered.
+
+    cut:     end the connection after so many bytes of the body
+    ranges:  obey Range and If-Range, as RFC 9110 has it
+    deaf:    obey Range, but not If-Range
+    """
+
+    data: bytes = b""
+    status: int = 200
+    cut: int | None = None
+    ranges: bool = True
+    deaf: bool = False
+    etag: str = '"1"'
+    modified: str = ""
+
+
+@dataclass
+class Request:
+    """What was asked for, and how many bytes of body were sent."""
+
+    path: str
+    range: str | None
+    if_range: str | None
+    sent: int = 0
+
+
+class Server(ThreadingHTTPServer):
+    """Answers each path by its list of replies, one after another; the last one stays."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.replies, self.requests = {}, []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+    def serve(self, path, *replies):
+        """Set the replies for a path; forget the requests so far."""
+        self.replies[f"/{path}"] = list(replies)
+        self.requests.clear()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    def do_GET(self):
+        replies = self.server.replies.get(self.path, [Reply(status=404)])
+        reply = replies.pop(0) if len(replies) > 1 else replies[0]
+        request = Request(self.path, self.headers["Range"], self.headers["If-Range"])
+        self.server.requests.append(request)
+        if reply.status != 200:
+            return self.send_error(reply.status)
+        start = self.begin(reply, request)
+        if start is not None:
+            body = reply.data[start : None if reply.cut is None else start + reply.cut]
+            self.wfile.write(body)
+            request.sent = len(body)
+
+    def begin(self, reply, request):
+        """Send the headers; return where the body starts, None if there is none."""
+        same = reply.deaf or request.if_range in (None, reply.etag, reply.modified)
+        start = int(request.range[6:-1]) if request.range and reply.ranges and same else 0
+        if start and start >= len(reply.data):
+            self.send_error(416)
+            return None
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(reply.data) - start))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(reply.data) - 1}/{len(reply.data)}")
+        for name, value in (("ETag", reply.etag), ("Last-Modified", reply.modified)):
+            if value:
+                self.send_header(name, value)
+        self.end_headers()
+        return start
+
+    def log_message(self, *_):
+        """Say nothing."""
