@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The AISHELL recipe on nothing but a computer: synthesise a small corpus of Mandarin speech in AISHELL-1's layout, then
-# run the recipe on it. On two CPU cores about 10 minutes. Run it again: nothing is redone.
+# run the recipe on it. Needs no GPU. Run it again: nothing is redone.
 #   recipes/aishell/mini.sh [key.path=value ...]
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/environment.sh"

@@ -41,19 +41,20 @@ class Speaker:
         return f"{self.accent}+{self.variant}"
 
 
-def cast(split, count, first, accents, paces, seed):
+def cast(split, count, first, accents, paces, seed, without=()):
     """Return the speakers of a split: 3 of 8 women in training, else half; an (accent, variant) comes again last.
 
     split:   its part before a hyphen (train, dev, test) chooses the variants; the whole and the seed draw the rest
     first:   id of the first speaker
     paces:   (slowest, fastest), words per minute
+    without: variants to leave out
     """
     part = split.split("-")[0]
     women = 3 if part == "train" else 4
     turns, people = Counter(), []
     for i in range(count):
         sex = "F" if i % 8 < women else "M"
-        variants = VARIANTS[part][sex].split()
+        variants = [variant for variant in VARIANTS[part][sex].split() if variant not in without]
         turn, which = divmod(turns[sex], len(variants))
         turns[sex] += 1
         accent = accents[(which + 3 * turn) % len(accents)]
