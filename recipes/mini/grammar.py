@@ -7,8 +7,9 @@ sense (READ, LIVE, CLOSE, USE) are left out, so each recording has one right tra
 """
 
 import re
-from collections import Counter
 from itertools import pairwise
+
+from synthesis.grammar import draw, parse
 
 GRAMMAR = """
 sentence = {home} | {home} | {music} | {phone} | {route} | {robot} | {shop} | {shop} | {sky} | {clock}
@@ -200,22 +201,8 @@ letter = =a | =b | =c | =d | =e | =f | =g | =h | =i | =j | =k | =l | =m | =n | =
 """
 
 
-def parse(text):
-    """Read a grammar's text → {rule: [alternative, ...]}."""
-    lines = re.sub(r"\n +", " ", text).strip().splitlines()
-    rules = (line.split(" = ", 1) for line in lines if line)
-    return {name: [x.strip() for x in alternatives.split(" | ")] for name, alternatives in rules}
-
-
 RULES = parse(GRAMMAR)
 RULES["spelled"] = [f"{name}, {' '.join('=' + c for c in name)}" for name in RULES["name"]]
-
-
-def expand(rng, text="{sentence}"):
-    """Replace each {rule} of `text` by a random alternative until none is left."""
-    while "{" in text:
-        text = re.sub(r"\{(\w+)\}", lambda rule: rng.choice(RULES[rule[1]]), text)
-    return text
 
 
 def transcript(sentence):
@@ -235,22 +222,11 @@ def spoken(sentence):
 def sentences(rng, count, taken):
     """Draw `count` sentences of 3 to 14 words, different from each other and from all in `taken`.
 
-    Of sixteen candidates, the one with the rarest word so far is kept, which feeds the rare rules.
-
     rng:     random.Random
     taken:   set of transcripts, which the new ones join
     returns  list of sentences, as `transcript` and `spoken` want them
     """
-    seen, drawn = Counter(), []
-    while len(drawn) < count:
-        candidates = [s for s in (expand(rng) for _ in range(16)) if acceptable(transcript(s), taken)]
-        if not candidates:
-            continue
-        best = min(candidates, key=lambda s: min(seen[w] for w in transcript(s).split()))
-        drawn.append(best)
-        taken.add(transcript(best))
-        seen.update(transcript(best).split())
-    return drawn
+    return draw(rng, count, taken, RULES, transcript, acceptable)
 
 
 def acceptable(text, taken):

@@ -1,0 +1,227 @@
+"""Prove that recipes/aishell synthesises the Mandarin corpus it promises: texts, voices, layout, tones.
+
+The texts of the full corpus are planned without sound; the sound is that of a corpus of 12 utterances. What a text
+sounds like is judged by espeak-ng's own phonemes, tones by the pitch of one syllable in all four. What the synthesised
+corpora share (noise, level, silence, voices that repeat themselves) is proved by test_mini.py.
+"""
+
+import hashlib
+import importlib.util
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+pytest.importorskip("espeakng_loader", reason="the Mandarin corpus needs espeak-ng: pip install espeakng-loader")
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "aishell"
+sys.path[:0] = [str(RECIPE), str(RECIPE.parent)]
+
+import mandarin  # noqa: E402
+from phonemes import phonemes  # noqa: E402
+from synthesis.corpus import command  # noqa: E402
+from synthesis.espeak import RATE, pronounce  # noqa: E402
+
+from asr.data.corpora.aishell import HAN, SPLITS, join_han, read  # noqa: E402
+
+spec = importlib.util.spec_from_file_location("aishell_synthesise", RECIPE / "synthesise.py")  # mini has one, too
+corpora = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(corpora)
+
+TINY = {"hours": 0.004, "utterances": {"dev": 3, "test": 4}, "coverage": 0}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return corpora.plan()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    out = tmp_path_factory.mktemp("mandarin")
+    corpora.synthesise(out, **TINY)
+    return out
+
+
+def samples(out):
+    return {path.stem: soundfile.read(path, dtype="int16")[0].tobytes() for path in sorted(out.rglob("*.wav"))}
+
+
+def sentences(corpus):
+    return [u.sentence for utterances in corpus.values() for u in utterances]
+
+
+def test_texts_are_words_of_han_or_latin_letters(corpus):
+    for sentence in sentences(corpus):
+        text = mandarin.transcript(sentence)
+        assert re.fullmatch(f"({HAN}+|[A-Z]+)( ({HAN}+|[A-Z]+))*", text), text
+        assert [x for x in sentence if x not in "， "] == [x for x in text if x != " "]
+        assert 4 <= len(mandarin.units(text.replace(" ", ""))) <= 24
+
+
+def test_sizes(corpus):
+    assert [len(corpus[split]) for split in ("test", "dev")] == [240, 120]
+    assert len(corpora.characters(corpus["train"])) >= 700
+    topics = re.findall(r"\w+", " ".join(mandarin.RULES["sentence"]))
+    assert len({pattern for topic in topics for pattern in mandarin.RULES[topic]}) >= 300
+    latin = [x for x in corpora.characters(corpus["test"]) if x.isascii()]
+    assert {"WIFI", "IPHONE"} & set(latin) and len(latin) >= 10
+
+
+def test_training_has_each_character_of_dev_and_test_five_times(corpus):
+    trained = corpora.characters(corpus["train"])
+    rare = {x: trained[x] for x in corpora.characters(corpus["test"] + corpus["dev"]) if trained[x] < 5}
+    assert corpora.COVERAGE == 5 and not rare
+
+
+def test_a_training_set_that_lacks_characters_is_refused():
+    message = r"0.1 hours are too few: test's character \w+ occurs \d times in training, not 5; ask for more --hours"
+    with pytest.raises(ValueError, match=message):
+        corpora.plan(hours=0.1)
+
+
+def test_splits_share_no_sentence_and_no_voice(corpus):
+    texts = [mandarin.transcript(sentence) for sentence in sentences(corpus)]
+    assert len(set(texts)) == len(texts)
+    variants = [{u.speaker.variant for u in utterances} for utterances in corpus.values()]
+    assert sum(map(len, variants)) == len(set.union(*variants))
+    ids = [u.id for utterances in corpus.values() for u in utterances]
+    assert len(set(ids)) == len(ids)
+    assert {split: len({u.speaker for u in corpus[split]}) for split in SPLITS} == corpora.SPEAKERS
+
+
+def test_dev_and_test_do_not_depend_on_the_hours(corpus):
+    other = corpora.plan(hours=0.1, coverage=0)
+    assert other["test"] == corpus["test"] and other["dev"] == corpus["dev"]
+
+
+def misread(texts):
+    """List the texts of which espeak-ng reads more than Latin words as English, or a letter A as the article."""
+    latin = [len(re.findall("[A-Z]+(?: [A-Z]+)*", text)) for text in texts]
+    said = phonemes(texts, "sit/cmn")
+    return [text for text, n, x in zip(texts, latin, said, strict=True) if x.count("(en)") != n or "a#" in x]
+
+
+def alike(texts):
+    """List the texts that sound like another one."""
+    said = defaultdict(set)
+    for text, sound in zip(texts, phonemes(texts, "sit/cmn"), strict=True):
+        said[re.sub("[',|:;_ ]", "", sound)].add(text)
+    return [text for group in said.values() if len(group) > 1 for text in sorted(group)]
+
+
+def literals():
+    """The alternatives of each rule that name no other rule."""
+    return {name: [text for text in texts if "{" not in text] for name, texts in mandarin.RULES.items()}
+
+
+def test_nothing_but_latin_words_is_read_as_english(corpus):
+    texts = [*sentences(corpus), *(text for texts in literals().values() for text in texts)]
+    assert misread(texts) == []
+    faults = ["熊猫 爱 吃 竹子", "去 那儿", "A P 一六七"]
+    assert misread([*faults, "打开 WIFI 和 GPS"]) == faults
+
+
+def test_each_recording_has_one_right_transcript(corpus):
+    """No two sentences, and no two alternatives of one place, have the same phonemes and tones."""
+    assert [text for texts in literals().values() for text in alike(texts)] == []
+    assert alike(sentences(corpus)) == []
+    assert alike(["他 累 了", "她 累 了", "他 饿 了"]) == ["他 累 了", "她 累 了"]
+
+
+def pitch(text, variant, sex):
+    """Return the pitch in Hz of what's voiced in 40 ms, each 20 ms; the median of five neighbours."""
+    x = pronounce(text, f"sit/cmn+{variant}", 120, 50, 50)
+    frames = np.lib.stride_tricks.sliding_window_view(x, 640)[::320] * np.hanning(640)
+    r = np.fft.irfft(np.abs(np.fft.rfft(frames[np.std(frames, 1) > 0.01], 2048)) ** 2)
+    low, high = {"F": (120, 350), "M": (55, 170)}[sex]
+    lags = np.arange(RATE // high, RATE // low)
+    return np.median(np.lib.stride_tricks.sliding_window_view(RATE / lags[np.argmax(r[:, lags], 1)], 5), 1)
+
+
+def toneless(variant, sex):
+    """List which of the four tones can't be told from the pitch."""
+    high, rising, dipping, falling = (pitch(x, variant, sex) for x in "妈麻马骂")
+    told = {
+        "level": np.ptp(high[len(high) // 2 :]) < 0.05 * high.mean(),
+        "rising": rising[-1] > 1.05 * rising[0],
+        "dipping": dipping.mean() < 0.97 * high.mean(),
+        "falling": falling[-1] < 0.96 * falling.max() and falling.argmax() < falling.argmin(),
+    }
+    return [tone for tone, there in told.items() if not there]
+
+
+def test_tones_are_in_the_pitch_of_every_voice(corpus):
+    cast = {(u.speaker.variant, u.speaker.sex) for utterances in corpus.values() for u in utterances}
+    assert {voice: faults for voice in sorted(cast) if (faults := toneless(*voice))} == {}
+    assert all(toneless(*voice) for voice in (("aunty", "F"), ("Alex", "M")))
+
+
+def test_layout_is_aishells(tiny):
+    expected = corpora.plan(**TINY)
+    found = read(tiny)
+    assert list(found.splits) == list(SPLITS) and not found.notes
+    for split, items in found.splits.items():
+        said = {u.id: (join_han(mandarin.transcript(u.sentence)), f"S{u.speaker.id:04}") for u in expected[split]}
+        assert {item.id: (item.text, item.speaker) for item in items} == said
+        for item in items:
+            assert re.fullmatch(rf"BAC009{item.speaker}W\d{{4}}", item.id)
+            assert item.path == tiny / "data_aishell" / "wav" / split / item.speaker / f"{item.id}.wav"
+            info = soundfile.info(item.path)
+            assert (info.samplerate, info.subtype, info.channels, info.format) == (16000, "PCM_16", 1, "WAV")
+            assert 0.8 < info.duration < 8
+    lines = (tiny / "data_aishell/transcript/aishell_transcript_v0.8.txt").read_text(encoding="utf-8").splitlines()
+    words = {u.id: mandarin.transcript(u.sentence) for utterances in expected.values() for u in utterances}
+    assert dict(line.split(" ", 1) for line in lines) == words and len(lines) == 12
+    assert not list(tiny.rglob("*.part"))
+    assert (tiny / "VERSION").read_text().startswith(corpora.VERSION)
+
+
+def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(tiny):
+    code = (
+        "import sys, hashlib; import synthesise as m;"
+        f"us = [u for us in m.plan(**{TINY}).values() for u in us];"
+        "print(*(f'{u.id}={hashlib.sha256(m.recording(u, 1).tobytes()).hexdigest()}' for u in reversed(us)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=RECIPE, check=True, capture_output=True, text=True).stdout
+    here = {name: hashlib.sha256(data).hexdigest() for name, data in samples(tiny).items()}
+    assert dict(item.split("=") for item in out.split()) == here
+
+
+def test_interrupted_work_continues_and_finished_work_rests(tmp_path, tiny):
+    corpora.synthesise(tmp_path, **TINY)
+    (tmp_path / "VERSION").rename(tmp_path / "VERSION.part")
+    (tmp_path / "data_aishell/transcript/aishell_transcript_v0.8.txt").unlink()
+    lost, kept = sorted(tmp_path.rglob("*.wav"))[:2]
+    lost.unlink()
+    lost.with_name(lost.name + ".part").write_bytes(b"half a file")
+    before = kept.stat().st_mtime_ns
+    corpora.synthesise(tmp_path, **TINY)
+    assert samples(tmp_path) == samples(tiny) and kept.stat().st_mtime_ns == before
+    assert not list(tmp_path.rglob("*.part"))
+    assert len(read(tmp_path).splits["test"]) == 4
+
+    kept.unlink()
+    corpora.synthesise(tmp_path, **TINY)
+    assert not kept.exists()
+    with pytest.raises(ValueError, match="choose another folder"):
+        corpora.synthesise(tmp_path, **{**TINY, "seed": 2})
+
+
+def test_a_missing_espeak_is_one_sentence_and_status_2(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "espeakng_loader", None)
+    assert command(corpora.synthesise, "", 1.2, [str(tmp_path / "new")]) == 2
+    message = capsys.readouterr().err
+    assert "pip install espeakng-loader" in message and len(message.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_every_rule_of_the_grammar_is_used():
+    texts = (text for alternatives in mandarin.RULES.values() for text in alternatives)
+    named = {rule for text in texts for rule in re.findall(r"\{(\w+)\}", text)}
+    assert named | {"sentence"} == set(mandarin.RULES)
