@@ -1,6 +1,6 @@
 """Join corpora to one, as tables for asr-prepare tsv.
 
-    python scripts/tables.py OUT SPLIT=SOURCE ...
+    python scripts/tables.py OUT SPLIT=SOURCE ... [--without ID ...]
 
 Writes OUT/SPLIT.tsv of `id path text speaker`. SOURCE is a .tsv, whatever its name, or CORPUS:FOLDER, of which the
 split of the same name is taken: train=an4:corpora/an4. A split given several times is made of all. Equal names of
@@ -31,15 +31,18 @@ def read(split: str, source: str) -> list[Item]:
     return splits[split]
 
 
-def join(arguments: Sequence[str]) -> Corpus:
-    """Read all SPLIT=SOURCE arguments; UserError for what asr-prepare would refuse, naming the lines of the sources."""
+def join(arguments: Sequence[str], without: Sequence[str] = ()) -> Corpus:
+    """Read all SPLIT=SOURCE arguments but for some ids.
+
+    raises   UserError for what asr-prepare would refuse, naming the lines of the sources
+    """
     splits: dict[str, list[Item]] = {}
     for argument in arguments:
         split, equals, source = argument.partition("=")
         if not equals or not split.isidentifier():
             raise UserError(f"{argument}: expected SPLIT=SOURCE, as train=recordings.tsv")
         splits.setdefault(split, []).extend(read(split, source))
-    corpus = Corpus(splits)
+    corpus = Corpus({name: [i for i in items if i.id not in without] for name, items in splits.items()})
     check_texts(corpus)
     return corpus
 
@@ -55,8 +58,11 @@ def main(argv):
     args = parser("tables.py", "Join corpora to one, as tables for asr-prepare tsv.", __doc__)
     args.add_argument("out", metavar="OUT", type=Path)
     args.add_argument("splits", metavar="SPLIT=SOURCE", nargs="+")
+    args.add_argument(
+        "--without", metavar="ID", nargs="+", default=[], help="utterances to leave out, if they are there"
+    )
     args = args.parse_args(argv)
-    corpus = join(args.splits)
+    corpus = join(args.splits, args.without)
     stamp, old = Stamp(args.out, "tables.py", {"splits": args.splits}, []), list(args.out.glob("*.tsv"))
     if old and not stamp.path.exists():
         raise UserError(
