@@ -42,7 +42,8 @@ def plain(text: str) -> str:
     >>> plain("我用ｉＰｈｏｎｅ，打·电话。")
     '我用IPHONE 打电话'
     """
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(APOSTROPHES)).upper())
+    text = unicodedata.normalize("NFKC", text.translate(APOSTROPHES)).upper()
+    text = unicodedata.normalize("NFKC", text).translate(APOSTROPHES)  # either may make what the other rewrites
     text = re.sub(r"(?<![^\W\d_])'|'(?![^\W\d_])", " ", text)
     silent = {c for c in set(text) if unicodedata.category(c)[0] == "P" and c not in SPOKEN + "'"}
     return join_han(normalise("".join(" " if c in silent else c for c in text)))

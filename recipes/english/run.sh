@@ -15,7 +15,7 @@ done
     echo "run.sh: got ${#corpora[@]} folders, expected three: SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR" >&2; exit 2; }
 speechocean=${corpora[0]} common_voice=${corpora[1]} an4=${corpora[2]}
 
-# without an utterance of 65 letters in 2.4 s, which CTC can't align
+# without an utterance of 65 characters in 2.4 s, which CTC can't align
 python scripts/tables.py data/english-tables train="$speechocean/train.tsv" train="$common_voice/train.tsv" \
     train=an4:"$an4" test="$speechocean/test.tsv" --without common_voice_en_37190595
 asr-prepare tsv data/english-tables data/english --dev 300 --normalise english

@@ -86,11 +86,11 @@ def _two_digits(x: float) -> int:
 def header(counts: Statistics, config: str) -> str:
     """The comment that opens the YAML."""
     tier = tier_of(counts.hours)
-    return (
-        f"# {counts.hours:.2f} h of training speech: conf/{tier.name}.yaml, which is for {tier.hours:g} h, with epochs, "
-        "and what counts\n# in epochs and steps, scaled. Written anew each time by recipes/own/scaled.py: change a copy, "
-        f"or give key.path=value.\n#   asr-train --config {config}\n"
-    )
+    return f"""# {counts.hours:.2f} h of training speech: conf/{tier.name}.yaml, for {tier.hours:g} h, with epochs,
+# and what counts in epochs and steps, scaled. Written anew each time by recipes/own/scaled.py: change a copy, or give
+# key.path=value.
+#   asr-train --config {config}
+"""
 
 
 @command
