@@ -4,6 +4,7 @@ What a tier must be is the file of conf/ that it names; sizes of BPE are judged 
 doesn't fit; the corpus of the recipe is made of tones.
 """
 
+import functools
 import importlib
 import os
 import re
@@ -19,7 +20,7 @@ from tones import write_corpus
 from asr import config, tree
 from asr.data import manifest
 from asr.experiment import Experiment
-from asr.models.hybrid import Hybrid
+from asr.models.hybrid import Hybrid, HybridSettings
 from asr.text import tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -45,10 +46,16 @@ def experiment(scaled, hours):
     return config.check(Experiment, scaled.settings(hours, "data/x", "exp/x"), tree.Source("scaled"))
 
 
-def parameters(made, vocabulary=500):
+def parameters(made):
+    return count(config.dump(made.model), made.features.fbank.mels)
+
+
+@functools.cache
+def count(model, mels):
+    """Parameters of a model with 500 tokens."""
     with torch.device("meta"):
-        model = Hybrid(made.model, made.features.fbank.mels, vocabulary)
-    return sum(p.numel() for p in model.parameters())
+        made = Hybrid(config.check(HybridSettings, tree.parse(model, "model"), tree.Source("model")), mels, 500)
+    return sum(p.numel() for p in made.parameters())
 
 
 def test_more_hours_never_make_a_smaller_model_or_more_epochs(scaled):
