@@ -13,7 +13,7 @@ for set in $splits; do
             ${options[@]+"${options[@]}"} --out "$exp/$set.$mode.txt"
     done
     asr-score "$data/$set.jsonl.gz" "$exp/$set.joint.txt" --against "$exp/$set.attention-greedy.txt"
-    asr-score "$data/$set.jsonl.gz" "$exp/$set.joint.txt" --against "$exp/$set.ctc-greedy.txt" --unit word
+    asr-score "$data/$set.jsonl.gz" "$exp/$set.joint.txt" --against "$exp/$set.ctc-greedy.txt"
 done
 for set in $splits; do
     for mode in $modes; do

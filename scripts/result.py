@@ -33,13 +33,14 @@ def version(data: str) -> str:
 
 def main(recipe: str, test: str, mode: str, ref: str, hyp: str, *outputs: str) -> None:
     """Score, and print one line for people and programs."""
-    words = score(ref, hyp, unit="word").scores["word"]
+    words = next(iter(score(ref, hyp).scores.values()))  # WER, or MER where words have no spaces between them
+    rate, units = ("wer", "words") if words.unit == "word" else ("mer", "units")
     corpus = f" corpus={name}" if (name := version(outputs[0])) else ""
     seconds = sum(made(output)["seconds"] for output in (*outputs, hyp))
     print(
         f"result recipe={recipe} set={test} mode={mode} "
-        f"wer={100 * words.total.rate:.2f} lo={100 * words.low:.2f} hi={100 * words.high:.2f} "
-        f"words={words.total.reference} rtf={made(hyp)['rtf']:.3f} seconds={seconds:.0f}{corpus}"
+        f"{rate}={100 * words.total.rate:.2f} lo={100 * words.low:.2f} hi={100 * words.high:.2f} "
+        f"{units}={words.total.reference} rtf={made(hyp)['rtf']:.3f} seconds={seconds:.0f}{corpus}"
     )
 
 

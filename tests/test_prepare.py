@@ -354,6 +354,47 @@ def test_dev_where_there_is_one(tmp_path):
     refused(message, "tsv", tmp_path, tmp_path / "out", dev=1)
 
 
+def test_test_and_dev_are_carved_from_a_table_of_any_name(tmp_path):
+    """Six speakers of four utterances: test has one of them, dev another."""
+    lines = [f"u{n:02d}\tclips/a.wav\tword {n}\tspeaker{n % 6}" for n in range(24)]
+    made = prepare("tsv", tsv(tmp_path, "mine.tsv", lines), tmp_path / "out", dev=4, test=0.2)
+    splits = {name: list(manifest.read(made.manifests[name])) for name in ("train", "dev", "test")}
+    assert [len(split) for split in splits.values()] == [16, 4, 4]
+    speakers = {name: {u.speaker for u in split} for name, split in splits.items()}
+    assert len(speakers["train"] | speakers["dev"] | speakers["test"]) == sum(map(len, speakers.values())) == 6
+    for name, names in speakers.items():
+        assert (tmp_path / f"out/{name}.speakers").read_text().split() == sorted(names)
+    assert made.notes == [
+        "test: 4 utterances by 1 of 6 training speakers, who leave train",
+        "dev: 4 utterances by 1 of 5 training speakers, who leave train",
+    ]
+    prepare("tsv", tmp_path / "mine.tsv", tmp_path / "out")  # nothing carved any more
+    assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["mine.jsonl.gz"]
+
+
+def test_a_test_set_that_cannot_be_carved(tmp_path):
+    table = tsv(tmp_path, "test.tsv", ["u1\tclips/a.wav\tA", "u2\tclips/b.wav\tB"])
+    message = "--test 1: expected a split named train and none named test, got test"
+    refused(message, "tsv", table, tmp_path / "out", test=1)
+    lines = [f"u{n}\tclips/a.wav\tA\t{'ab'[n % 2]}" for n in range(10)]
+    message = "--test 1: even the speaker who says least has 5 utterances; ask for about 5"
+    refused(message, "tsv", tsv(tmp_path, "mine.tsv", lines), tmp_path / "out", test=1)
+
+
+def test_texts_are_rewritten_by_a_convention(tmp_path):
+    lines = ["u1\tclips/a.wav\tIt’s me, José!", "u2\tclips/b.wav\tIT'S YOU", "u3\tclips/c.wav\t我用ｉＰｈｏｎｅ。"]
+    table = tsv(tmp_path, "train.tsv", lines)
+    made = prepare("tsv", table, tmp_path / "out", normalise="english")
+    assert texts(made, "train") == {"u1": "IT'S ME JOSE", "u2": "IT'S YOU", "u3": "我用IPHONE"}
+    assert made.notes == ["--normalise english: 2 of 3 texts changed, as 'It’s me, José!' → \"IT'S ME JOSE\""]
+    assert prepare("tsv", table, tmp_path / "out", normalise="english").current
+    again = prepare("tsv", table, tmp_path / "out", normalise="plain")
+    assert texts(again, "train")["u1"] == "IT'S ME JOSÉ"
+    silent = tsv(tmp_path, "silent.tsv", ["u1\tclips/a.wav\t..."])
+    message = f"empty texts (1): u1 ({silent}:1); transcribe them or leave them out"
+    refused(message, "tsv", silent, tmp_path / "new", normalise="plain")
+
+
 def test_unwritable_output(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/out: can't write into this folder \(Not a directory\)"):

@@ -142,6 +142,34 @@ def test_the_command_prints_a_line_a_unit(tmp_path, capsys):
     assert [line[:3] for line in capsys.readouterr().out.splitlines()] == ["WER", "CER"]
 
 
+def test_han_is_scored_by_the_mixed_error_rate(tmp_path, capsys):
+    """7 units of which one word is another and one character too many: 2 errors."""
+    ref = write(tmp_path / "r", {"u1": "我用 IPHONE 六", "u2": "打电话"})
+    hyp = write(tmp_path / "h", {"u1": "我用 ANDROID 六", "u2": "打打电话"})
+    command.main([str(ref), str(hyp)])
+    line = "sub 1, del 0, ins 1 of 7 characters and words, 2 of 2 utterances wrong"
+    assert capsys.readouterr().out == f"MER 28.57 % [25.00, 33.33]: {line}\n"
+    assert score(ref, hyp).as_json()["mer"]["errors"] == 2
+    assert list(score(ref, hyp, "both").scores) == ["word", "char"]
+    assert list(score(ref, ref).scores) == ["mixed"] and score(ref, ref).scores["mixed"].total.errors == 0
+    refused("--unit words: expected auto, word, char, mixed or both", ref, hyp, "words")
+
+
+def test_texts_are_rewritten_before_they_are_compared(tmp_path, capsys):
+    ref = write(tmp_path / "r", {"u1": "It’s me, José!"})
+    hyp, other = write(tmp_path / "h", {"u1": "IT'S ME JOSE"}), write(tmp_path / "o", {"u1": "its me jose"})
+    rates = [score(ref, hyp, "word", None, name).scores["word"].total.errors for name in (None, "plain", "english")]
+    assert rates == [3, 1, 0]
+    command.main([str(ref), str(hyp), "--against", str(other), "--normalise", "english", "--unit", "word"])
+    assert [line.split(" [")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "WER 0.00 %",
+        "WER difference -33.33 points",
+    ]
+    silent = write(tmp_path / "s", {"u1": "..."})
+    message = f"empty references in {silent} (1): u1; an error rate needs words to compare with"
+    refused(message, silent, hyp, normalise="plain")
+
+
 def test_missing_and_extra_ids(tmp_path):
     ref, hyp = write(tmp_path / "r", {f"u{n}": "A" for n in range(8)}), write(tmp_path / "h", {"u0": "A", "v1": "B"})
     missing = f"7 missing (u1, u2, u3, u4, u5 and 2 more) and 1 that {ref} doesn't have (v1)"

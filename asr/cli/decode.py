@@ -102,9 +102,9 @@ def load(args):
 
 
 def tune(args):
-    """Print the word error rate of each setting of --tune, and then the best."""
+    """Print the word (or mixed) error rate of each setting of --tune, and then the best."""
     from asr.errors import UserError
-    from asr.scoring.score import percent, score_texts
+    from asr.scoring.score import UNITS, percent, score_texts, units_of
     from asr.scoring.texts import match, read_texts
     from asr.transcribe.options import SearchOptions
     from asr.transcribe.tuning import parse_grid, tune
@@ -119,13 +119,14 @@ def tune(args):
         references |= texts
     if not references:
         raise UserError(f"{', '.join(args.manifest)}: no utterance to tune on")
+    unit = units_of(references.values())[0]
     results = []
     for setting, texts in tune(*load(args), grid, args.batch_seconds, args.precision):
         options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in setting.items())
-        results.append((score_texts(references, texts, "word").total.rate, options))
+        results.append((score_texts(references, texts, unit).total.rate, options))
         print(f"{percent(results[-1][0])}\t{options}", flush=True)
     rate, options = min(results)
-    say(f"best: {options} (WER {percent(rate)} %)")
+    say(f"best: {options} ({UNITS[unit]} {percent(rate)} %)")
 
 
 def run(args, stamp):

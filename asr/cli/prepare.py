@@ -8,13 +8,14 @@ EXAMPLES = """corpora:
   an4          SOURCE or SOURCE/an4 holds etc/ and wav/; dev: about 100 utterances, whole training speakers
   yesno        SOURCE or SOURCE/waves_yesno holds 0_1_...wav; every other file trains, every sixth of those is dev
   tsv          your own: a .tsv file, or a folder with train.tsv, test.tsv, ... of `id path text [speaker]`,
-               tab-separated, with or without a header; paths are relative to the .tsv
+               tab-separated, with or without a header; paths are relative to the .tsv; where --dev or --test carve
+               from a single table, it may have any name
   folder       sound files at any depth, without texts, for the augmentation of training (data.augment): noises,
                impulse responses; they become OUT/recordings.jsonl.gz
 
 examples:
   asr-prepare an4 corpora/an4 data/an4
-  asr-prepare tsv recordings/train.tsv data/mine --dev 0.05
+  asr-prepare tsv recordings/all.tsv data/mine --dev 0.05 --test 0.1 --normalise plain
   asr-prepare folder corpora/musan/noise data/noise
 """
 
@@ -32,6 +33,13 @@ def arguments():
         help="carve a dev set of about N utterances (or a fraction below 1) from train, by whole speakers; "
         "they are listed in OUT/{train,dev}.speakers (default: 100 for an4, 5 for yesno, none for others)",
     )
+    args.add_argument("--test", type=float, metavar="N", help="carve a test set likewise")
+    args.add_argument(
+        "--normalise",
+        choices=["plain", "english"],
+        help="rewrite the texts: plain = upper case, full-width forms as usual ones (NFKC), no punctuation but "
+        "apostrophes between letters; english = plain, and letters without accents (default: texts as they are)",
+    )
     return args
 
 
@@ -42,7 +50,9 @@ def main(argv):
     from asr.data.prepare import prepare
     from asr.data.statistics import table
 
-    made = prepare(args.corpus, args.source, args.out, dev=args.dev, progress=True)
+    made = prepare(
+        args.corpus, args.source, args.out, dev=args.dev, test=args.test, normalise=args.normalise, progress=True
+    )
     if made.current:
         return say(f"{args.out} is up to date")
     for note in made.notes:

@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr.data import manifest
@@ -21,6 +21,7 @@ from asr.data.statistics import Statistics
 from asr.errors import UserError, did_you_mean
 from asr.files import make_folder, write_text
 from asr.stamp import Stamp
+from asr.text.normalise import convention
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,13 @@ class Preparation:
 
 
 def prepare(
-    corpus: str, source: str | os.PathLike, out: str | os.PathLike, dev: float | None = None, progress: bool = False
+    corpus: str,
+    source: str | os.PathLike,
+    out: str | os.PathLike,
+    dev: float | None = None,
+    test: float | None = None,
+    normalise: str | None = None,
+    progress: bool = False,
 ) -> Preparation:
     """Write `out/<split>.jsonl.gz` for each split of a corpus.
 
@@ -49,17 +56,20 @@ def prepare(
     out:       folder for the manifests, made if absent
     dev:       utterances (or a fraction below 1) to carve from train, where the corpus has no dev set; None = what
                the corpus' reader suggests. The speakers are then listed in `out/{train,dev}.speakers`
+    test:      likewise, of a test set
+    normalise: a convention of `asr.text.normalise` to rewrite the texts by; None = keep them as they are
     progress:  show a bar on stderr
     raises     UserError if anything is wrong with the corpus; nothing is written then
     """
     if corpus not in READERS:
         raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, READERS)}; known are {', '.join(READERS)}")
     found = READERS[corpus](Path(os.path.abspath(source)))
+    found = rewritten(found, normalise) if normalise else found
     check_texts(found)
     facts = digest(found)
-    splits, notes, carved = with_dev(found, dev)
+    splits, notes, carved = with_carved(found, dev, test)
     manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in splits}
-    arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "digest": facts}
+    arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "test": test, "digest": facts}
     stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(splits)}, [])
     if stamp.is_current() and all(path.is_file() for path in manifests.values()):
         return Preparation(manifests, {}, notes, current=True)
@@ -69,8 +79,8 @@ def prepare(
     stamp.remove()
     for name, path in manifests.items():
         manifest.write(path, utterances[name])
-    if carved:
-        write_speakers(Path(out), splits)
+    for name in ("train", *carved) if carved else ():
+        write_speakers(Path(out) / f"{name}.speakers", splits[name])
     stamp.write()
     return Preparation(manifests, {name: Statistics.of(u) for name, u in utterances.items()}, notes, current=False)
 
@@ -106,19 +116,44 @@ def digest(corpus: Corpus) -> str:
     return state.hexdigest()[:32]
 
 
-def with_dev(corpus: Corpus, wanted: float | None) -> tuple[dict[str, list[Item]], list[str], bool]:
-    """Carve a dev set where one is wanted; say the splits in order of id, all notes, and whether it was carved."""
-    if wanted is not None and ("dev" in corpus.splits or "train" not in corpus.splits):
-        has = ", ".join(corpus.splits)
-        raise UserError(f"--dev {wanted:g}: expected a split named train and none named dev, got {has}")
-    splits, notes = dict(corpus.splits), list(corpus.notes)
-    count = wanted if wanted is not None else corpus.dev
-    if count is not None:
-        train, dev, how = carve(splits["train"], count)
-        splits = {"train": train, "dev": dev} | {name: items for name, items in splits.items() if name != "train"}
+def rewritten(corpus: Corpus, name: str) -> Corpus:
+    """Rewrite the texts by a convention, and note how many that changed, with one of them."""
+    rewrite = convention(name)
+    splits = {
+        split: [replace(item, text=rewrite(item.text)) for item in items] for split, items in corpus.splits.items()
+    }
+    pairs = [
+        (old.text, new.text) for split in splits for old, new in zip(corpus.splits[split], splits[split], strict=True)
+    ]
+    changed = [pair for pair in pairs if pair[0] != pair[1]]
+    example = ", as {!r} → {!r}".format(*changed[0]) if changed else ""
+    note = f"--normalise {name}: {len(changed)} of {len(pairs)} texts changed{example}"
+    return replace(corpus, splits=splits, notes=[*corpus.notes, note])
+
+
+def with_carved(
+    corpus: Corpus, dev: float | None, test: float | None
+) -> tuple[dict[str, list[Item]], list[str], list[str]]:
+    """Carve dev and test where they are wanted.
+
+    returns   the splits in order of id; all notes; the names of the carved splits
+    """
+    splits, notes, wanted = dict(corpus.splits), list(corpus.notes), {"test": test, "dev": dev}
+    asked = {name: count for name, count in wanted.items() if count is not None}
+    if asked and len(splits) == 1 and not splits.keys() & wanted.keys():
+        splits = {"train": next(iter(splits.values()))}  # a table of any name
+    for name, count in asked.items():
+        if name in splits or "train" not in splits:
+            has = ", ".join(corpus.splits)
+            raise UserError(f"--{name} {count:g}: expected a split named train and none named {name}, got {has}")
+    if dev is None and corpus.dev is not None:
+        asked["dev"] = corpus.dev
+    for name, count in asked.items():
+        splits["train"], splits[name], how = carve(splits["train"], count, name)
         notes.append(how)
-    ordered = {name: sorted(items, key=lambda item: item.id) for name, items in splits.items()}
-    return ordered, notes, count is not None
+    names = [name for name in ("train", "dev") if name in splits]
+    ordered = {name: sorted(splits[name], key=lambda item: item.id) for name in dict.fromkeys([*names, *splits])}
+    return ordered, notes, list(asked)
 
 
 def look(splits: Mapping[str, Sequence[Item]], progress: bool) -> dict[str, list[Utterance]]:
@@ -157,12 +192,12 @@ def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
         return
     for name in names:
         (stamp.output / f"{name}.jsonl.gz").unlink(missing_ok=True)
-    for name in ("train", "dev") if "dev" in names else ():
         (stamp.output / f"{name}.speakers").unlink(missing_ok=True)
+    if names and not {"dev", "test"} & set(splits):
+        (stamp.output / "train.speakers").unlink(missing_ok=True)
 
 
-def write_speakers(out: Path, splits: Mapping[str, Iterable[Item]]) -> None:
-    """List the speakers of train and dev, one a line."""
-    for name in ("train", "dev"):
-        speakers = sorted({item.speaker for item in splits[name]} - {None})
-        write_text(out / f"{name}.speakers", "".join(f"{speaker}\n" for speaker in speakers))
+def write_speakers(path: Path, items: Iterable[Item]) -> None:
+    """List the speakers of a split, one a line."""
+    speakers = sorted({item.speaker for item in items} - {None})
+    write_text(path, "".join(f"{speaker}\n" for speaker in speakers))

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from asr.text.units import units
+
 
 @dataclass(frozen=True)
 class ErrorRate:
-    """Edit counts of hypotheses against references, in words or characters.
+    """Edit counts of hypotheses against references, in words, characters or mixed units.
 
     >>> ErrorRate(hits=3, substitutions=1, deletions=0, insertions=1) + ErrorRate(2, 0, 2, 0)
     ErrorRate(hits=5, substitutions=1, deletions=2, insertions=1)
@@ -58,15 +60,16 @@ def error_rates(references: Sequence[str], hypotheses: Sequence[str], unit: str)
     references:  texts, none empty
     hypotheses:  texts, may be empty
     unit:        "word": split at whitespace; "char": characters, spaces between words count as such (jiwer's way;
-                 Han text has none)
+                 Han text has none); "mixed": characters of scripts without spaces, and words (`asr.text.units`)
     returns      one ErrorRate an utterance
     """
     import jiwer
 
     if not references:
         return []
-    process = {"word": jiwer.process_words, "char": jiwer.process_characters}[unit]
-    found = process([" ".join(text.split()) for text in references], [" ".join(text.split()) for text in hypotheses])
+    process = jiwer.process_characters if unit == "char" else jiwer.process_words
+    split = {"word": str.split, "char": str.split, "mixed": units}[unit]
+    found = process(*([" ".join(split(text)) for text in texts] for texts in (references, hypotheses)))
     return [of_alignment(*pair) for pair in zip(found.alignments, map(len, found.references), strict=True)]
 
 

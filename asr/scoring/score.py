@@ -1,7 +1,7 @@
-"""WER and CER of a hypothesis file against its reference, with intervals; and of two files against each other."""
+"""WER, CER and MER of a hypothesis file against its reference, with intervals; and of two files against each other."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from asr.errors import UserError
@@ -9,15 +9,19 @@ from asr.scoring.bootstrap import interval, resampled_rates
 from asr.scoring.error_rate import ErrorRate, error_rates
 from asr.scoring.significance import Difference, compare
 from asr.scoring.texts import match, read_texts
+from asr.text.normalise import convention
+from asr.text.units import has_spaceless
 
-UNITS = {"word": "WER", "char": "CER"}
+UNITS = {"word": "WER", "char": "CER", "mixed": "MER"}
+COUNTED = {"word": "words", "char": "chars", "mixed": "characters and words"}
+CHOICES = ("auto", "word", "char", "mixed", "both")
 
 
 @dataclass(frozen=True)
 class Score:
     """One error rate of one hypothesis file.
 
-    unit:        "word" or "char"
+    unit:        "word", "char" or "mixed"
     total:       all utterances together
     low, high:   95 % bootstrap interval over utterances
     utterances:  id → its own counts
@@ -37,7 +41,7 @@ class Score:
     def line(self) -> str:
         """Say it to a person, in percent."""
         t, n = self.total, len(self.utterances)
-        counts = f"sub {t.substitutions}, del {t.deletions}, ins {t.insertions} of {t.reference} {self.unit}s"
+        counts = f"sub {t.substitutions}, del {t.deletions}, ins {t.insertions} of {t.reference} {COUNTED[self.unit]}"
         return f"{UNITS[self.unit]} {percent(t.rate)} % [{percent(self.low)}, {percent(self.high)}]: {counts}, " + (
             f"{self.wrong} of {n} utterances wrong"
         )
@@ -66,28 +70,36 @@ class Report:
         ]
 
     def as_json(self) -> dict:
-        """Give all as plain values, under "wer" and "cer"."""
+        """Give all as plain values, under "wer", "cer" and "mer"."""
         scores = {UNITS[unit].lower(): score.as_json() for unit, score in self.scores.items()}
         differences = {UNITS[unit].lower(): asdict(difference) for unit, difference in self.differences.items()}
         return {**scores, **({"difference": differences} if differences else {})}
 
 
 def score(
-    ref: str | os.PathLike, hyp: str | os.PathLike, unit: str = "both", against: str | os.PathLike | None = None
+    ref: str | os.PathLike,
+    hyp: str | os.PathLike,
+    unit: str = "auto",
+    against: str | os.PathLike | None = None,
+    normalise: str | None = None,
 ) -> Report:
     """Score a hypothesis file.
 
-    ref:      manifest, or lines of `id<TAB>text`
-    hyp:      lines of `id<TAB>text`; an empty text is an empty hypothesis
-    unit:     "word", "char" or "both"
-    against:  a second hypothesis file, for the significance of the difference
-    raises    UserError if ids are missing, too many or repeated, or a reference is empty
+    ref:        manifest, or lines of `id<TAB>text`
+    hyp:        lines of `id<TAB>text`; an empty text is an empty hypothesis
+    unit:       "word", "char", "mixed", "both" = word and char, or "auto" = what `units_of` says of the references
+    against:    a second hypothesis file, for the significance of the difference
+    normalise:  a convention of `asr.text.normalise` to rewrite all texts by; None = compare them as they are written
+    raises      UserError if ids are missing, too many or repeated, or a reference is empty
     """
-    units = list(UNITS) if unit == "both" else [unit]
-    if not set(units) <= set(UNITS):
-        raise UserError(f"--unit {unit}: expected word, char or both")
-    references = read_texts(ref)
+    if unit not in CHOICES:
+        raise UserError(f"--unit {unit}: expected {', '.join(CHOICES[:-1])} or {CHOICES[-1]}")
+    rewrite = convention(normalise) if normalise else str
+    references = {name: rewrite(text) for name, text in read_texts(ref).items()}
     files = {str(path): read_texts(path) for path in (hyp, against) if path is not None}
+    files = {path: {name: rewrite(text) for name, text in texts.items()} for path, texts in files.items()}
+    several = {"auto": units_of(references.values()), "both": ["word", "char"]}
+    units = several.get(unit, [unit])
     for path, hypotheses in files.items():
         match(references, hypotheses, ref, path)
     scores = {unit: score_texts(references, files[str(hyp)], unit) for unit in units}
@@ -95,6 +107,15 @@ def score(
         return Report(scores, {})
     others = {unit: aligned(references, files[str(against)], unit) for unit in units}
     return Report(scores, {u: compare(list(scores[u].utterances.values()), others[u]) for u in units})
+
+
+def units_of(references: Iterable[str]) -> list[str]:
+    """Units by which texts are usually judged: mixed where a script puts no spaces between words, else word and char.
+
+    >>> units_of(["我用 IPHONE"]), units_of(["GO ON"])
+    (['mixed'], ['word', 'char'])
+    """
+    return ["mixed"] if has_spaceless(references) else ["word", "char"]
 
 
 def score_texts(references: Mapping[str, str], hypotheses: Mapping[str, str], unit: str) -> Score:

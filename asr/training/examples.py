@@ -19,9 +19,15 @@ from asr.errors import UserError, shorten
 from asr.models.recognizer import Recognizer
 from asr.say import say
 from asr.text.tokenizer import Tokenizer
+from asr.text.units import has_spaceless
 from asr.training.settings import DataSettings, TextDataSettings
 from asr.training.speech import Split
 from asr.training.text import FORMULAS
+
+COUNTED = (
+    "has characters of a script without spaces between words: wer and ctc-wer count each of them, and each word of "
+    "other scripts (the mixed error rate; of such characters alone, the character error rate)"
+)
 
 
 def read_texts(data: TextDataSettings, tokenizer: Tokenizer) -> list[Sentences]:
@@ -54,6 +60,8 @@ def read_data(data: DataSettings, recognizer: Recognizer, looked: bool = False) 
             *(utterances.ids, utterances.durations, labels, recognizer.encoder_frames, recognizer.sample_rate),
             data.speeds if name == "train" else [1.0],
         )
+        if name == "dev" and has_spaceless(utterances.texts):
+            say(f"{path}: {COUNTED}")
         changes = changes_of(data, utterances, recognizer) if name == "train" else ()
         splits[name] = (Split(utterances, labels, *changes), selection)
     return splits

@@ -72,7 +72,7 @@ class TrainingSettings(LoopSettings):
     """The loop of a recogniser."""
 
     mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
-    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"
+    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"  # wer: of Han and such, by characters
 
 
 class TextTrainingSettings(LoopSettings):

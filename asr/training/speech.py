@@ -1,4 +1,4 @@
-"""The task of a recogniser: utterances in, the hybrid loss, greedy word error rates."""
+"""The task of a recogniser: utterances in, the hybrid loss, error rates of greedy search."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class SpeechTask:
         return f"utterances {shorten(self.train.utterances.ids[n] for batch in batches for n in batch)}"
 
     def validate(self, precision: str, group: Group) -> dict[str, float]:
-        """Loss, accuracy and the word error rates of greedy search."""
+        """Loss, accuracy and the error rates of greedy search."""
         dataset = SpeechDataset(self.dev.utterances, self.dev.labels, self.model.sample_rate)
         steps = plan(self.dev.utterances.durations, self.data.batch_seconds, 0, 0)
         batches = list(chain(*steps))[group.rank :: group.size]

@@ -1,4 +1,7 @@
-"""Validation: loss, token accuracy and the word error rates of greedy search on the dev set."""
+"""Validation: loss, token accuracy and the word error rates of greedy search on the dev set.
+
+What counts as a word is that of the mixed error rate (`asr.text.units`): in Mandarin, for one, each character.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,6 +13,7 @@ from asr.data.batches import Batch
 from asr.models.recognizer import Recognizer
 from asr.search.greedy import attention_greedy, ctc_greedy
 from asr.search.hypothesis import Hypothesis
+from asr.text.units import units
 from asr.training.device import autocast
 
 LONGEST = 400  # labels of a greedy hypothesis
@@ -29,7 +33,7 @@ def count(recognizer: Recognizer, batches: Iterable[Batch], precision: str = "fp
         with autocast(device, precision):
             loss = recognizer.loss(moved.waveforms, moved.wave_lens, moved.Y, moved.Y_lens)
             attention, ctc = _greedy(recognizer, moved)
-        references = [recognizer.tokenizer.decode(y[:n].tolist()) for y, n in zip(batch.Y, batch.Y_lens, strict=True)]
+        references = [_words(recognizer, y[:n].tolist()) for y, n in zip(batch.Y, batch.Y_lens, strict=True)]
         words = sum(len(text.split()) for text in references)
         errors = [_errors(recognizer, references, hypotheses) for hypotheses in (attention, ctc)]
         sums = [float(loss.total), float(loss.correct), float(loss.tokens), words, *errors]
@@ -56,5 +60,10 @@ def _greedy(recognizer: Recognizer, batch: Batch) -> tuple[list[Hypothesis], lis
 
 
 def _errors(recognizer: Recognizer, references: Sequence[str], hypotheses: Sequence[Hypothesis]) -> int:
-    output = jiwer.process_words(references, [recognizer.tokenizer.decode(h.tokens) for h in hypotheses])
+    output = jiwer.process_words(references, [_words(recognizer, h.tokens) for h in hypotheses])
     return output.substitutions + output.deletions + output.insertions
+
+
+def _words(recognizer: Recognizer, ids: Sequence[int]) -> str:
+    """The text of token ids with spaces between all that counts as a word."""
+    return " ".join(units(recognizer.tokenizer.decode(ids)))

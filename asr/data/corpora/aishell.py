@@ -6,18 +6,17 @@ note. The reverse, a transcript without its sound file, does not occur in the co
 speaker's archive wasn't unpacked, and is an error.
 """
 
-import re
 from pathlib import Path
 
-from asr.data.corpora.corpus import Corpus, Item, read_lines, refuse, tidy, wrong_layout
+from asr.data.corpora.corpus import Corpus, Item, read_lines, refuse, wrong_layout
 from asr.errors import shorten
+from asr.text.normalise import join_han
 
 LAYOUT = (
     "AISHELL-1's layout: SOURCE or SOURCE/data_aishell with wav/{train,dev,test}/<speaker>/*.wav "
     "(unpack wav/*.tar.gz first) and transcript/aishell_transcript_v0.8.txt"
 )
 SPLITS = ("train", "dev", "test")
-HAN = "[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 
 
 def read(source: Path) -> Corpus:
@@ -43,15 +42,6 @@ def read_transcripts(path: Path) -> dict[str, tuple[str, str]]:
         texts[name] = (join_han(text), where)
     refuse(repeated, "repeated ids in the transcripts", "each utterance has one line")
     return texts
-
-
-def join_han(text: str) -> str:
-    """Remove the spaces that separate Han characters from each other; others are kept.
-
-    >>> join_han("我 用  IPHONE 六 打 电话")
-    '我用 IPHONE 六打电话'
-    """
-    return re.sub(f"(?<={HAN}) (?={HAN})", "", tidy(text))
 
 
 def match(audio: dict[str, list[Path]], texts: dict[str, tuple[str, str]]) -> Corpus:

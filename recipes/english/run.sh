@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Real read English of three corpora: speechocean762 and Common Voice, as tables, and AN4, in its own layout.
+#   recipes/english/run.sh SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR [key.path=value ...]
+# The first has train.tsv and test.tsv, the second train.tsv, of `id path text speaker`.
+set -euo pipefail
+here=$PWD
+source "$(dirname "$0")/../../scripts/environment.sh"
+
+corpora=()
+while [ $# -gt 0 ] && [[ "$1" != *=* ]]; do
+    [[ "$1" == /* ]] && corpora+=("$1") || corpora+=("$here/$1")
+    shift
+done
+[ ${#corpora[@]} -eq 3 ] || {
+    echo "run.sh: got ${#corpora[@]} folders, expected three: SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR" >&2; exit 2; }
+speechocean=${corpora[0]} common_voice=${corpora[1]} an4=${corpora[2]}
+
+# without an utterance of 65 characters in 2.4 s, which CTC can't align
+python scripts/tables.py data/english-tables train="$speechocean/train.tsv" train="$common_voice/train.tsv" \
+    train=an4:"$an4" test="$speechocean/test.tsv" --without common_voice_en_37190595
+asr-prepare tsv data/english-tables data/english --dev 300 --normalise english
+asr-tokenizer data/english/train.jsonl.gz data/english/dev.jsonl.gz exp/english/tokenizer --kind bpe --size 500
+asr-train --config conf/english.yaml "$@"
+bash scripts/evaluate.sh english test

@@ -1,0 +1,115 @@
+"""Settings for somebody's own corpus, scaled by its hours: a complete YAML, and what its tokens should be.
+
+    python recipes/own/scaled.py DATA EXP
+
+Reads DATA/train.jsonl.gz, writes EXP/config.yaml, and prints the options of asr-tokenizer for EXP/tokenizer. The
+settings are those of the file in conf/ that was made for about as much speech (TIERS); epochs, and what is counted in
+epochs or steps, are scaled so that the model sees about as much speech in all as it does there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from pathlib import Path
+
+from asr import tree
+from asr.cli.command import command, parser, say
+from asr.data import manifest
+from asr.data.statistics import Statistics
+from asr.files import make_folder, write_text
+from asr.text.normalise import normalise
+from asr.text.units import mostly_spaceless
+
+CONF = Path(__file__).parents[2] / "conf"
+MOST_TOKENS = 5000
+FEWER, MORE = 1 / 3, 2  # epochs, of those in conf/
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Corpora of up to `below` hours of training speech, the configuration for them, and the hours it was made for."""
+
+    below: float
+    name: str
+    hours: float
+
+
+TIERS = (
+    Tier(2, "an4", 0.69),
+    Tier(25, "english", 6.40),
+    Tier(300, "librispeech100-e_branchformer", 100.6),
+    Tier(inf, "librispeech960-e_branchformer", 960.9),
+)
+
+
+def tier_of(hours: float) -> Tier:
+    """The tier of a corpus."""
+    return next(tier for tier in TIERS if hours < tier.below)
+
+
+def settings(hours: float, data: str, exp: str) -> dict:
+    """The plain tree of settings for so many hours of training speech; data and exp: folders."""
+    tier = tier_of(hours)
+    made, _ = tree.read_tree(CONF / f"{tier.name}.yaml")
+    made |= {"out": f"{exp}/model", "tokenizer": f"{exp}/tokenizer"}
+    made["data"] |= {"train": f"{data}/train.jsonl.gz", "dev": f"{data}/dev.jsonl.gz"}
+    training, schedule = made["training"], made["schedule"]
+    share = min(max(tier.hours / hours, FEWER), MORE)
+    steps = min(1.0, share * hours / tier.hours)
+    for name in ("epochs", "validate_every", "mask_after"):
+        if training.get(name):
+            training[name] = max(1, round(share * training[name]))
+    schedule["warmup"] = max(1, round(steps * schedule["warmup"]))
+    return made
+
+
+def tokens(texts: Sequence[str]) -> tuple[str, int | None]:
+    """Kind and size of the tokens: characters for scripts without spaces between words, else BPE.
+
+    The size grows with the root of the number of words, so that AN4 has 110, LibriSpeech's 960 h 5000; it is bounded by
+    the characters and words that there are.
+    """
+    if mostly_spaceless(texts):
+        return "characters", None
+    words = [word for text in texts for word in normalise(text).split()]
+    kinds = set(words)
+    least = len(set("".join(kinds))) + 3  # the space, the blank, and the start and end symbol
+    most = least + sum(word.isalpha() for word in kinds)  # each of them can become a token
+    return "bpe", min(max(_two_digits(1.8 * sqrt(len(words))), least), most, max(least, MOST_TOKENS))
+
+
+def _two_digits(x: float) -> int:
+    """Round to two significant digits."""
+    return int(float(f"{x:.1e}"))
+
+
+def header(counts: Statistics, config: str) -> str:
+    """The comment that opens the YAML."""
+    tier = tier_of(counts.hours)
+    return f"""# {counts.hours:.2f} h of training speech: conf/{tier.name}.yaml, for {tier.hours:g} h, with epochs,
+# and what counts in epochs and steps, scaled. Written anew each time by recipes/own/scaled.py: change a copy, or give
+# key.path=value.
+#   asr-train --config {config}
+"""
+
+
+@command
+def main(argv):
+    """Write the YAML, print the tokenizer's options."""
+    args = parser("scaled.py", "Scale a training's settings by the hours of its corpus.", __doc__)
+    args.add_argument("data", metavar="DATA")
+    args.add_argument("exp", metavar="EXP")
+    args = args.parse_args(argv)
+    utterances = list(manifest.read(Path(args.data) / "train.jsonl.gz"))
+    counts, config = Statistics.of(utterances), Path(args.exp) / "config.yaml"
+    made = settings(counts.hours, args.data, args.exp)
+    kind, size = tokens([utterance.text for utterance in utterances])
+    make_folder(args.exp)
+    write_text(config, header(counts, str(config)) + tree.write(made))
+    epochs, base = made["training"]["epochs"], tier_of(counts.hours).name
+    say(f"{config}: for {counts.hours:.2f} h of speech, after conf/{base}.yaml, {epochs} epochs")
+    print(f"--kind {kind}" + (f" --size {size}" if size else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""What an error rate counts, and the conventions that rewrite texts: cases written out by hand, and laws."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr.errors import UserError
+from asr.scoring.error_rate import ErrorRate, error_rates
+from asr.text.normalise import convention, english, join_han, plain
+from asr.text.units import has_spaceless, mostly_spaceless, units
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("今天天气", "今 天 天 气"),
+        ("今天 天气", "今 天 天 气"),  # spaces between Han say nothing
+        ("我用IPHONE六", "我 用 IPHONE 六"),
+        ("我用 IPHONE 六", "我 用 IPHONE 六"),
+        ("OPEN THE door", "OPEN THE door"),
+        ("买3G卡 2019年", "买 3G 卡 2019 年"),  # a run of letters and figures is one
+        ("ＩＰＨＯＮＥ六", "ＩＰＨＯＮＥ 六"),  # of full width, too
+        ("好，IPHONE。", "好 ， IPHONE 。"),  # Chinese punctuation is no part of the word beside it
+        ("don't stop, go!", "don't stop, go!"),  # the word's own is, as in a word error rate
+        ("アイフォーンを買う", "ア イ フ ォ ー ン を 買 う"),
+        ("人々", "人 々"),
+        ("ไทย ok", "ไ ท ย ok"),
+        ("안녕 세상", "안녕 세상"),  # Korean puts spaces between words
+        ("naïve café", "naïve café"),
+        ("𠀀〇", "𠀀 〇"),  # beyond the first 65,536 characters; the zero
+        ("　 ", ""),
+    ],
+)
+def test_units(text, expected):
+    assert units(text) == expected.split()
+
+
+MIXED = [  # reference, hypothesis, hits, substitutions, deletions, insertions
+    ("我用IPHONE六打电话", "我用IPHONE六打电话", 7, 0, 0, 0),
+    ("我用 IPHONE 六打电话", "我用IPHONE六 打电话", 7, 0, 0, 0),  # spaces don't count
+    ("我用IPHONE", "我用IPHONES", 2, 1, 0, 0),  # one word wrong, however many letters
+    ("我用IPHONE", "我用I PHONE", 2, 1, 0, 1),
+    ("我用IPHONE", "我用", 2, 0, 1, 0),
+    ("打电话", "打OK电话", 3, 0, 0, 1),  # a Latin word too many
+    ("打电话", "打OKAY LA电话", 3, 0, 0, 2),
+    ("今天天气", "今天气", 3, 0, 1, 0),
+    ("今天", "明天", 1, 1, 0, 0),
+    ("我用iPhone", "我用IPHONE", 2, 1, 0, 0),  # case counts, as nothing is rewritten
+    ("好的。", "好的", 2, 0, 1, 0),  # and so does punctuation
+    ("GO ON", "GO", 1, 0, 1, 0),
+]
+
+
+@pytest.mark.parametrize("reference, hypothesis, hits, substitutions, deletions, insertions", MIXED)
+def test_mixed_error_rate(reference, hypothesis, hits, substitutions, deletions, insertions):
+    expected = ErrorRate(hits, substitutions, deletions, insertions)
+    assert error_rates([reference], [hypothesis], "mixed") == [expected]
+
+
+@given(st.text("AB'É 1.", min_size=1).filter(str.strip), st.text("AB'É 1."))
+def test_without_such_characters_it_is_the_word_error_rate(reference, hypothesis):
+    assert error_rates([reference], [hypothesis], "mixed") == error_rates([reference], [hypothesis], "word")
+
+
+@given(st.text("今天气好", min_size=1), st.text("今天气好"))
+def test_of_such_characters_alone_it_is_the_character_error_rate(reference, hypothesis):
+    assert error_rates([reference], [hypothesis], "mixed") == error_rates([reference], [hypothesis], "char")
+
+
+@given(st.text())
+def test_units_leave_out_nothing_but_white_space(text):
+    assert "".join(units(text)) == "".join(text.split())
+
+
+def test_which_scripts_texts_have():
+    assert has_spaceless(["GO", "去 GO"]) and not has_spaceless(["GO ON", "안녕", ""])
+    assert mostly_spaceless(["我用 IPHONE"]) and not mostly_spaceless(["THE WORD 好 MEANS GOOD"])
+    assert not mostly_spaceless([])
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("Then, whose is it?", "THEN WHOSE IS IT"),
+        ("“Don’t!” — it's the dogs' 'o'clock'...", "DON'T IT'S THE DOGS O'CLOCK"),
+        ("well-known e.g. U.S. under_score", "WELL KNOWN E G U S UNDER SCORE"),
+        ("Müller & café, 5% of 3.5 €", "MÜLLER & CAFÉ 5% OF 3 5 €"),  # spoken, or not for us to read
+        ("straße ﬁne", "STRASSE FINE"),
+        ("我用ｉＰｈｏｎｅ，打·电话。", "我用IPHONE 打电话"),
+        ("今天， 天气「好」！", "今天天气好"),
+        ("‑– ...", ""),
+        ("e\u0301te\u0301", "ÉTÉ"),  # composed
+    ],
+)
+def test_plain(text, expected):
+    assert plain(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("Café Müller’s façade", "CAFE MULLER'S FACADE"),
+        ("Ångström – naïve", "ANGSTROM NAIVE"),
+        ("søk ČAPEK", "SØK CAPEK"),  # ø is a letter of its own
+    ],
+)
+def test_english(text, expected):
+    assert english(text) == expected
+
+
+@given(st.text())
+@pytest.mark.parametrize("name", ["plain", "english"])
+def test_a_convention_again_changes_nothing(name, text):
+    rewrite = convention(name)
+    assert rewrite(rewrite(text)) == rewrite(text)
+
+
+def test_join_kana_too():
+    assert join_han("ア イ を 買う OK 一") == "アイを買う OK 一"
+
+
+def test_an_unknown_convention():
+    with pytest.raises(UserError) as error:
+        convention("plane")
+    assert str(error.value) == (
+        "--normalise plane: no such convention; did you mean 'plain'?; known are plain, english"
+    )
