@@ -18,7 +18,7 @@ from pathlib import Path
 from asr import config
 from asr.cli.command import command, parser
 from asr.experiment import Experiment
-from asr.scoring.score import Score, percent, score
+from asr.scoring.score import UNITS, Score, percent, score
 
 
 def run(name: str, *arguments: object) -> None:
@@ -33,7 +33,7 @@ def one(manifest: Path, folder: Path, recipe: Path, options: Sequence[str], over
     text = folder / f"{manifest.name.removesuffix('.jsonl.gz')}.joint.txt"
     run("train", "--config", recipe, *overrides, f"out={folder / 'model'}")
     run("decode", "--model", folder / "model", "--manifest", manifest, "--mode", "joint", *options, "--out", text)
-    return score(manifest, text, unit="word").scores["word"]
+    return next(iter(score(manifest, text).scores.values()))
 
 
 def summary(rates: Sequence[float]) -> str:
@@ -51,7 +51,9 @@ def summary(rates: Sequence[float]) -> str:
 @command
 def main(argv):
     """Run the seeds one after the other, and tell each as it is done."""
-    args = parser("seeds.py", "Train a recipe from several seeds; tell the mean and spread of its WER.", __doc__)
+    args = parser(
+        "seeds.py", "Train a recipe from several seeds; tell the mean and spread of its error rates.", __doc__
+    )
     args.add_argument("name", metavar="NAME", help="of a recipe: conf/NAME.yaml, data/NAME, exp/NAME")
     args.add_argument("set", metavar="SET", help="of its test sets")
     args.add_argument("--seeds", type=int, nargs="+", required=True, metavar="N")
@@ -66,7 +68,7 @@ def main(argv):
         found = one(manifest, folder, recipe, args.decode, [*args.overrides, f"seed={seed}"])
         rates.append(found.total.rate)
         print(f"seed {seed}: {found.line()}", flush=True)
-    print(f"WER % of {len(rates)} seeds: {summary(rates)}")
+    print(f"{UNITS[found.unit]} % of {len(rates)} seeds: {summary(rates)}")
 
 
 if __name__ == "__main__":
