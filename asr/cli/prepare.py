@@ -14,6 +14,7 @@ EXAMPLES = """corpora:
 
 examples:
   asr-prepare an4 corpora/an4 data/an4
+  asr-prepare librispeech corpora data/librispeech --splits train-clean-100 dev-clean test-clean
   asr-prepare tsv recordings/train.tsv data/mine --dev 0.05
   asr-prepare folder corpora/musan/noise data/noise
 """
@@ -32,6 +33,7 @@ def arguments():
         help="carve a dev set of about N utterances (or a fraction below 1) from train, by whole speakers; "
         "they are listed in OUT/{train,dev}.speakers (default: 100 for an4, 5 for yesno, none for others)",
     )
+    args.add_argument("--splits", nargs="+", metavar="NAME", help="only these of the corpus' splits (default: all)")
     return args
 
 
@@ -40,14 +42,15 @@ def main(argv):
     """Prepare, then tell what was made."""
     args = arguments().parse_args(argv)
     from asr.data.prepare import prepare
-    from asr.data.statistics import table
+    from asr.data.statistics import histograms, table
 
-    made = prepare(args.corpus, args.source, args.out, dev=args.dev, progress=True)
+    made = prepare(args.corpus, args.source, args.out, args.dev, args.splits, progress=True)
     if made.current:
         return say(f"{args.out} is up to date")
     for note in made.notes:
         say(note)
     say(table(made.statistics))
+    say(histograms(made.statistics))
     say(f"written: {', '.join(str(path) for path in made.manifests.values())}")
 
 

@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr.data import manifest
@@ -40,7 +40,12 @@ class Preparation:
 
 
 def prepare(
-    corpus: str, source: str | os.PathLike, out: str | os.PathLike, dev: float | None = None, progress: bool = False
+    corpus: str,
+    source: str | os.PathLike,
+    out: str | os.PathLike,
+    dev: float | None = None,
+    splits: Sequence[str] | None = None,
+    progress: bool = False,
 ) -> Preparation:
     """Write `out/<split>.jsonl.gz` for each split of a corpus.
 
@@ -49,12 +54,14 @@ def prepare(
     out:       folder for the manifests, made if absent
     dev:       utterances (or a fraction below 1) to carve from train, where the corpus has no dev set; None = what
                the corpus' reader suggests. The speakers are then listed in `out/{train,dev}.speakers`
+    splits:    of the corpus' own, None = all; manifests of others that stand in `out` stay
     progress:  show a bar on stderr
     raises     UserError if anything is wrong with the corpus; nothing is written then
     """
     if corpus not in READERS:
         raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, READERS)}; known are {', '.join(READERS)}")
-    found = READERS[corpus](Path(os.path.abspath(source)))
+    whole = READERS[corpus](Path(os.path.abspath(source)))
+    found = select(whole, splits)
     check_texts(found)
     facts = digest(found)
     splits, notes, carved = with_dev(found, dev)
@@ -65,7 +72,8 @@ def prepare(
         return Preparation(manifests, {}, notes, current=True)
     utterances = look(splits, progress)
     make_folder(out)
-    remove_others(stamp, splits)
+    kept = [] if "train" in splits else ["dev"]  # carved from a train that stays
+    remove_others(stamp, {*splits, *whole.splits, *kept})
     stamp.remove()
     for name, path in manifests.items():
         manifest.write(path, utterances[name])
@@ -73,6 +81,25 @@ def prepare(
         write_speakers(Path(out), splits)
     stamp.write()
     return Preparation(manifests, {name: Statistics.of(u) for name, u in utterances.items()}, notes, current=False)
+
+
+def select(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
+    """Keep some splits; of those that a complete corpus has otherwise, say so.
+
+    raises   UserError that lists what is there, if one isn't
+    """
+    for name in wanted or ():
+        if name not in corpus.splits:
+            near, there = did_you_mean(name, corpus.splits), ", ".join(corpus.splits)
+            raise UserError(f"--splits {name}: no such split of this corpus{near}; there are {there}")
+    splits = {name: items for name, items in corpus.splits.items() if wanted is None or name in wanted}
+    return replace(corpus, splits=splits, notes=[*corpus.notes, *incomplete(splits, corpus.complete)])
+
+
+def incomplete(splits: Mapping[str, Sequence[Item]], complete: Mapping[str, int]) -> list[str]:
+    """Say which splits have other numbers of utterances than those of the complete corpus."""
+    pairs = [(name, len(splits[name]), count) for name, count in complete.items() if name in splits]
+    return [f"{name}: {got:,} utterances, the complete corpus has {n:,}" for name, got, n in pairs if got != n]
 
 
 def check_texts(corpus: Corpus) -> None:
@@ -112,7 +139,7 @@ def with_dev(corpus: Corpus, wanted: float | None) -> tuple[dict[str, list[Item]
         has = ", ".join(corpus.splits)
         raise UserError(f"--dev {wanted:g}: expected a split named train and none named dev, got {has}")
     splits, notes = dict(corpus.splits), list(corpus.notes)
-    count = wanted if wanted is not None else corpus.dev
+    count = wanted if wanted is not None else corpus.dev if "train" in corpus.splits else None
     if count is not None:
         train, dev, how = carve(splits["train"], count)
         splits = {"train": train, "dev": dev} | {name: items for name, items in splits.items() if name != "train"}
@@ -145,7 +172,7 @@ def utterance(item: Item, header) -> Utterance:
 
 
 def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
-    """Remove what the stamp's folder holds of the same corpus from an earlier run with other splits.
+    """Remove the splits other than these that the stamp's folder holds of the same corpus from an earlier run.
 
     A dev set that is no longer carved would else stay beside a train set that contains it.
     """
