@@ -8,7 +8,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +89,11 @@ def write(path: str | os.PathLike, utterances: Iterable[Utterance]) -> None:
     ):
         for utterance in utterances:
             file.write((json.dumps(utterance.line(), ensure_ascii=False) + "\n").encode())
+
+
+def listed(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """The files of a data set that is given as one or as a list of them."""
+    return [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
 
 
 def read(path: str | os.PathLike) -> Iterator[Utterance]:
