@@ -3,6 +3,9 @@
 Expected values are constructed from sound files of known samples; the rest are laws.
 """
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import soundfile
@@ -277,6 +280,17 @@ def test_token_ids_are_drawn_for_each_epoch_and_utterance(utterances):
     assert alone == drawn[2]
     spelling = {1: "1", 2: "", 3: "11", 4: "11"}
     assert {"".join(spelling[n] for n in y) for y in drawn[2]} == {"1111"}
+
+
+def test_workers_end_with_the_trainer_that_left_its_batches_unread():
+    program = """
+import torch, asr.data.batches
+class Recordings:
+    def __getitem__(self, indices): return torch.zeros(3)
+torch.kept = asr.data.batches.load(Recordings(), [[n] for n in range(99)], workers=2)
+next(torch.kept)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])

@@ -4,10 +4,13 @@ B batch, S samples, U labels.
 """
 
 import contextlib
+import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import pairwise
+from multiprocessing.util import Finalize
 
 import numpy as np
 import torch
@@ -220,12 +223,28 @@ def load(dataset: SpeechDataset, batches: Sequence[Sequence[int]], workers: int,
     raises   UserError if a recording has become unreadable
     """
     settings = {"num_workers": workers, "pin_memory": pin, "worker_init_fn": _obey_the_trainer}
+    if workers:
+        _end_with_the_trainer()
     with _undisturbed():
         stream = iter(DataLoader(_Telling(dataset), batch_size=None, sampler=batches, **settings))
-    for batch in stream:
-        if isinstance(batch, UserError):
-            raise UserError(*batch.args)  # not itself: it would hold this frame, and with it the workers
-        yield batch
+    try:
+        for batch in stream:
+            if isinstance(batch, UserError):
+                raise UserError(*batch.args)
+            yield batch
+    finally:
+        del stream  # an error's traceback holds this frame, and would with it hold the workers
+
+
+@lru_cache(maxsize=1)
+def _end_with_the_trainer() -> None:
+    """See to it that this process, when it ends, ends its workers: multiprocessing asks by SIGTERM, and waits."""
+
+    def end() -> None:
+        for child in filter(lambda child: child.daemon, multiprocessing.active_children()):
+            child.kill()
+
+    Finalize(None, end, exitpriority=0)
 
 
 @contextlib.contextmanager
