@@ -14,7 +14,7 @@ EXAMPLES = """corpora:
 
 examples:
   asr-prepare an4 corpora/an4 data/an4
-  asr-prepare librispeech corpora data/librispeech --splits train-clean-100 dev-clean test-clean
+  asr-prepare librispeech corpora data/librispeech --splits train-clean-100 dev-clean --shar
   asr-prepare tsv recordings/train.tsv data/mine --dev 0.05
   asr-prepare folder corpora/musan/noise data/noise
 """
@@ -33,6 +33,12 @@ def arguments():
         help="carve a dev set of about N utterances (or a fraction below 1) from train, by whole speakers; "
         "they are listed in OUT/{train,dev}.speakers (default: 100 for an4, 5 for yesno, none for others)",
     )
+    args.add_argument(
+        "--shar",
+        action="store_true",
+        help="copy the recordings into lhotse Shar folders, too, OUT/<split>.shar/, which training reads by their "
+        "manifest OUT/<split>.shar.jsonl.gz: few large files, for disks of a network",
+    )
     args.add_argument("--splits", nargs="+", metavar="NAME", help="only these of the corpus' splits (default: all)")
     return args
 
@@ -44,13 +50,14 @@ def main(argv):
     from asr.data.prepare import prepare
     from asr.data.statistics import histograms, table
 
-    made = prepare(args.corpus, args.source, args.out, args.dev, args.splits, progress=True)
+    made = prepare(args.corpus, args.source, args.out, args.dev, args.splits, args.shar, progress=True)
     if made.current:
         return say(f"{args.out} is up to date")
     for note in made.notes:
         say(note)
-    say(table(made.statistics))
-    say(histograms(made.statistics))
+    if made.statistics:
+        say(table(made.statistics))
+        say(histograms(made.statistics))
     say(f"written: {', '.join(str(path) for path in made.manifests.values())}")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr.data import manifest
+from asr.data import shar as shars
 from asr.data.corpora import READERS, Corpus, Item
 from asr.data.corpora.corpus import refuse
 from asr.data.manifest import Utterance
@@ -27,7 +28,7 @@ from asr.stamp import Stamp
 class Preparation:
     """What a preparation has made, or found made.
 
-    manifests:   split → path
+    manifests:   split → path, of Shar too, as `<split>.shar`
     statistics:  split → counts; empty when `current`
     notes:       what the person should know
     current:     True if the manifests were up to date and nothing was done
@@ -45,6 +46,7 @@ def prepare(
     out: str | os.PathLike,
     dev: float | None = None,
     splits: Sequence[str] | None = None,
+    shar: bool = False,
     progress: bool = False,
 ) -> Preparation:
     """Write `out/<split>.jsonl.gz` for each split of a corpus.
@@ -55,6 +57,7 @@ def prepare(
     dev:       utterances (or a fraction below 1) to carve from train, where the corpus has no dev set; None = what
                the corpus' reader suggests. The speakers are then listed in `out/{train,dev}.speakers`
     splits:    of the corpus' own, None = all; manifests of others that stand in `out` stay
+    shar:      copy the recordings into shards, too: `out/<split>.shar/`, with a manifest `out/<split>.shar.jsonl.gz`
     progress:  show a bar on stderr
     raises     UserError if anything is wrong with the corpus; nothing is written then
     """
@@ -63,24 +66,30 @@ def prepare(
     whole = READERS[corpus](Path(os.path.abspath(source)))
     found = select(whole, splits)
     check_texts(found)
-    facts = digest(found)
+    facts = digest(item for items in found.splits.values() for item in items)
     splits, notes, carved = with_dev(found, dev)
     manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in splits}
     arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "digest": facts}
     stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(splits)}, [])
-    if stamp.is_current() and all(path.is_file() for path in manifests.values()):
-        return Preparation(manifests, {}, notes, current=True)
-    utterances = look(splits, progress)
-    make_folder(out)
-    kept = [] if "train" in splits else ["dev"]  # carved from a train that stays
-    remove_others(stamp, {*splits, *whole.splits, *kept})
-    stamp.remove()
-    for name, path in manifests.items():
-        manifest.write(path, utterances[name])
-    if carved:
-        write_speakers(Path(out), splits)
-    stamp.write()
-    return Preparation(manifests, {name: Statistics.of(u) for name, u in utterances.items()}, notes, current=False)
+    statistics = {}
+    if not stamp.is_current() or not all(path.is_file() for path in manifests.values()):
+        utterances = look(splits, progress)
+        make_folder(out)
+        kept = [] if "train" in splits else ["dev"]  # carved from a train that stays
+        remove_others(stamp, {*splits, *whole.splits, *kept})
+        stamp.remove()
+        for name, path in manifests.items():
+            shars.remove_other(out, name, digest(splits[name]))
+            manifest.write(path, utterances[name])
+        if carved:
+            write_speakers(Path(out), splits)
+        stamp.write()
+        statistics = {name: Statistics.of(u) for name, u in utterances.items()}
+    done = bool(statistics)
+    for name in splits if shar else ():
+        done |= shars.write(list(manifest.read(manifests[name])), out, name, digest(splits[name]), progress)
+        manifests[f"{name}.shar"] = shars.paths(out, name)[0]
+    return Preparation(manifests, statistics, notes, current=not done)
 
 
 def select(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
@@ -115,12 +124,11 @@ def check_texts(corpus: Corpus) -> None:
         refuse([f"{i.id} ({i.where})" for i in items if not i.text], "empty texts", "transcribe them or leave them out")
 
 
-def digest(corpus: Corpus) -> str:
-    """Fingerprint the items and the size and time of their sound files.
+def digest(items: Iterable[Item]) -> str:
+    """Fingerprint items and the size and time of their sound files.
 
     raises   UserError that names the sound files which don't exist
     """
-    items = [item for items in corpus.splits.values() for item in items]
     state, absent = hashlib.sha256(), []
     for item in items:
         try:
@@ -183,7 +191,8 @@ def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         return
     for name in names:
-        (stamp.output / f"{name}.jsonl.gz").unlink(missing_ok=True)
+        for path in (stamp.output / f"{name}.jsonl.gz", shars.paths(stamp.output, name)[0]):
+            path.unlink(missing_ok=True)
     for name in ("train", "dev") if "dev" in names else ():
         (stamp.output / f"{name}.speakers").unlink(missing_ok=True)
 
