@@ -165,10 +165,23 @@ def test_another_recording_is_another_shar(corpus, monkeypatch):
     monkeypatch.setattr(shar, "SHARD", 4)
     prepare("folder", corpus / "sounds", corpus / "out", shar=True)
     soundfile.write(corpus / "sounds/07.wav", np.full(900, 0.5), 8000)
-    prepare("folder", corpus / "sounds", corpus / "out")
-    assert not (corpus / "out/recordings.shar.jsonl.gz").exists()  # it would tell of the old recording
+    made = prepare("folder", corpus / "sounds", corpus / "out")
+    said = "recordings.shar: its manifest is removed, for its recordings are others; --shar copies anew"
+    assert made.notes == [said] and not (corpus / "out/recordings.shar.jsonl.gz").exists()
     prepare("folder", corpus / "sounds", corpus / "out", shar=True)
     assert audio.load(read(corpus / "out/recordings.shar.jsonl.gz")["07.wav"].path, 8000).tolist() == [0.5] * 900
+
+
+def test_the_shar_of_a_dev_set_no_longer_wanted_does_not_stay(corpus):
+    lines = [f"u{n}\t../sounds/{n:02d}.wav\tA\ts{n % 9}\n" for n in range(30)]
+    (corpus / "tsv").mkdir()
+    (corpus / "tsv/train.tsv").write_text("".join(lines))
+    prepare("tsv", corpus / "tsv", corpus / "made", dev=5, shar=True)
+    assert {path.name for path in (corpus / "made").glob("*.jsonl.gz")} == {
+        f"{split}{kind}.jsonl.gz" for split in ("train", "dev") for kind in ("", ".shar")
+    }
+    prepare("tsv", corpus / "tsv", corpus / "made")
+    assert [path.name for path in (corpus / "made").glob("*.jsonl.gz")] == ["train.jsonl.gz"]
 
 
 def test_the_folder_can_be_moved_and_the_command_says_what_it_made(corpus, capsys):

@@ -79,7 +79,8 @@ def prepare(
         remove_others(stamp, {*splits, *whole.splits, *kept})
         stamp.remove()
         for name, path in manifests.items():
-            shars.remove_other(out, name, digest(splits[name]))
+            if shars.remove_other(out, name, digest(splits[name])) and not shar:
+                notes.append(f"{name}.shar: its manifest is removed, for its recordings are others; --shar copies anew")
             manifest.write(path, utterances[name])
         if carved:
             write_speakers(Path(out), splits)

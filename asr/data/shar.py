@@ -43,10 +43,13 @@ def stamp_of(folder: str | os.PathLike, split: str, identity: str) -> Stamp:
     return Stamp(paths(folder, split)[0], "asr-prepare --shar", {"digest": identity, "shard": SHARD}, [])
 
 
-def remove_other(folder: str | os.PathLike, split: str, identity: str) -> None:
-    """Remove the manifest of a Shar that was made of other utterances."""
-    if not stamp_of(folder, split, identity).is_current():
-        paths(folder, split)[0].unlink(missing_ok=True)
+def remove_other(folder: str | os.PathLike, split: str, identity: str) -> bool:
+    """Remove the manifest of a Shar that was made of other utterances; say whether there was one."""
+    path = paths(folder, split)[0]
+    other = path.exists() and not stamp_of(folder, split, identity).is_current()
+    if other:
+        path.unlink()
+    return other
 
 
 def write(

@@ -33,8 +33,9 @@ class Shards:
 
     @classmethod
     def of(cls, paths: Strings) -> "Shards | None":
-        """Take them from the recordings' paths; None where they are files of their own. A file among others in
-        archives is taken for a shard.
+        """Take them from the recordings' paths; None where all are files of their own.
+
+        A file of its own among others in archives is a shard of one.
         """
         if b".tar:" not in paths.rows.values.tobytes():
             return None
