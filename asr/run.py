@@ -163,7 +163,7 @@ def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int
     """Take the CMVN statistics over the training set, not augmented."""
     dataset = SpeechDataset(split.utterances, split.labels, recognizer.sample_rate)
     seconds = CMVN_BATCH if data.batch_seconds == "auto" else data.batch_seconds
-    batches = list(chain(*plan(split.utterances.durations, seconds, seed, 0)))
+    batches = list(chain(*plan(split.utterances.durations, seconds, seed, 0, shards=split.shards)))
     chosen, utterances = [], 0
     while batches and utterances < CMVN_UTTERANCES:
         chosen.append(batches.pop())

@@ -198,6 +198,11 @@ WRONG = {  # what is replaced, by what, and what the message says after the file
         "model.encoder.layer_dropout: got 1.0, expected: less than 1",
     ),
     "speed": ("seconds: 60", "seconds: 60, speeds: [9.0]", "data.speeds: got [9.0], expected factors from 0.5 to 2.0"),
+    "no manifest in a list": (
+        "train.jsonl.gz",
+        "[]",
+        "data.train: got [], expected the path of a manifest, or a list of paths",
+    ),
     "sample rate": ("16000", "-1", "features.fbank.sample_rate: got -1, expected: greater than or equal to 1000"),
     "mel edges": (
         "16000",

@@ -152,6 +152,22 @@ def test_examples_name_line_and_id(root):
         assert all(got.startswith(line) for got, line in zip(examples[what], lines, strict=True)), examples[what]
 
 
+def test_the_faults_of_several_manifests_name_theirs(root, tmp_path):
+    utterances = [u for _, u in manifest.numbered(root / "data/train.jsonl.gz") if isinstance(u, Utterance)]
+    parts = [str(tmp_path / f"{name}.jsonl.gz") for name in "ab"]
+    manifest.write(parts[0], [*utterances[:8], *utterances[17:]])  # good ones, and the last four
+    manifest.write(parts[1], utterances[8:17])  # lost, ..., foreign, twin
+    report = look(root, *LIMITS, f"data.train={json.dumps(parts)}")
+    whole = look(root, *LIMITS)
+    assert report.sources[0].path == ", ".join(parts) and report.sources[0].message == whole.sources[0].message
+    unbroken = [p for p in whole.problems if p.what != "lines that are no utterance"]
+    assert [(p.what, p.count, p.of) for p in report.problems] == [(p.what, p.count, p.of) for p in unbroken]
+    assert vars(report.prediction) | {"batches": 0} == vars(whole.prediction) | {"batches": 0}
+    examples = {p.what: p.examples for p in report.problems}
+    assert examples["ids that stand there twice"] == (f"{parts[1]}:9: good0: stands there before",)
+    assert examples["longer than max_seconds=2"] == (f"{parts[0]}:10: long: 2.50 s, 3 tokens",)
+
+
 def test_what_training_refuses_is_what_the_check_calls_an_error(root, tmp_path):
     """Each utterance with an error, alone among good ones, stops the training; each with a warning doesn't."""
     source = list(manifest.numbered(root / "data/train.jsonl.gz"))

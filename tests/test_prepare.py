@@ -13,11 +13,12 @@ import pytest
 import soundfile
 
 from asr.cli import prepare as command
-from asr.data import manifest
+from asr.data import corpora, manifest
 from asr.data.corpora.aishell import join_han
 from asr.data.corpora.corpus import Item
 from asr.data.prepare import prepare
 from asr.data.split import carve, choose_speakers
+from asr.data.statistics import Statistics, histograms
 from asr.errors import UserError
 
 
@@ -110,7 +111,7 @@ def test_aishell_joins_han_and_names_what_was_never_transcribed(tmp_path):
     made = prepare("aishell", aishell(tmp_path), tmp_path / "out")
     assert texts(made, "train") == {"S0002W1": "而对楼市", "S0002W2": "我用 IPHONE 六"}
     assert texts(made, "test") == {"S0003W1": "甚至"}
-    assert made.notes == ["train: left out, for want of a transcript (1): S0002W9"]
+    assert made.notes[0] == "train: left out, for want of a transcript (1): S0002W9"
     assert {u.speaker for u in manifest.read(made.manifests["train"])} == {"S0002"}
 
 
@@ -218,6 +219,51 @@ def test_a_dev_set_no_longer_wanted_does_not_stay_beside_train(tmp_path):
     assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["train.jsonl.gz"]
 
 
+def test_only_the_splits_asked_for(tmp_path, capsys):
+    source, out = librispeech(tmp_path / "c", ("train-mini", "dev-clean", "test-other")), tmp_path / "out"
+    prepare("librispeech", source, out, splits=["train-mini"])
+    made = prepare("librispeech", source, out, splits=["test-other", "dev-clean", "dev-clean"])
+    assert list(made.manifests) == list(made.statistics) == ["dev-clean", "test-other"]
+    assert prepare("librispeech", source, out, splits=["dev-clean", "test-other"]).current
+    assert {path.name for path in out.glob("[!.]*")} == {
+        "train-mini.jsonl.gz", "dev-clean.jsonl.gz", "test-other.jsonl.gz"
+    }  # fmt: skip
+    with pytest.raises(SystemExit):
+        command.main(["librispeech", str(source), str(out), "--splits", "dev-clean", "dev-other"])
+    there = "there are dev-clean, test-other, train-mini"
+    said = f"--splits dev-other: no such split of this corpus; did you mean 'test-other'?; {there}\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
+def test_a_dev_set_stays_beside_the_train_it_is_carved_from(tmp_path):
+    prepare("an4", an4(tmp_path / "an4"), tmp_path / "out")
+    before = (tmp_path / "out/dev.jsonl.gz").read_bytes()
+    assert list(prepare("an4", tmp_path / "an4", tmp_path / "out", splits=["test"]).manifests) == ["test"]
+    assert (tmp_path / "out/dev.jsonl.gz").read_bytes() == before
+    assert list(prepare("an4", tmp_path / "an4", tmp_path / "out", splits=["train"]).manifests) == ["train", "dev"]
+
+
+def test_a_split_of_another_size_than_the_complete_corpus_has_is_noted(tmp_path, monkeypatch):
+    made = prepare("librispeech", librispeech(tmp_path / "c"), tmp_path / "a")
+    assert made.notes == ["dev-clean: 2 utterances, the complete corpus has 2,703"]
+    monkeypatch.setitem(corpora.librispeech.COMPLETE, "dev-clean", 2)
+    assert prepare("librispeech", tmp_path / "c", tmp_path / "b").notes == []
+    made = prepare("aishell", aishell(tmp_path / "aishell"), tmp_path / "d", dev=1)
+    assert "train: 2 utterances, the complete corpus has 120,098" in made.notes  # before a dev set is carved
+
+
+def test_a_histogram_counts_each_duration_once():
+    durations = [0.5, 0.999, 1.0, 1.5, 29.9, 30.0, 400.0]
+    utterances = [manifest.Utterance("u", "a.wav", 8000, 1, 1, 0.0, seconds, "GO") for seconds in durations]
+    counted = Statistics.of(utterances)
+    assert counted.histogram == (2, 2, 0, 0, 0, 0, 0, 1, 2)
+    assert histograms({"train": counted, "one": Statistics.of(utterances[:1] + utterances[5:6] * 3999)}) == (
+        "% by seconds    <1    <2  <5  <10  <15  <20  <25   <30    30+\n"
+        "train         28.6  28.6   -    -    -    -    -  14.3   28.6\n"
+        "one           <0.1     -   -    -    -    -    -     -  100.0"
+    )
+
+
 def test_the_command_tells_what_it_made_on_stderr(tmp_path, capsys):
     source, out = librispeech(tmp_path / "c"), tmp_path / "out"
     command.main(["librispeech", str(source), str(out)])
@@ -237,8 +283,6 @@ def test_the_command_tells_what_it_made_on_stderr(tmp_path, capsys):
 
 @pytest.mark.parametrize("corpus", ["librispeech", "aishell", "an4", "yesno", "folder"])
 def test_absent_or_wrong_folder_says_what_was_expected(tmp_path, corpus):
-    from asr.data import corpora
-
     layout = getattr(corpora, corpus).LAYOUT
     refused(f"{tmp_path / 'no'}: no such folder; expected {layout}", corpus, tmp_path / "no", tmp_path / "out")
     (tmp_path / "other").mkdir()

@@ -73,6 +73,18 @@ def test_a_manifest_is_read_as_a_table(tmp_path):
     assert list(table.read(tmp_path / "x.jsonl.gz")) == utterances
 
 
+def test_several_manifests_are_one_table(tmp_path):
+    paths = [tmp_path / f"{name}.jsonl.gz" for name in ("x", "none", "y")]
+    parts = [
+        [replace(PLAIN, id=f"{path.name}{n}") for n in range(size)] for path, size in zip(paths, (3, 0, 2), strict=True)
+    ]
+    for path, part in zip(paths, parts, strict=True):
+        manifest.write(path, part)
+    assert list(table.read(paths)) == list(table.read([str(path) for path in paths])) == sum(parts, [])
+    with pytest.raises(UserError, match=r"gone\.jsonl\.gz: no such manifest"):
+        table.read([*paths, tmp_path / "gone.jsonl.gz"])
+
+
 def test_a_table_is_small():
     """No Python object is kept of an utterance: one takes the bytes of its texts, five numbers and four places."""
     count = 2000

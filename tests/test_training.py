@@ -3,8 +3,10 @@ best of the averages. The corpus is constructed (tests/tones.py). A stop is an e
 epoch; tests/test_signals.py has kills.
 """
 
+import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +15,12 @@ from safetensors.torch import load_file
 from tones import write_corpus
 
 from asr import config, experiment, run
+from asr.cli import train as command
+from asr.data import manifest
 from asr.data.prepare import prepare
 from asr.errors import UserError
 from asr.models.recognizer import load
+from asr.stamp import fingerprint
 from asr.training import examples
 from asr.training.checkpoint import Checkpoints
 from asr.training.device import choose
@@ -39,6 +44,27 @@ def test_same_seed_same_losses_whatever_the_workers(root, whole, tmp_path):
     again = weights(train(root, tmp_path / "again", "data.workers=2"))
     assert history(tmp_path / "again") == history(whole[0])
     assert_same(again, whole[1])
+
+
+def test_parts_of_a_training_set_are_the_whole(root, tmp_path):
+    def read(train):
+        arguments = (root / "x.yaml", [f"data.train={json.dumps(train)}"])
+        settings = config.load(experiment.Experiment, *arguments)
+        split, *_ = experiment.read(settings, experiment.build(settings))
+        return list(split.utterances), list(map(list, split.labels)), command.identity(*arguments).facts["inputs"]
+
+    utterances = list(manifest.read(root / "data/train.jsonl.gz"))
+    parts = [str(tmp_path / f"{name}.jsonl.gz") for name in "ab"]
+    manifest.write(parts[0], utterances[:11])
+    manifest.write(parts[1], utterances[11:])
+    *got, inputs = read(parts)
+    *expected, _ = read(str(root / "data/train.jsonl.gz"))
+    assert got == expected and len(got[0]) == 40
+    assert [inputs[part] for part in parts] == [fingerprint(Path(part)) for part in parts]
+    manifest.write(parts[1], utterances[9:])
+    named = rf"{parts[0]}, {parts[1]}: 2 ids stand there twice \(train009, train010\); give each its own"
+    with pytest.raises(UserError, match=named):
+        read(parts)
 
 
 def test_another_seed_other_losses(root, whole, tmp_path):

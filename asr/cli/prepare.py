@@ -16,6 +16,7 @@ EXAMPLES = """corpora:
 examples:
   asr-prepare an4 corpora/an4 data/an4
   asr-prepare tsv recordings/all.tsv data/mine --dev 0.05 --test 0.1 --normalise plain
+  asr-prepare librispeech corpora data/librispeech --splits train-clean-100 dev-clean --shar
   asr-prepare folder corpora/musan/noise data/noise
 """
 
@@ -40,6 +41,13 @@ def arguments():
         help="rewrite the texts: plain = upper case, full-width forms as usual ones (NFKC), no punctuation but "
         "apostrophes between letters; english = plain, and letters without accents (default: texts as they are)",
     )
+    args.add_argument(
+        "--shar",
+        action="store_true",
+        help="copy the recordings into lhotse Shar folders, too, OUT/<split>.shar/, which training reads by their "
+        "manifest OUT/<split>.shar.jsonl.gz: few large files, for disks of a network",
+    )
+    args.add_argument("--splits", nargs="+", metavar="NAME", help="only these of the corpus' splits (default: all)")
     return args
 
 
@@ -48,16 +56,16 @@ def main(argv):
     """Prepare, then tell what was made."""
     args = arguments().parse_args(argv)
     from asr.data.prepare import prepare
-    from asr.data.statistics import table
+    from asr.data.statistics import histograms, table
 
-    made = prepare(
-        args.corpus, args.source, args.out, dev=args.dev, test=args.test, normalise=args.normalise, progress=True
-    )
+    made = prepare(**vars(args), progress=True)
     if made.current:
         return say(f"{args.out} is up to date")
     for note in made.notes:
         say(note)
-    say(table(made.statistics))
+    if made.statistics:
+        say(table(made.statistics))
+        say(histograms(made.statistics))
     say(f"written: {', '.join(str(path) for path in made.manifests.values())}")
 
 

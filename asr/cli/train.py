@@ -114,7 +114,8 @@ def manifests(data):
     augment = data.get("augment")
     effects = augment.values() if isinstance(augment, dict) else []
     drawn = [effect["manifest"] for effect in effects if isinstance(effect, dict) and "manifest" in effect]
-    return [data.get("train"), data.get("dev"), *drawn]
+    train = data.get("train")
+    return [*(train if isinstance(train, list) else [train]), data.get("dev"), *drawn]
 
 
 if __name__ == "__main__":

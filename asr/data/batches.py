@@ -21,6 +21,7 @@ from asr import audio
 from asr.data.augment import Augment
 from asr.data.manifest import Utterance
 from asr.data.segmentation import Segmentation
+from asr.data.windows import Shards
 from asr.errors import UserError
 from asr.features.noise import uniforms, utterance_seed
 
@@ -88,7 +89,13 @@ class Batch:
 
 
 def plan(
-    lengths: Sequence[float], most: float, seed: int, epoch: int, accumulate: int = 1, ascending: bool = False
+    lengths: Sequence[float],
+    most: float,
+    seed: int,
+    epoch: int,
+    accumulate: int = 1,
+    ascending: bool = False,
+    shards: Shards | None = None,
 ) -> list[list[list[int]]]:
     """Decide an epoch's optimiser steps: every example once, like lengths together, steps in random order.
 
@@ -96,13 +103,24 @@ def plan(
     most        sum of a padded batch's lengths (an example that is longer stands alone)
     accumulate  batches a step; they are neighbours in length, so that processes that share a step have equal work
     ascending   steps in order of length instead, the shortest first, and lengths not jittered
-    returns     steps of batches of indices; the step of the longest may have fewer batches. They depend on the
-                arguments alone, not on the number of processes or workers
+    shards      that the examples lie in: steps are made of one window of them after the other, unless ascending
+    returns     steps of batches of indices; the step of the longest (of a window) may have fewer batches. They depend
+                on the arguments alone, not on the number of processes or workers
     """
     lengths = np.asarray(lengths, dtype=np.float64)
     rng = np.random.default_rng(utterance_seed(seed, "order", epoch))
-    jitter = 1.0 if ascending else rng.uniform(1 - JITTER, 1 + JITTER, len(lengths))  # for other company each epoch
-    order = np.argsort(lengths * jitter, kind="stable")
+    windows = [np.arange(len(lengths))]
+    if shards and not ascending:
+        windows = shards.windows(np.random.default_rng(utterance_seed(seed, "shards", epoch)))
+    return [step for window in windows for step in _steps(window, lengths, most, rng, accumulate, ascending)]
+
+
+def _steps(
+    window: np.ndarray, lengths: np.ndarray, most: float, rng: np.random.Generator, accumulate: int, ascending: bool
+) -> list[list[list[int]]]:
+    """Decide the steps of some examples, (N,) indices; arguments as of `plan`."""
+    jitter = 1.0 if ascending else rng.uniform(1 - JITTER, 1 + JITTER, len(window))  # for other company each epoch
+    order = window[np.argsort(lengths[window] * jitter, kind="stable")]
     ends = [0, *_ends(lengths[order], most)]
     order = order.tolist()
     batches = [order[first:end] for first, end in pairwise(ends)]

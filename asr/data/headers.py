@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from asr import archive
 from asr.audio import AudioInfo, info
 from asr.errors import UserError
 
@@ -10,8 +11,10 @@ THREADS = 8  # opening a file waits for the disk more than for the processor
 ASKED = 1000  # files at once: to ask for a million takes a gigabyte
 
 
-def read_headers(paths: Sequence[str], progress: bool = False) -> list[AudioInfo | UserError]:
+def read_headers(paths: Sequence[str], progress: bool = False) -> list[AudioInfo | UserError | None]:
     """Read each file's header, in order; a fault is handed back, for all to be counted.
+
+    A recording in an archive is known by its manifest, which is written with it: None if the archive has its bytes.
 
     progress:  show a bar on stderr
     """
@@ -27,9 +30,10 @@ def read_headers(paths: Sequence[str], progress: bool = False) -> list[AudioInfo
     return found
 
 
-def header(path: str) -> AudioInfo | UserError:
-    """Read one header."""
+def header(path: str) -> AudioInfo | UserError | None:
+    """Read one header, or look at the size of an archive."""
     try:
-        return info(path)
+        within = archive.place(path)
+        return info(path) if within is None else archive.check(within)
     except UserError as error:
         return error

@@ -8,10 +8,11 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from asr import archive
 from asr.errors import UserError
 from asr.files import replacing
 
@@ -21,7 +22,7 @@ class Utterance:
     """One line of a manifest.
 
     id:        unique in its corpus
-    path:      of the recording, absolute
+    path:      of the recording, absolute; perhaps within an archive (asr/archive.py); empty in a Shar's own cuts
     rate:      of the recording, Hz
     samples:   of the whole recording, per channel
     channels:  of the recording
@@ -47,16 +48,16 @@ class Utterance:
         return cut if isinstance(cut, cls) else cls.of_line(cut.to_dict())
 
     @classmethod
-    def of_line(cls, line: dict) -> "Utterance":
-        """Read the JSON object of one MonoCut. Several supervisions are joined by spaces."""
+    def of_line(cls, line: dict, folder: str = "") -> "Utterance":
+        """Read the JSON object of one MonoCut of a manifest in `folder`. Several supervisions are joined by spaces."""
         recording = line["recording"]
-        supervisions = line.get("supervisions", [])
+        source, supervisions = recording["sources"][0], line.get("supervisions", [])
         return cls(
             id=line["id"],
-            path=recording["sources"][0]["source"],
+            path=os.path.join(folder, source["source"]) if source.get("type") == "shar" else source["source"],
             rate=recording["sampling_rate"],
             samples=recording["num_samples"],
-            channels=len(recording.get("channel_ids") or recording["sources"][0]["channels"]),
+            channels=len(recording.get("channel_ids") or source["channels"]),
             start=line.get("start", 0.0),
             duration=line["duration"],
             text=" ".join(part["text"] for part in supervisions if part.get("text")),
@@ -68,9 +69,10 @@ class Utterance:
         supervision = {"id": self.id, "recording_id": self.id, "start": 0.0, "duration": self.duration, "channel": 0}
         supervision |= {"text": self.text} | ({} if self.speaker is None else {"speaker": self.speaker})
         channels = list(range(self.channels))
+        kind = "shar" if not self.path or archive.place(self.path) else "file"
         recording = {
             "id": self.id,
-            "sources": [{"type": "file", "channels": channels, "source": self.path}],
+            "sources": [{"type": kind, "channels": channels, "source": self.path}],
             "sampling_rate": self.rate,
             "num_samples": self.samples,
             "duration": self.samples / self.rate,
@@ -91,6 +93,11 @@ def write(path: str | os.PathLike, utterances: Iterable[Utterance]) -> None:
             file.write((json.dumps(utterance.line(), ensure_ascii=False) + "\n").encode())
 
 
+def listed(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """The files of a data set that is given as one or as a list of them."""
+    return [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+
+
 def read(path: str | os.PathLike) -> Iterator[Utterance]:
     """Yield the utterances of a manifest, `.jsonl` or `.jsonl.gz`.
 
@@ -107,12 +114,12 @@ def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserErr
 
     raises   UserError if the file is absent or damaged
     """
-    path, number = Path(path), 0
+    path, number, folder = Path(path), 0, os.path.dirname(os.path.abspath(path))
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield number, _utterance(line, f"{path}:{number}")
+                    yield number, _utterance(line, f"{path}:{number}", folder)
     except FileNotFoundError:
         raise UserError(f"{path}: no such manifest; asr-prepare makes it") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
@@ -121,9 +128,9 @@ def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserErr
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
 
 
-def _utterance(line: str, where: str) -> Utterance | UserError:
+def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
     try:
-        return Utterance.of_line(json.loads(line))
+        return Utterance.of_line(json.loads(line), folder)
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         return UserError(f"{where}: expected a lhotse MonoCut with a recording ({reason})")

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr.data import manifest
+from asr.data import shar as shars
 from asr.data.corpora import READERS, Corpus, Item
 from asr.data.corpora.corpus import refuse
 from asr.data.manifest import Utterance
-from asr.data.split import carve
+from asr.data.split import CARVED, with_carved
 from asr.data.statistics import Statistics
 from asr.errors import UserError, did_you_mean
 from asr.files import make_folder, write_text
@@ -28,7 +29,7 @@ from asr.text.normalise import convention
 class Preparation:
     """What a preparation has made, or found made.
 
-    manifests:   split → path
+    manifests:   split → path, of Shar too, as `<split>.shar`
     statistics:  split → counts; empty when `current`
     notes:       what the person should know
     current:     True if the manifests were up to date and nothing was done
@@ -47,6 +48,8 @@ def prepare(
     dev: float | None = None,
     test: float | None = None,
     normalise: str | None = None,
+    splits: Sequence[str] | None = None,
+    shar: bool = False,
     progress: bool = False,
 ) -> Preparation:
     """Write `out/<split>.jsonl.gz` for each split of a corpus.
@@ -58,31 +61,61 @@ def prepare(
                the corpus' reader suggests. The speakers are then listed in `out/{train,dev}.speakers`
     test:      likewise, of a test set
     normalise: a convention of `asr.text.normalise` to rewrite the texts by; None = keep them as they are
+    splits:    of the corpus' own, None = all; manifests of others that stand in `out` stay
+    shar:      copy the recordings into shards, too: `out/<split>.shar/`, with a manifest `out/<split>.shar.jsonl.gz`
     progress:  show a bar on stderr
     raises     UserError if anything is wrong with the corpus; nothing is written then
     """
     if corpus not in READERS:
         raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, READERS)}; known are {', '.join(READERS)}")
-    found = READERS[corpus](Path(os.path.abspath(source)))
+    whole = READERS[corpus](Path(os.path.abspath(source)))
+    found = select(whole, splits)
     found = rewritten(found, normalise) if normalise else found
     check_texts(found)
-    facts = digest(found)
+    facts = digest(item for items in found.splits.values() for item in items)
     splits, notes, carved = with_carved(found, dev, test)
     manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in splits}
     arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "test": test, "digest": facts}
     stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(splits)}, [])
-    if stamp.is_current() and all(path.is_file() for path in manifests.values()):
-        return Preparation(manifests, {}, notes, current=True)
-    utterances = look(splits, progress)
-    make_folder(out)
-    remove_others(stamp, splits)
-    stamp.remove()
-    for name, path in manifests.items():
-        manifest.write(path, utterances[name])
-    for name in ("train", *carved) if carved else ():
-        write_speakers(Path(out) / f"{name}.speakers", splits[name])
-    stamp.write()
-    return Preparation(manifests, {name: Statistics.of(u) for name, u in utterances.items()}, notes, current=False)
+    statistics = {}
+    if not stamp.is_current() or not all(path.is_file() for path in manifests.values()):
+        utterances = look(splits, progress)
+        make_folder(out)
+        kept = CARVED if "train" in whole.splits.keys() - splits.keys() else ()  # they are of a train that stays
+        remove_others(stamp, {*splits, *whole.splits, *kept})
+        stamp.remove()
+        for name, path in manifests.items():
+            if shars.remove_other(out, name, digest(splits[name])) and not shar:
+                notes.append(f"{name}.shar: its manifest is removed, for its recordings are others; --shar copies anew")
+            manifest.write(path, utterances[name])
+        for name in ("train", *carved) if carved else ():
+            write_speakers(Path(out) / f"{name}.speakers", splits[name])
+        stamp.write()
+        statistics = {name: Statistics.of(u) for name, u in utterances.items()}
+    done = bool(statistics)
+    for name in splits if shar else ():
+        done |= shars.write(list(manifest.read(manifests[name])), out, name, digest(splits[name]), progress)
+        manifests[f"{name}.shar"] = shars.paths(out, name)[0]
+    return Preparation(manifests, statistics, notes, current=not done)
+
+
+def select(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
+    """Keep some splits; of those that a complete corpus has otherwise, say so.
+
+    raises   UserError that lists what is there, if one isn't
+    """
+    for name in wanted or ():
+        if name not in corpus.splits:
+            near, there = did_you_mean(name, corpus.splits), ", ".join(corpus.splits)
+            raise UserError(f"--splits {name}: no such split of this corpus{near}; there are {there}")
+    splits = {name: items for name, items in corpus.splits.items() if wanted is None or name in wanted}
+    return replace(corpus, splits=splits, notes=[*corpus.notes, *incomplete(splits, corpus.complete)])
+
+
+def incomplete(splits: Mapping[str, Sequence[Item]], complete: Mapping[str, int]) -> list[str]:
+    """Say which splits have other numbers of utterances than those of the complete corpus."""
+    pairs = [(name, len(splits[name]), count) for name, count in complete.items() if name in splits]
+    return [f"{name}: {got:,} utterances, the complete corpus has {n:,}" for name, got, n in pairs if got != n]
 
 
 def check_texts(corpus: Corpus) -> None:
@@ -98,12 +131,11 @@ def check_texts(corpus: Corpus) -> None:
         refuse([f"{i.id} ({i.where})" for i in items if not i.text], "empty texts", "transcribe them or leave them out")
 
 
-def digest(corpus: Corpus) -> str:
-    """Fingerprint the items and the size and time of their sound files.
+def digest(items: Iterable[Item]) -> str:
+    """Fingerprint items and the size and time of their sound files.
 
     raises   UserError that names the sound files which don't exist
     """
-    items = [item for items in corpus.splits.values() for item in items]
     state, absent = hashlib.sha256(), []
     for item in items:
         try:
@@ -131,31 +163,6 @@ def rewritten(corpus: Corpus, name: str) -> Corpus:
     return replace(corpus, splits=splits, notes=[*corpus.notes, note])
 
 
-def with_carved(
-    corpus: Corpus, dev: float | None, test: float | None
-) -> tuple[dict[str, list[Item]], list[str], list[str]]:
-    """Carve dev and test where they are wanted.
-
-    returns   the splits in order of id; all notes; the names of the carved splits
-    """
-    splits, notes, wanted = dict(corpus.splits), list(corpus.notes), {"test": test, "dev": dev}
-    asked = {name: count for name, count in wanted.items() if count is not None}
-    if asked and len(splits) == 1 and not splits.keys() & wanted.keys():
-        splits = {"train": next(iter(splits.values()))}  # a table of any name
-    for name, count in asked.items():
-        if name in splits or "train" not in splits:
-            has = ", ".join(corpus.splits)
-            raise UserError(f"--{name} {count:g}: expected a split named train and none named {name}, got {has}")
-    if dev is None and corpus.dev is not None:
-        asked["dev"] = corpus.dev
-    for name, count in asked.items():
-        splits["train"], splits[name], how = carve(splits["train"], count, name)
-        notes.append(how)
-    names = [name for name in ("train", "dev") if name in splits]
-    ordered = {name: sorted(splits[name], key=lambda item: item.id) for name in dict.fromkeys([*names, *splits])}
-    return ordered, notes, list(asked)
-
-
 def look(splits: Mapping[str, Sequence[Item]], progress: bool) -> dict[str, list[Utterance]]:
     """Open every sound file and take its rate and length.
 
@@ -180,7 +187,7 @@ def utterance(item: Item, header) -> Utterance:
 
 
 def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
-    """Remove what the stamp's folder holds of the same corpus from an earlier run with other splits.
+    """Remove the splits other than these that the stamp's folder holds of the same corpus from an earlier run.
 
     A dev set that is no longer carved would else stay beside a train set that contains it.
     """
@@ -191,9 +198,10 @@ def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         return
     for name in names:
-        (stamp.output / f"{name}.jsonl.gz").unlink(missing_ok=True)
-        (stamp.output / f"{name}.speakers").unlink(missing_ok=True)
-    if names and not {"dev", "test"} & set(splits):
+        manifests = stamp.output / f"{name}.jsonl.gz", shars.paths(stamp.output, name)[0]
+        for path in (*manifests, stamp.output / f"{name}.speakers"):
+            path.unlink(missing_ok=True)
+    if names and not {*CARVED} & set(splits):
         (stamp.output / "train.speakers").unlink(missing_ok=True)
 
 

@@ -5,10 +5,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeVar
 
-from asr.data.corpora import Item
+from asr.data.corpora import Corpus, Item
 from asr.errors import UserError
 
 T = TypeVar("T")
+CARVED = ("test", "dev")  # splits that are carved from train, in this order
 
 
 def carve(train: Sequence[Item], wanted: float, name: str = "dev") -> tuple[list[Item], list[Item], str]:
@@ -68,3 +69,29 @@ def spaced(items: Sequence[T], count: int) -> list[T]:
     ['c', 'f']
     """
     return [items[(place + 1) * len(items) // count - 1] for place in range(count)]
+
+
+def with_carved(
+    corpus: Corpus, dev: float | None, test: float | None
+) -> tuple[dict[str, list[Item]], list[str], list[str]]:
+    """Carve dev and test where they are wanted.
+
+    returns   the splits in order of id; all notes; the names of the carved splits
+    raises    UserError if there is no train, or what is to be carved is there
+    """
+    splits, notes, wanted = dict(corpus.splits), list(corpus.notes), dict(zip(CARVED, (test, dev), strict=True))
+    asked = {name: count for name, count in wanted.items() if count is not None}
+    if asked and len(splits) == 1 and not splits.keys() & wanted.keys():
+        splits = {"train": next(iter(splits.values()))}  # a table of any name
+    for name, count in asked.items():
+        if name in splits or "train" not in splits:
+            has = ", ".join(corpus.splits)
+            raise UserError(f"--{name} {count:g}: expected a split named train and none named {name}, got {has}")
+    if dev is None and corpus.dev is not None and "train" in splits:
+        asked["dev"] = corpus.dev
+    for name, count in asked.items():
+        splits["train"], splits[name], how = carve(splits["train"], count, name)
+        notes.append(how)
+    names = [name for name in ("train", "dev") if name in splits]
+    ordered = {name: sorted(splits[name], key=lambda item: item.id) for name in dict.fromkeys([*names, *splits])}
+    return ordered, notes, list(asked)

@@ -4,6 +4,7 @@ import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 
 import numpy as np
 
@@ -79,12 +80,13 @@ class Table(Sequence[Utterance]):
         return Table(*(c[indices] if isinstance(c, np.ndarray) else c.select(indices) for c in columns))
 
 
-def read(path: str | os.PathLike) -> Table:
-    """Read a whole manifest.
+def read(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> Table:
+    """Read a manifest, or several as one.
 
     raises   UserError as `manifest.read` does, and if a line's value isn't of its type; names the manifest
     """
+    files = manifest.listed(paths)
     try:
-        return Table.of(manifest.read(path))
+        return Table.of(chain.from_iterable(map(manifest.read, files)))
     except TypeError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(f"{', '.join(files)}: {error}") from None

@@ -69,7 +69,9 @@ def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = Fa
     return Report([each.source for each in looks], problems, notes, prediction, measurement)
 
 
-def look(role: str, path: str, experiment: Experiment, model: Recognizer | LanguageModel, progress: bool) -> Look:
+def look(
+    role: str, path: str | Sequence[str], experiment: Experiment, model: Recognizer | LanguageModel, progress: bool
+) -> Look:
     """Read a data set and look for all that is wrong with it by itself."""
     if isinstance(experiment, TextExperiment):
         return look_at_text(role, path, experiment.data, model.tokenizer)

@@ -8,7 +8,7 @@ import numpy as np
 
 from asr.data import manifest, texts
 from asr.data.headers import read_headers
-from asr.data.manifest import Utterance
+from asr.data.manifest import Utterance, listed
 from asr.data.ragged import Ragged
 from asr.data.sentences import Sentences, gather
 from asr.data.table import Table
@@ -47,13 +47,16 @@ class Source:
     """A data set as its file states it, in columns.
 
     role        train, dev, or test
-    lines       number of each example's line
+    path        of its file; of several, all their paths
+    files       of each example
+    lines       number of each example's line in its file
     ids         of utterances; empty in a plain text
     utterances  of a manifest; empty in a plain text
     """
 
     role: str
     path: str
+    files: list[str]
     lines: list[int]
     texts: list[str]
     ids: list[str] = field(default_factory=list)
@@ -62,8 +65,12 @@ class Source:
     def select(self, places: Iterable[int]) -> "Source":
         """Keep the examples at some places."""
         places = list(places)
-        columns = (self.lines, self.texts, self.ids, self.utterances)
+        columns = (self.files, self.lines, self.texts, self.ids, self.utterances)
         return Source(self.role, self.path, *([c[n] for n in places] if c else [] for c in columns))
+
+    def where(self, place: int) -> str:
+        """File and line of an example."""
+        return f"{self.files[place]}:{self.lines[place]}"
 
     @property
     def stops(self) -> bool:
@@ -105,7 +112,7 @@ class Problem:
     def of_faults(cls, source: Source, faults: Sequence[Fault], what: str, fix: str, stops: bool) -> list["Problem"]:
         """Make a problem of faults; none if there are none."""
         names = [f"{name}: " for name in source.ids] or [""] * len(source.lines)
-        told = tuple(f"{source.path}:{source.lines[f.place]}: {names[f.place]}{f.says}" for f in faults[:SHOWN])
+        told = tuple(f"{source.where(f.place)}: {names[f.place]}{f.says}" for f in faults[:SHOWN])
         return [cls(stops, source.role, what, fix, len(faults), len(source.lines), told)] if faults else []
 
 
@@ -121,9 +128,11 @@ class Look:
     usable: Split | Sentences | None
 
 
-def look_at_speech(role: str, path: str, data: DataSettings, model: Recognizer, progress: bool) -> Look:
-    """Check a manifest as training does: recordings and alignments of what is within the limits, texts of all."""
-    source, problems = read_manifest(role, path)
+def look_at_speech(
+    role: str, paths: str | Sequence[str], data: DataSettings, model: Recognizer, progress: bool
+) -> Look:
+    """Check manifests as training does: recordings and alignments of what is within the limits, texts of all."""
+    source, problems = read_manifests(role, listed(paths))
     unknown = unknown_characters(source, model.tokenizer)
     labels = encode_known(source, unknown[1], model.tokenizer)
     limits = Limits(data.min_seconds, data.max_seconds, data.max_tokens) if source.stops else Limits()
@@ -137,9 +146,9 @@ def look_at_speech(role: str, path: str, data: DataSettings, model: Recognizer, 
     sizes = [f"{u.duration:.2f} s, {len(y)} tokens" for u, y in zip(source.utterances, labels, strict=True)]
     problems += left_out(source, outside, sizes)
     if source.lines and not within:
-        problems.append(Problem(True, role, f"{path}: the length limits leave no utterance; widen them"))
-    bad = {part.lines[fault.place] for part, faults, *_ in kinds for fault in faults}
-    good = [n for n, line in enumerate(kept.lines) if line not in bad]
+        problems.append(Problem(True, role, f"{source.path}: the length limits leave no utterance; widen them"))
+    bad = {part.where(fault.place) for part, faults, *_ in kinds for fault in faults}
+    good = [n for n in range(len(kept.lines)) if kept.where(n) not in bad]
     split = Split(Table.of(kept.utterances[n] for n in good), kept_labels.select(np.array(good, dtype=np.int64)))
     return Look(source, problems, split if good else None)
 
@@ -188,25 +197,29 @@ def look_at_text(role: str, path: str, data: TextDataSettings, tokenizer: Tokeni
     return Look(source, problems, usable)
 
 
-def read_manifest(role: str, path: str) -> tuple[Source, list[Problem]]:
-    """Read as much of a manifest as can be read."""
-    read, problems = as_far_as_possible(role, manifest.numbered(path))
-    broken = [error for _, error in read if isinstance(error, UserError)]
+def read_manifests(role: str, paths: Sequence[str]) -> tuple[Source, list[Problem]]:
+    """Read as much of manifests as can be read."""
+    read, problems = [], []
+    for path in paths:
+        lines, fatal = as_far_as_possible(role, manifest.numbered(path))
+        read += [(path, line, utterance) for line, utterance in lines]
+        problems += fatal
+    broken = [error for *_, error in read if isinstance(error, UserError)]
     if broken:
         what, told = "lines that are no utterance", tuple(map(str, broken[:SHOWN]))
         problems.append(Problem(True, role, what, "run asr-prepare again", len(broken), len(read), told))
-    good = [(line, u) for line, u in read if isinstance(u, Utterance)]
+    good, name = [part for part in read if isinstance(part[-1], Utterance)], ", ".join(paths)
     if not good and not problems:
-        problems.append(Problem(True, role, f"{path}: holds no utterance; asr-prepare makes manifests"))
-    utterances = [u for _, u in good]
+        problems.append(Problem(True, role, f"{name}: holds no utterance; asr-prepare makes manifests"))
+    utterances = [u for *_, u in good]
     columns = [u.text for u in utterances], [u.id for u in utterances], utterances
-    return Source(role, path, [line for line, _ in good], *columns), problems
+    return Source(role, name, [path for path, *_ in good], [line for _, line, _ in good], *columns), problems
 
 
 def read_text(role: str, path: str) -> tuple[Source, list[Problem]]:
     """Read as much of a text as can be read."""
     read, problems = as_far_as_possible(role, texts.read(path))
-    return Source(role, path, [text.line for text in read], [text.text for text in read]), problems
+    return Source(role, path, [path] * len(read), [text.line for text in read], [text.text for text in read]), problems
 
 
 def as_far_as_possible(role: str, items: Iterable) -> tuple[list, list[Problem]]:
@@ -263,7 +276,7 @@ def shared(one: Source, other: Source) -> list[Problem]:
     for name, (known, values) in columns.items():
         places = list(firsts(values).values()) if name == "speakers" else list(range(len(values)))
         first, found = firsts(known), find_shared([values[n] for n in places], known)
-        faults = [Fault(f.place, f"{f.says!r} is in {one.path}:{one.lines[first[f.says]]}") for f in found]
+        faults = [Fault(f.place, f"{f.says!r} is in {one.where(first[f.says])}") for f in found]
         what = f"{name} that stand in {one.path if one.role == 'test' else one.role} too"
         problems += Problem.of_faults(other.select(places), faults, what, SHARED_FIX[name], stops=False)
     return problems

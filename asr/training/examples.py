@@ -2,6 +2,7 @@
 
 from asr.data import table
 from asr.data.augment import Augment
+from asr.data.manifest import listed
 from asr.data.ragged import Ragged
 from asr.data.segmentation import Segmentation
 from asr.data.sentences import Sentences, tokenise
@@ -45,8 +46,8 @@ def read_data(data: DataSettings, recognizer: Recognizer, looked: bool = False) 
     looked   the sound files have been looked at, and aren't again
     """
     splits = {}
-    for name, path in (("train", data.train), ("dev", data.dev)):
-        utterances = table.read(path)
+    for name, paths in (("train", data.train), ("dev", data.dev)):
+        utterances, path = table.read(paths), ", ".join(listed(paths))
         check_texts(utterances, path)
         labels = encode(utterances, recognizer.tokenizer)
         limits = Limits(data.min_seconds, data.max_seconds, data.max_tokens)
@@ -86,7 +87,7 @@ def encode(utterances: Table, tokenizer: Tokenizer) -> Ragged:
 
 
 def check_texts(utterances: Table, path: str) -> None:
-    """Refuse a manifest with empty texts or repeated ids, or none at all."""
+    """Refuse manifests with empty texts or repeated ids, or none at all."""
     if not len(utterances):
         raise UserError(f"{path}: holds no utterance; asr-prepare makes manifests")
     empty = [utterances.ids[fault.place] for fault in find_empty(utterances.texts)]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from asr.config import Settings
 from asr.data.augment import AugmentSettings
@@ -11,7 +11,7 @@ from asr.data.augment import AugmentSettings
 class DataSettings(Settings):
     """Manifests, limits and batches."""
 
-    train: str  # manifest, .jsonl.gz
+    train: str | list[str]  # manifest, .jsonl.gz, or a list of them
     dev: str
     batch_seconds: PositiveFloat | Literal["auto"]  # of padded audio a batch; auto = as many as fit in memory
     min_seconds: float = Field(0.1, ge=0)
@@ -22,6 +22,14 @@ class DataSettings(Settings):
     bpe_dropout: float = Field(0.0, ge=0, le=1)  # probability that training leaves out a merge of BPE; 0.1 is usual
     sorted_epochs: int = Field(0, ge=0)  # so many first epochs go from the shortest utterances to the longest
     workers: int = Field(2, ge=0)
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _one_or_several(cls, value):
+        paths = value if isinstance(value, list) else [value]
+        if not paths or not all(isinstance(path, str) for path in paths):
+            raise ValueError(f"got {value!r}, expected the path of a manifest, or a list of paths")
+        return value
 
     @model_validator(mode="after")
     def _speeds_possible(self):

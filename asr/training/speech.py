@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -13,6 +14,7 @@ from asr.data.batches import Batch, SpeechDataset, draw_speeds, load, plan, utte
 from asr.data.ragged import Ragged
 from asr.data.segmentation import Segmentation
 from asr.data.table import Table
+from asr.data.windows import Shards, read_ahead
 from asr.errors import shorten
 from asr.models.loss import Loss
 from asr.models.recognizer import Recognizer
@@ -32,6 +34,11 @@ class Split:
     labels: Ragged
     augment: Augment | None = None
     segmentation: Segmentation | None = None
+
+    @cached_property
+    def shards(self) -> Shards | None:
+        """In which shards the recordings lie; None where they are files of their own."""
+        return Shards.of(self.utterances.paths)
 
     def durations(self, seed: int, epoch: int, speeds: Sequence[float]) -> np.ndarray:
         """Seconds of the utterances, (N,), as speed perturbation makes them in an epoch."""
@@ -62,8 +69,8 @@ class SpeechTask:
     def plan(self, epoch: int, accumulate: int) -> list[list[list[int]]]:
         """Utterances of like length together, by seconds after speed perturbation; in order in the first epochs."""
         durations = self.train.durations(self.seed, epoch, self.data.speeds)
-        ascending = epoch < self.data.sorted_epochs
-        return plan(durations, self.data.batch_seconds, self.seed, epoch, accumulate, ascending)
+        how = {"ascending": epoch < self.data.sorted_epochs, "shards": self.train.shards}
+        return plan(durations, self.data.batch_seconds, self.seed, epoch, accumulate, **how)
 
     def longest(self, n: int) -> list[int]:
         """The n longest utterances."""
@@ -74,7 +81,9 @@ class SpeechTask:
         split, rate = self.train, self.model.sample_rate
         changes = {"speeds": self.data.speeds, "augment": split.augment, "segmentation": split.segmentation}
         dataset = SpeechDataset(split.utterances, split.labels, rate, self.seed, epoch, **changes)
-        return load(dataset, batches, self.data.workers, pin=self._device.type == "cuda")
+        stream = load(dataset, batches, self.data.workers, pin=self._device.type == "cuda")
+        in_windows = split.shards and epoch >= self.data.sorted_epochs
+        return read_ahead(stream, split.shards.news(batches)) if in_windows else stream
 
     def amount(self, batch: Batch) -> float:
         """Seconds of audio."""

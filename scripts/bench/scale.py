@@ -80,6 +80,7 @@ def generate(folder: Path, count: int, copies: int) -> Path:
 def measure_steps(path: Path) -> dict:
     """Open, tokenise, plan; and the padding of plans."""
     from asr.data import table
+    from asr.data.windows import Shards
     from asr.text import tokenizer
     from asr.training import examples
     from asr.training.speech import Split
@@ -99,14 +100,32 @@ def measure_steps(path: Path) -> dict:
 
     plan(lengths, BATCH_SECONDS, 1, 0, accumulate=8)
     taken["plan an epoch"] = clock.read()
-    return {"seconds": taken, "padding": {most: padding(lengths, most) for most in (100, 300, 1000)}}
+    paths = in_shards(len(lengths))
+    clock.read()
+    shards = Shards.of(paths)
+    taken["Shar: find the shards"] = clock.read()
+    plan(lengths, BATCH_SECONDS, 1, 0, accumulate=8, shards=shards)
+    taken["Shar: plan an epoch"] = clock.read()
+    kinds = [(name, most, given) for name, given in (("", None), ("Shar: ", shards)) for most in (100, 300, 1000)]
+    padded = {f"{name}batches of {most} s": padding(lengths, most, given) for name, most, given in kinds}
+    return {"seconds": taken, "padding": padded}
 
 
-def padding(lengths: np.ndarray, most: float) -> tuple[float, float]:
+def in_shards(count: int):
+    """Paths of recordings in shards of 1000, drawn at random."""
+    from asr.data.ragged import Rows, Strings
+
+    rows = Rows("B")
+    for n, shard in enumerate((np.random.default_rng(3).permutation(count) // 1000).tolist()):
+        rows.append_bytes(f"/corpora/librispeech/train.shar/recording.{shard:06d}.tar:{n * 512}+200000".encode())
+    return Strings(rows.done())
+
+
+def padding(lengths: np.ndarray, most: float, shards=None) -> tuple[float, float]:
     """Share of padding in planned batches; and in those that are read, whose lengths are rounded up."""
     from asr.data.batches import STEP_SECONDS, plan
 
-    batches = [batch for [batch] in plan(lengths, most, 1, 0)]
+    batches = [batch for [batch] in plan(lengths, most, 1, 0, shards=shards)]
     longest, sizes = np.array([lengths[batch].max() for batch in batches]), np.array([len(batch) for batch in batches])
     rounded = np.ceil(longest / STEP_SECONDS - 1e-9) * STEP_SECONDS
     return tuple(1 - lengths.sum() / (sizes * each).sum() for each in (longest, rounded))
@@ -232,7 +251,7 @@ def show(found: dict, workers: int) -> str:
     rows.append(["the main process, PSS: MB", *(f"{part['resume']['main']['pss']:.0f}" for part in parts)])
     for most in parts[0]["steps"]["padding"]:
         shares = ("{:.1%} ({:.1%})".format(*part["steps"]["padding"][most]) for part in parts)
-        rows.append([f"padding, batches of {most} s (rounded up)", *shares])
+        rows.append([f"padding, {most} (rounded up)", *shares])
     for name in parts[0]["lhotse"]["seconds"]:
         rows.append([f"lhotse: {name}: s", *("{:.1f} ({:.1f})".format(*p["lhotse"]["seconds"][name]) for p in parts)])
     rows.append(["lhotse: cuts walked and walked again", *(f"{part['lhotse']['cuts']:,}" for part in parts)])

@@ -1,9 +1,9 @@
 """AISHELL-1: data_aishell/{wav/{train,dev,test}/<speaker>/<id>.wav, transcript/aishell_transcript_v0.8.txt}.
 
 The complete corpus has 141,925 sound files and 141,600 transcripts: 320 files of train and 5 of dev were never
-transcribed and are left out of the official figures (120,098 / 14,326 / 7,176). They are counted and named in a
-note. The reverse, a transcript without its sound file, does not occur in the complete corpus: it means that a
-speaker's archive wasn't unpacked, and is an error.
+transcribed and are left out of the official figures (COMPLETE). They are counted and named in a note. The reverse, a
+transcript without its sound file, does not occur in the complete corpus: it means that a speaker's archive wasn't
+unpacked, and is an error.
 """
 
 from pathlib import Path
@@ -17,6 +17,7 @@ LAYOUT = (
     "(unpack wav/*.tar.gz first) and transcript/aishell_transcript_v0.8.txt"
 )
 SPLITS = ("train", "dev", "test")
+COMPLETE = {"train": 120_098, "dev": 14_326, "test": 7_176}  # utterances
 
 
 def read(source: Path) -> Corpus:
@@ -26,7 +27,7 @@ def read(source: Path) -> Corpus:
     """
     for folder in (source, source / "data_aishell"):
         transcripts = folder / "transcript" / "aishell_transcript_v0.8.txt"
-        audio = {split: sorted(folder.glob(f"wav/{split}/*/*.wav")) for split in SPLITS}
+        audio = {split: sorted(folder.glob(f"wav/{split}/*/*.wav")) for split in COMPLETE}
         if transcripts.is_file() and any(audio.values()):
             return match(audio, read_transcripts(transcripts))
     raise wrong_layout(source, LAYOUT)
@@ -50,7 +51,7 @@ def match(audio: dict[str, list[Path]], texts: dict[str, tuple[str, str]]) -> Co
     silent = [f"{name} ({where})" for name, (_, where) in texts.items() if name not in heard]
     refuse(silent, "transcripts without a sound file", "unpack every speaker's archive of wav/*.tar.gz")
     splits = {split: transcribed(paths, texts) for split, paths in audio.items() if paths}
-    return Corpus(splits, list(filter(None, (untranscribed(s, audio[s], texts) for s in splits))))
+    return Corpus(splits, list(filter(None, (untranscribed(s, audio[s], texts) for s in splits))), complete=COMPLETE)
 
 
 def transcribed(paths: list[Path], texts: dict[str, tuple[str, str]]) -> list[Item]:

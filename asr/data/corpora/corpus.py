@@ -34,12 +34,14 @@ class Corpus:
     notes:   what the person should know, one sentence each
     dev:     utterances to carve from train where the corpus has no dev set and the caller doesn't say otherwise
     transcribed:  False for recordings without texts, as of noise
+    complete:  split → utterances that it has where the corpus is complete, of the splits for which that is known
     """
 
     splits: dict[str, list[Item]]
     notes: list[str] = field(default_factory=list)
     dev: int | None = None
     transcribed: bool = True
+    complete: dict[str, int] = field(default_factory=dict)
 
 
 def read_lines(path: Path) -> list[tuple[str, str]]:

@@ -9,6 +9,10 @@ LAYOUT = (
     "each with <speaker>/<chapter>/<speaker>-<chapter>.trans.txt and .flac files"
 )
 SUFFIXES = (".flac", ".wav")
+COMPLETE = {
+    **{"train-clean-100": 28_539, "train-clean-360": 104_014, "train-other-500": 148_688},
+    **{"dev-clean": 2703, "dev-other": 2864, "test-clean": 2620, "test-other": 2939},
+}  # utterances
 
 
 def read(source: Path) -> Corpus:
@@ -19,7 +23,7 @@ def read(source: Path) -> Corpus:
     splits = {folder.name: read_subset(folder) for folder in subsets(source)}
     if not splits:
         raise wrong_layout(source, LAYOUT)
-    return Corpus(splits)
+    return Corpus(splits, complete=COMPLETE)
 
 
 def subsets(source: Path) -> list[Path]:

@@ -1,0 +1,163 @@
+"""Recordings in a few large files: lhotse's Shar, written without lhotse; a test holds that lhotse reads it.
+
+A folder of shards `recording.000000.tar` and `cuts.000000.jsonl.gz`, each with up to SHARD utterances drawn at random,
+and beside it a manifest in the order of the corpus, which says where in which tar each recording begins. Whoever reads
+the manifest knows all lengths and opens no shard.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from threading import Event
+
+import soundfile
+
+from asr import archive, audio
+from asr.archive import Place
+from asr.data import manifest
+from asr.data.manifest import Utterance
+from asr.errors import UserError
+from asr.files import make_folder, replacing, write_text
+from asr.stamp import Stamp
+
+SHARD = 1000  # utterances
+AS_FLAC = dict.fromkeys(("PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW"), "PCM_16") | {"PCM_24": "PCM_24"}
+
+
+def paths(folder: str | os.PathLike, split: str) -> tuple[Path, Path]:
+    """The manifest of a split's Shar, and the folder of its shards."""
+    return Path(folder) / f"{split}.shar.jsonl.gz", Path(folder) / f"{split}.shar"
+
+
+def stamp_of(folder: str | os.PathLike, split: str, identity: str) -> Stamp:
+    """The stamp of a finished Shar; identity: a digest of the utterances and the state of their sound files."""
+    return Stamp(paths(folder, split)[0], "asr-prepare --shar", {"digest": identity, "shard": SHARD}, [])
+
+
+def remove_other(folder: str | os.PathLike, split: str, identity: str) -> bool:
+    """Remove the manifest of a Shar that was made of other utterances; say whether there was one."""
+    path = paths(folder, split)[0]
+    other = path.exists() and not stamp_of(folder, split, identity).is_current()
+    if other:
+        path.unlink()
+    return other
+
+
+def write(
+    utterances: Sequence[Utterance], folder: str | os.PathLike, split: str, identity: str, progress: bool = False
+) -> bool:
+    """Write `folder/<split>.shar/` and its manifest `folder/<split>.shar.jsonl.gz`, unless they are there.
+
+    utterances:  whole recordings
+    identity:    digest of the utterances and the state of their sound files: shards that were finished for the same
+                 ones are kept
+    progress:    show a bar on stderr
+    returns      whether anything was to be done
+    raises       UserError if a recording has become unreadable or the disk is full; finished shards stay
+    """
+    stamp, (path, shards) = stamp_of(folder, split, identity), paths(folder, split)
+    if stamp.is_current():
+        return False
+    begun = shards.with_name(f".{shards.name}.begun")
+    path.unlink(missing_ok=True)
+    if not begun.exists() or begun.read_text(encoding="utf-8") != identity:
+        shutil.rmtree(shards, ignore_errors=True)
+        write_text(begun, identity)
+    order = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())  # any shard is a random sample
+    parts = [order[n : n + SHARD] for n in range(0, len(order), SHARD)]
+    found: dict[str, Place] = {}
+    with workers(f"{split}.shar", len(order), progress) as (run, told):
+        for part in run(partial(write_shard, make_folder(shards), told), range(len(parts)), parts):
+            found |= part
+    manifest.write(path, (replace(u, path=str(found[u.id])) for u in utterances))
+    stamp.write()
+    begun.unlink()
+    return True
+
+
+@contextmanager
+def workers(name: str, count: int, progress: bool) -> Iterator[tuple]:
+    """Threads that end soon when the work is stopped: `map` of a pool, and what a worker is to call for each item."""
+    from tqdm import tqdm
+
+    stopped, disable = Event(), None if progress else True  # None: drawn on a terminal only
+    bar = tqdm(total=count, desc=name, unit="", disable=disable, leave=False, mininterval=0.5)
+    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
+
+    def tell(done: int) -> None:
+        if stopped.is_set():
+            raise InterruptedError
+        bar.update(done)
+
+    with bar:
+        try:
+            yield pool.map, tell
+        finally:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def write_shard(folder: Path, tell, number: int, utterances: Sequence[Utterance]) -> dict[str, Place]:
+    """Write a shard, its cuts last, unless it is there; say where each recording lies, relative to the manifest."""
+    tar, cuts = folder / f"recording.{number:06d}.tar", folder / f"cuts.{number:06d}.jsonl.gz"
+    if cuts.exists() and (found := places(tar)).keys() == {u.id for u in utterances}:
+        tell(len(utterances))
+        return found
+    with replacing(tar) as temporary, tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as file:
+        for utterance in utterances:
+            tell(1)
+            suffix, sound = recording(utterance.path)
+            add(file, f"{utterance.id}{suffix}", sound)
+            add(file, f"{utterance.id}.json", json.dumps(placeholder(utterance)["recording"]).encode() + b"\n")
+    manifest.write(cuts, (replace(u, path="") for u in utterances))
+    return places(tar)
+
+
+def placeholder(utterance: Utterance) -> dict:
+    """A cut's line as Shar has it: its recording's source is to be filled in."""
+    return replace(utterance, path="").line()
+
+
+def add(file: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Append a file to a tar."""
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    file.addfile(member, BytesIO(content))
+
+
+def places(tar: Path) -> dict[str, Place]:
+    """Where the recordings of a shard lie, by id; nothing if the tar is absent or damaged."""
+    within = f"{tar.parent.name}/{tar.name}"
+    try:
+        with tarfile.open(tar) as file:
+            members = [member for member in file if not member.name.endswith(".json")]
+    except (OSError, tarfile.TarError):
+        return {}
+    return {os.path.splitext(m.name)[0]: Place(within, m.offset_data, m.size) for m in members}
+
+
+def recording(path: str) -> tuple[str, bytes]:
+    """The suffix and content of a recording: FLAC of what is not compressed, any other file as it is.
+
+    raises   UserError if it can't be read
+    """
+    with audio.opened(path) as file:
+        subtype = AS_FLAC.get(file.subtype)
+        if file.format == "FLAC" or subtype is None:
+            with archive.open_binary(path) as content:
+                return Path(path).suffix, content.read()
+        samples = file.read(dtype="int16" if subtype == "PCM_16" else "int32")
+        if len(samples) < file.frames:
+            raise UserError(f"{path}: truncated or damaged: got {len(samples)} of {file.frames} samples")
+        flac = BytesIO()
+        soundfile.write(flac, samples, file.samplerate, subtype, format="FLAC")
+        return ".flac", flac.getvalue()
