@@ -213,7 +213,7 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def load(dataset: SpeechDataset, batches: Sequence[Sequence[int]], workers: int, pin: bool = False) -> Iterator[Batch]:
+def load(dataset: SpeechDataset, batches: Iterable[Sequence[int]], workers: int, pin: bool = False) -> Iterator[Batch]:
     """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed.
 
     pin      in memory from which a GPU can fetch them by itself

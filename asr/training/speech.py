@@ -1,6 +1,6 @@
 """The task of a recogniser: utterances in, the hybrid loss, greedy word error rates."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -69,7 +69,7 @@ class SpeechTask:
         """The n longest utterances."""
         return np.argsort(-self.train.utterances.durations, kind="stable")[:n].tolist()
 
-    def load(self, epoch: int, batches: list[list[int]]) -> Iterator[Batch]:
+    def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[Batch]:
         """Read the recordings of planned batches, augmented and segmented as (seed, epoch, utterance) say."""
         split, rate = self.train, self.model.sample_rate
         changes = {"speeds": self.data.speeds, "augment": split.augment, "segmentation": split.segmentation}
