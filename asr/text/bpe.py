@@ -38,8 +38,8 @@ class BPE:
         """
         if size is None or size < 2:
             raise UserError(f"tokenizer: bpe needs a vocabulary size, as --size 500; got {size}")
-        sample = draw(map(normalise, texts), SAMPLE)
-        if not sample.characters - {" "}:
+        sample = draw(filter(None, map(normalise, texts)), SAMPLE)
+        if not sample.texts:
             raise no_text()
         model = io.BytesIO()
         try:

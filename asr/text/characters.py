@@ -5,7 +5,7 @@ from pathlib import Path
 
 from asr.errors import UserError
 from asr.text.normalise import normalise
-from asr.text.tokenizer import no_text, save_description, unknown_character
+from asr.text.tokenizer import save_description, unknown_character
 
 
 class Characters:
@@ -21,8 +21,6 @@ class Characters:
         characters = set()
         for text in texts:
             characters.update(normalise(text))
-        if not characters:
-            raise no_text()
         return cls(sorted(characters))
 
     @property

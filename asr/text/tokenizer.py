@@ -78,7 +78,10 @@ def train(kind: str, texts: Iterable[str], size: int | None = None) -> Tokenizer
     if kind == "characters":
         from asr.text.characters import Characters
 
-        return Characters.train(texts)
+        made = Characters.train(texts)
+        if not made.characters:
+            raise no_text()
+        return made
     if kind == "bpe":
         from asr.text.bpe import BPE
 
