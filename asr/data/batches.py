@@ -109,14 +109,14 @@ def plan(
 
 def _ends(lengths: np.ndarray, most: float) -> Iterator[int]:
     """Cut a row of lengths into the longest pieces of at most `most` padded; say where each ends."""
-    first, longest = 0, 0.0
-    for n, length in enumerate(lengths.tolist()):
-        longest = max(longest, length)
-        if n > first and longest * (n + 1 - first) > most:
-            yield n
-            first, longest = n, length
-    if len(lengths):
-        yield len(lengths)
+    first = 0
+    while first < len(lengths):
+        room = int(most / max(lengths[first], most / len(lengths)))  # if none of them were longer than the first
+        some = lengths[first : first + max(room, 1) + 1]
+        over = np.maximum.accumulate(some) * np.arange(1, len(some) + 1) > most
+        over[0] = False  # what is too long stands alone
+        first += int(over.argmax()) if over.any() else len(some)
+        yield first
 
 
 def utterance_seeds(seed: int, epoch: int, ids: Iterable[str]) -> Tensor:
