@@ -210,7 +210,9 @@ def read_text(role: str, path: str) -> tuple[Source, list[Problem]]:
     read, problems = as_far_as_possible(role, islice(texts.read(path), LINES + 1))
     if len(read) > LINES:
         read.pop()
-        problems.append(Problem(False, role, f"only the first {LINES:,} lines of {path} were looked at, and reckoned with"))
+        problems.append(
+            Problem(False, role, f"only the first {LINES:,} lines of {path} were looked at, and reckoned with")
+        )
     return Source(role, path, [text.line for text in read], [text.text for text in read]), problems
 
 

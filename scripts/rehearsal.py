@@ -1,0 +1,294 @@
+"""A rehearsal at full size without speech: LibriSpeech-960, AISHELL-1 and LibriSpeech's language model text, generated.
+
+    python scripts/rehearsal.py                      # all, about half an hour on two busy cores
+    python scripts/rehearsal.py aishell --scale 0.1
+
+The corpora have their true layouts, counts of utterances and sizes of alphabets; durations and texts are drawn like
+theirs; sound files are silence. Every part is a process of its own: what a recipe runs before and after training, and
+what a training does before its first step. It prints seconds of the clock (in brackets of the processors), and MB of
+the largest process at its peak, and exits with status 1 if one is beyond its bound. For Linux. Temporary files go to
+TMPDIR.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "bench"))
+
+LIBRISPEECH = {
+    "train-clean-100": 28_539,
+    "train-clean-360": 104_014,
+    "train-other-500": 148_688,
+    "dev-clean": 2703,
+    "dev-other": 2864,
+    "test-clean": 2620,
+    "test-other": 2939,
+}
+AISHELL = {"train": 120_098, "dev": 14_326, "test": 7_176}
+LINES, WORDS_A_LINE = 1_000_000, 20  # of the language model's text: a fortieth of LibriSpeech's 40 M lines
+
+# Bounds are for a laptop of two cores that has other work: of its 8 GB a process may take half; what is done once may
+# take a break of a quarter of an hour, what is done at each start of a training, or after each decoding, two minutes.
+MEMORY, ONCE, EACH = 4000, 900, 120  # MB, seconds, seconds
+
+CONFIG = """
+out: {root}/model
+seed: 1
+tokenizer: {root}/tokenizer
+data: {{train: {root}/train.jsonl.gz, dev: {root}/dev.jsonl.gz, batch_seconds: 100, max_seconds: 36, \
+speeds: [0.9, 1.0, 1.1]}}
+features: {{fbank: {{sample_rate: 16000}}}}
+model:
+  kind: hybrid
+  encoder: {{kind: transformer, d_model: 64, layers: 1, heads: 2, ff: 64, dropout: 0.1}}
+  decoder: {{kind: transformer, d_model: 64, layers: 1, heads: 2, ff: 64, dropout: 0.1}}
+optimizer: {{kind: adamw, lr: 1e-3}}
+schedule: {{kind: cosine, warmup: 10}}
+training: {{epochs: 4, accumulate: 8, device: cpu}}
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is measured: a command, and the seconds that it may take."""
+
+    name: str
+    command: list[str]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a part took: seconds, those of the processors, and MB of its largest process."""
+
+    part: Part
+    seconds: float
+    cpu: float
+    memory: float
+
+    @property
+    def excess(self) -> bool:
+        """Whether a bound is exceeded."""
+        return self.seconds > self.part.seconds or self.memory > MEMORY
+
+
+def asr(command: str, *arguments: object) -> list[str]:
+    """One of the toolkit's commands."""
+    return [sys.executable, "-m", f"asr.cli.{command}", *map(str, arguments)]
+
+
+def own(part: str, *arguments: object) -> list[str]:
+    """A function of this file as a command."""
+    return [sys.executable, __file__, "--part", part, *map(str, arguments)]
+
+
+def librispeech(root: Path, scale: float) -> Iterator[Part]:
+    """LibriSpeech-960."""
+    import generated
+
+    generated.librispeech(root / "corpus", scaled(LIBRISPEECH, scale))
+    yield Part("prepare", asr("prepare", "librispeech", root / "corpus", root / "data"), ONCE)
+    yield Part("prepare, up to date", asr("prepare", "librispeech", root / "corpus", root / "data"), EACH)
+    manifests = [root / f"data/{name}.jsonl.gz" for name in LIBRISPEECH]
+    join(root / "train.jsonl.gz", manifests[:3])
+    join(root / "dev.jsonl.gz", manifests[3:5])
+    size = 5000 if scale == 1 else 300
+    train = root / "train.jsonl.gz"
+    yield Part(
+        f"tokenizer, BPE {size}", asr("tokenizer", train, root / "tokenizer", "--kind=bpe", "--size", size), ONCE
+    )
+    yield from training(root)
+    yield from scoring(root, manifests[5:], "word")
+
+
+def aishell(root: Path, scale: float) -> Iterator[Part]:
+    """AISHELL-1."""
+    import generated
+
+    generated.aishell(root / "corpus", scaled(AISHELL, scale))
+    yield Part("prepare", asr("prepare", "aishell", root / "corpus", root / "data"), ONCE)
+    join(root / "train.jsonl.gz", [root / "data/train.jsonl.gz"])
+    join(root / "dev.jsonl.gz", [root / "data/dev.jsonl.gz"])
+    texts = root / "train.jsonl.gz", root / "dev.jsonl.gz"  # of a small share, train alone lacks characters
+    command = asr("tokenizer", *texts, root / "tokenizer", "--kind=characters")
+    yield Part("tokenizer, characters", command, ONCE)
+    yield from training(root)
+    yield from scoring(root, [root / "data/test.jsonl.gz"], "char")
+
+
+def text(root: Path, scale: float) -> Iterator[Part]:
+    """A language model's text."""
+    write_text(root / "text.txt.gz", round(LINES * scale))
+    size = 5000 if scale == 1 else 300
+    command = asr("tokenizer", root / "text.txt.gz", root / "tokenizer", "--kind=bpe", "--size", size)
+    yield Part(f"tokenizer, BPE {size}", command, ONCE)
+    yield Part("token ids to disk", own("tokens", root), ONCE)
+    yield Part("open, plan an epoch, first batch", own("windows", root), EACH)
+
+
+CORPORA: dict[str, Callable[[Path, float], Iterator[Part]]] = {
+    "librispeech": librispeech,
+    "aishell": aishell,
+    "text": text,
+}
+
+
+def scaled(counts: dict[str, int], scale: float) -> dict[str, int]:
+    """Counts of a smaller corpus."""
+    return {name: max(1, round(scale * count)) for name, count in counts.items()}
+
+
+def join(path: Path, manifests: list[Path]) -> None:
+    """Put manifests one behind the other, which gzip allows."""
+    path.write_bytes(b"".join(manifest.read_bytes() for manifest in manifests))
+
+
+def training(root: Path) -> Iterator[Part]:
+    """What comes before the first step of a training."""
+    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    yield Part("read, tokenise, plan an epoch", own("begin", root), EACH)
+    yield Part("look for problems (--check)", own("problems", root), ONCE)
+
+
+def scoring(root: Path, tests: list[Path], unit: str) -> Iterator[Part]:
+    """What comes after decoding."""
+    yield Part(f"score, {unit} errors", own("score", unit, *tests), EACH)
+
+
+# ---- parts
+
+
+def begin(root: str) -> None:
+    """Open a training as a resumed run does: read, check and tokenise the manifests, plan an epoch."""
+    from asr import config, experiment
+
+    settings = config.load(experiment.SpeechExperiment, Path(root) / "x.yaml")
+    model = experiment.build(settings)
+    train, dev, _ = experiment.read(settings, model, continued=True)
+    experiment.make_task(settings, model, train, dev).plan(0, 8)
+
+
+def problems(root: str) -> None:
+    """Look through the data as asr-train --check does, the headers of the sound files included."""
+    from asr import config, experiment
+    from asr.preflight.check import look
+    from asr.preflight.problems import shared
+
+    settings = config.load(experiment.SpeechExperiment, Path(root) / "x.yaml")
+    model = experiment.build(settings)
+    train, dev = (look(role, getattr(settings.data, role), settings, model, False) for role in ("train", "dev"))
+    found = [*train.problems, *dev.problems, *shared(train.source, dev.source)]
+    assert not any(problem.stops for problem in found), found
+
+
+def score(unit: str, *tests: str) -> None:
+    """Plant errors into the references of test sets, score them, and see that as many are found."""
+    from asr.data import manifest
+    from asr.scoring.score import score
+
+    for test in tests:
+        rng, planted, hypotheses = random.Random(1), 0, Path(f"{test}.txt")
+        with open(hypotheses, "w", encoding="utf-8") as file:
+            for utterance in manifest.read(test):
+                said = utterance.text.split() if unit == "word" else list(utterance.text)
+                heard = [{0: "0", 1: None}.get(rng.randrange(20), token) for token in said]  # 5 % each: "0", deleted
+                planted += sum(new != old for new, old in zip(heard, said, strict=True))
+                tokens = [token for token in heard if token]
+                file.write(f"{utterance.id}\t{(' ' if unit == 'word' else '').join(tokens)}\n")
+        found = score(test, hypotheses, unit).scores[unit]
+        assert found.total.errors == planted and found.low < found.total.rate < found.high, (found.total, planted)
+
+
+def tokens(root: str) -> None:
+    """Tokenise a language model's text to disk."""
+    from asr.data.tokens import stored
+
+    stored(f"{root}/text.txt.gz", f"{root}/tokenizer", f"{root}/tokens", 512)
+
+
+def windows(root: str) -> None:
+    """From an empty process to the first batch of a language model's training."""
+    from asr.data.sentence_batch import collate
+    from asr.data.tokens import stored
+    from asr.data.windows import Windows
+
+    sentences = stored(f"{root}/text.txt.gz", f"{root}/tokenizer", f"{root}/tokens", 512)
+    collate(sentences, Windows(sentences.labels, 32_000, 1, 0, 8)[0][0])
+
+
+def write_text(path: Path, lines: int) -> None:
+    """Generate a text of so many lines."""
+    import gzip
+
+    import numpy as np
+    from generated import WORDS_A_SECOND, texts
+
+    seconds = np.random.default_rng(1).uniform(0.5, 1.5, lines) * WORDS_A_LINE / WORDS_A_SECOND
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=5) as file:
+        file.writelines(f"{line}\n" for line in texts(seconds.tolist(), words=200_000))
+
+
+PARTS = {function.__name__: function for function in (begin, problems, score, tokens, windows)}
+
+
+# ---- measuring
+
+
+def measure(part: Part) -> Taken:
+    """Run a part.
+
+    raises   SystemExit with what it said, if it fails
+    """
+    with tempfile.TemporaryFile("w+") as said:
+        began = time.monotonic()
+        process = subprocess.Popen(part.command, stdout=said, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            sys.exit(f"{part.name}: exit status {process.returncode}\n{said.read()}")
+    return Taken(part, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def row(corpus: str, taken: Taken) -> str:
+    """A line of the Markdown table."""
+    seconds = f"{taken.seconds:.1f} ({taken.cpu:.1f}) | {taken.part.seconds:g}"
+    return (
+        f"| {corpus} | {taken.part.name} | {seconds} | {taken.memory:,.0f} | {MEMORY:,} |{' EXCEEDED' * taken.excess}"
+    )
+
+
+def main() -> None:
+    """Rehearse."""
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("corpora", nargs="*", metavar="CORPUS", help=f"some of {', '.join(CORPORA)} (default: all)")
+    args.add_argument("--scale", type=float, default=1.0, help="share of the true counts (default: 1)")
+    args.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
+    args = args.parse_args()
+    if args.part:
+        name, *arguments = args.part
+        return PARTS[name](*arguments)
+    if unknown := set(args.corpora) - set(CORPORA):
+        sys.exit(f"{', '.join(sorted(unknown))}: expected some of {', '.join(CORPORA)}")
+    print("| corpus | part | s | bound | MB | bound |\n| --- | --- | --- | --- | --- | --- |", flush=True)
+    exceeded = 0
+    for corpus in args.corpora or CORPORA:
+        with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
+            for taken in map(measure, CORPORA[corpus](Path(folder), args.scale)):
+                print(row(corpus, taken), flush=True)
+                exceeded += taken.excess
+    if exceeded:
+        sys.exit(f"{exceeded} parts are beyond their bounds")
+
+
+if __name__ == "__main__":
+    main()
