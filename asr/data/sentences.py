@@ -36,8 +36,8 @@ class Sentences:
     long: list[int]
     again: tuple[Callable[..., "Sentences"], tuple] | None = None
 
-    def __reduce__(self):
-        return self.again or super().__reduce__()
+    def __reduce_ex__(self, protocol):
+        return self.again or super().__reduce_ex__(protocol)
 
     def __len__(self) -> int:
         return len(self.lines)

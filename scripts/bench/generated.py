@@ -35,7 +35,8 @@ def durations_of_aishell(count: int, seed: int = 1) -> np.ndarray:
 def lexicon(words: int) -> list[str]:
     """Words of one to eight letters."""
     rng, shares = np.random.default_rng(2), 1 / np.arange(3, 30) ** 0.7
-    return ["".join(rng.choice(list(LETTERS), rng.integers(1, 9), p=shares / shares.sum())) for _ in range(words)]
+    letters = rng.choice(list(LETTERS), (words, 8), p=shares / shares.sum())
+    return ["".join(row[:length]) for row, length in zip(letters.tolist(), rng.integers(1, 9, words), strict=True)]
 
 
 def texts(seconds: Sequence[float], seed: int = 2, words: int = 40_000) -> Iterator[str]:

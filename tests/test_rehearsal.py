@@ -1,0 +1,94 @@
+"""Prove that the rehearsal at full size rehearses: a hundredth of it, part by part, in this process; that it measures
+what it says; and that it tells what is beyond its bounds. Counts are those that were asked for.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from asr.data import manifest, table
+from asr.scoring.error_rate import ErrorRate
+from asr.text import tokenizer
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+@pytest.fixture
+def rehearsal(monkeypatch):
+    """The script as a module."""
+    monkeypatch.syspath_prepend(SCRIPTS / "bench")
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return importlib.import_module("rehearsal")
+
+
+def play(rehearsal, corpus, root):
+    """Run the parts of a corpus here; return their names."""
+    names = []
+    for part in rehearsal.CORPORA[corpus](root, 0.01):
+        _, how, *arguments = part.command
+        if how == "-m":
+            importlib.import_module(arguments[0]).main(arguments[1:])
+        else:
+            rehearsal.PARTS[arguments[1]](*arguments[2:])
+        names.append(part.name)
+    return names
+
+
+def test_librispeech(rehearsal, tmp_path):
+    names = play(rehearsal, "librispeech", tmp_path)
+    assert names[0] == "prepare" and names[-1] == "score, word errors" and len(names) == 6
+    counts = {name: len(table.read(tmp_path / f"data/{name}.jsonl.gz")) for name in rehearsal.LIBRISPEECH}
+    assert counts == {name: round(0.01 * count) for name, count in rehearsal.LIBRISPEECH.items()}
+    train = table.read(tmp_path / "train.jsonl.gz")
+    assert len(train) == sum(list(counts.values())[:3])
+    assert train.durations.mean() == pytest.approx(12.3, abs=0.3)
+    assert sum(map(len, train.texts)) / len(train) == pytest.approx(190, abs=15)
+
+
+def test_aishell(rehearsal, tmp_path):
+    assert play(rehearsal, "aishell", tmp_path)[-1] == "score, char errors"
+    train = table.read(tmp_path / "train.jsonl.gz")
+    assert len(train) == round(0.01 * rehearsal.AISHELL["train"])
+    assert train.durations.mean() == pytest.approx(4.5, abs=0.2)
+    assert tokenizer.load(tmp_path / "tokenizer").vocabulary > 3000
+
+
+def test_a_text(rehearsal, tmp_path):
+    assert len(play(rehearsal, "text", tmp_path)) == 3
+    state = json.loads((tmp_path / "tokens/state.json").read_text())
+    assert state["words"] == pytest.approx(0.01 * rehearsal.LINES * rehearsal.WORDS_A_LINE, rel=0.02)
+
+
+def test_a_score_that_misses_a_planted_error_fails(rehearsal, tmp_path, monkeypatch):
+    u = manifest.Utterance("u", "x.wav", 8000, 9, 1, 0.0, 1.0, "A B C D E F G H " * 9)
+    manifest.write(tmp_path / "test.jsonl.gz", [u, manifest.Utterance(**vars(u) | {"id": "v"})])
+    monkeypatch.setattr("asr.scoring.score.aligned", lambda refs, hyps, unit: [ErrorRate(72, 0, 0, 0)] * 2)
+    with pytest.raises(AssertionError):
+        rehearsal.score("word", str(tmp_path / "test.jsonl.gz"))
+
+
+def test_seconds_and_memory_are_those_of_the_part(rehearsal):
+    code = "import time; x = bytes(range(256)) * (200 << 12); time.sleep(0.3)"  # 200 MB
+    taken = rehearsal.measure(rehearsal.Part("x", [sys.executable, "-c", code], 60))
+    assert 200 <= taken.memory < 300 and taken.seconds > 0.3 and taken.cpu < taken.seconds + 1 and not taken.excess
+    assert rehearsal.Taken(taken.part, 61, 1, 10).excess
+    assert rehearsal.Taken(taken.part, 1, 1, rehearsal.MEMORY + 1).excess
+    with pytest.raises(SystemExit, match="x: exit status 1\n.*ZeroDivisionError"):
+        rehearsal.measure(rehearsal.Part("x", [sys.executable, "-c", "1 / 0"], 60))
+
+
+@pytest.mark.parametrize("bound, message", [(60, None), (0, "1 parts are beyond their bounds")])
+def test_a_part_beyond_its_bound_ends_it_with_status_1(rehearsal, monkeypatch, capsys, bound, message):
+    part = rehearsal.Part("nothing", [sys.executable, "-c", ""], bound)
+    monkeypatch.setattr(rehearsal, "CORPORA", {"x": lambda root, scale: iter([part])})
+    monkeypatch.setattr(sys, "argv", ["rehearsal.py", "x"])
+    if message:
+        with pytest.raises(SystemExit, match=message):  # a message is status 1
+            rehearsal.main()
+    else:
+        rehearsal.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("| x | nothing | ") and lines[2].endswith("EXCEEDED") == bool(message)
