@@ -92,9 +92,7 @@ def own(part: str, *arguments: object) -> list[str]:
 
 def librispeech(root: Path, scale: float) -> Iterator[Part]:
     """LibriSpeech-960."""
-    import generated
-
-    generated.librispeech(root / "corpus", scaled(LIBRISPEECH, scale))
+    generate("librispeech", root, scale)
     yield Part("prepare", asr("prepare", "librispeech", root / "corpus", root / "data"), ONCE)
     yield Part("prepare, up to date", asr("prepare", "librispeech", root / "corpus", root / "data"), EACH)
     manifests = [root / f"data/{name}.jsonl.gz" for name in LIBRISPEECH]
@@ -111,9 +109,7 @@ def librispeech(root: Path, scale: float) -> Iterator[Part]:
 
 def aishell(root: Path, scale: float) -> Iterator[Part]:
     """AISHELL-1."""
-    import generated
-
-    generated.aishell(root / "corpus", scaled(AISHELL, scale))
+    generate("aishell", root, scale)
     yield Part("prepare", asr("prepare", "aishell", root / "corpus", root / "data"), ONCE)
     join(root / "train.jsonl.gz", [root / "data/train.jsonl.gz"])
     join(root / "dev.jsonl.gz", [root / "data/dev.jsonl.gz"])
@@ -126,7 +122,7 @@ def aishell(root: Path, scale: float) -> Iterator[Part]:
 
 def text(root: Path, scale: float) -> Iterator[Part]:
     """A language model's text."""
-    write_text(root / "text.txt.gz", round(LINES * scale))
+    generate("text", root, scale)
     size = 5000 if scale == 1 else 300
     command = asr("tokenizer", root / "text.txt.gz", root / "tokenizer", "--kind=bpe", "--size", size)
     yield Part(f"tokenizer, BPE {size}", command, ONCE)
@@ -139,6 +135,11 @@ CORPORA: dict[str, Callable[[Path, float], Iterator[Part]]] = {
     "aishell": aishell,
     "text": text,
 }
+
+
+def generate(corpus: str, root: Path, scale: float) -> None:
+    """Generate a corpus, in a process of its own: a part's memory at its peak counts that of who has started it."""
+    subprocess.run(own("write", corpus, root, scale), check=True)
 
 
 def scaled(counts: dict[str, int], scale: float) -> dict[str, int]:
@@ -164,6 +165,18 @@ def scoring(root: Path, tests: list[Path], unit: str) -> Iterator[Part]:
 
 
 # ---- parts
+
+
+def write(corpus: str, root: str, scale: str) -> None:
+    """Generate a corpus, or a text."""
+    import generated
+
+    if corpus == "text":
+        return generated.text(Path(root) / "text.txt.gz", round(LINES * float(scale)), WORDS_A_LINE)
+    layout, counts = {"librispeech": (generated.librispeech, LIBRISPEECH), "aishell": (generated.aishell, AISHELL)}[
+        corpus
+    ]
+    layout(Path(root) / "corpus", scaled(counts, float(scale)))
 
 
 def begin(root: str) -> None:
@@ -224,19 +237,7 @@ def windows(root: str) -> None:
     collate(sentences, Windows(sentences.labels, 32_000, 1, 0, 8)[0][0])
 
 
-def write_text(path: Path, lines: int) -> None:
-    """Generate a text of so many lines."""
-    import gzip
-
-    import numpy as np
-    from generated import WORDS_A_SECOND, texts
-
-    seconds = np.random.default_rng(1).uniform(0.5, 1.5, lines) * WORDS_A_LINE / WORDS_A_SECOND
-    with gzip.open(path, "wt", encoding="utf-8", compresslevel=5) as file:
-        file.writelines(f"{line}\n" for line in texts(seconds.tolist(), words=200_000))
-
-
-PARTS = {function.__name__: function for function in (begin, problems, score, tokens, windows)}
+PARTS = {function.__name__: function for function in (write, begin, problems, score, tokens, windows)}
 
 
 # ---- measuring

@@ -3,6 +3,7 @@
 Sound files are silence; one of each duration lies in `sounds`, and the corpus' own names are links to it.
 """
 
+import gzip
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -55,6 +56,13 @@ def han_texts(seconds: Sequence[float], seed: int = 2) -> Iterator[str]:
     for duration in seconds:
         chosen = (len(HAN) * rng.random(max(1, round(HAN_A_SECOND * duration))) ** 3).astype(int)
         yield "".join(HAN[n] for n in chosen.tolist())
+
+
+def text(path: Path, lines: int, words: int) -> None:
+    """Write a text, gzip, of so many lines of `words` words in the mean, half to one and a half times as many."""
+    seconds = np.random.default_rng(1).uniform(0.5, 1.5, lines) * words / WORDS_A_SECOND
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=5) as file:
+        file.writelines(f"{line}\n" for line in texts(seconds.tolist(), words=200_000))
 
 
 class Sounds:
