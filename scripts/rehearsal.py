@@ -5,8 +5,8 @@
 
 The corpora have their true layouts, counts of utterances and sizes of alphabets; durations and texts are drawn like
 theirs; sound files are silence. Every part is a process of its own: what a recipe runs before and after training, and
-what a training does before its first step. It prints seconds of the clock (in brackets of the processors), and MB of
-the largest process at its peak, and exits with status 1 if one is beyond its bound. For Linux. Temporary files go to
+what a training does before its first step. It prints seconds of the clock and of the processors, and MB of the
+largest process at its peak, and exits with status 1 if one is beyond its bound. For Linux. Temporary files go to
 TMPDIR.
 """
 
@@ -35,8 +35,9 @@ LIBRISPEECH = {
 AISHELL = {"train": 120_098, "dev": 14_326, "test": 7_176}
 LINES, WORDS_A_LINE = 1_000_000, 20  # of the language model's text: a fortieth of LibriSpeech's 40 M lines
 
-# Bounds are for a laptop of two cores that has other work: of its 8 GB a process may take half; what is done once may
-# take a break of a quarter of an hour, what is done at each start of a training, or after each decoding, two minutes.
+# Bounds are for a laptop: of its 8 GB a process may take half; what is done once may take a quarter of an hour, what is
+# done at each start of a training, or after each decoding, two minutes. They are of the processors' seconds, which other
+# work on the machine changes little.
 MEMORY, ONCE, EACH = 4000, 900, 120  # MB, seconds, seconds
 
 CONFIG = """
@@ -58,7 +59,7 @@ training: {{epochs: 4, accumulate: 8, device: cpu}}
 
 @dataclass(frozen=True)
 class Part:
-    """What is measured: a command, and the seconds that it may take."""
+    """What is measured: a command, and the processors' seconds that it may take."""
 
     name: str
     command: list[str]
@@ -77,7 +78,7 @@ class Taken:
     @property
     def excess(self) -> bool:
         """Whether a bound is exceeded."""
-        return self.seconds > self.part.seconds or self.memory > MEMORY
+        return self.cpu > self.part.seconds or self.memory > MEMORY
 
 
 def asr(command: str, *arguments: object) -> list[str]:
@@ -262,7 +263,7 @@ def measure(part: Part) -> Taken:
 
 def row(corpus: str, taken: Taken) -> str:
     """A line of the Markdown table."""
-    seconds = f"{taken.seconds:.1f} ({taken.cpu:.1f}) | {taken.part.seconds:g}"
+    seconds = f"{taken.seconds:.1f} | {taken.cpu:.1f} | {taken.part.seconds:g}"
     return (
         f"| {corpus} | {taken.part.name} | {seconds} | {taken.memory:,.0f} | {MEMORY:,} |{' EXCEEDED' * taken.excess}"
     )
@@ -280,7 +281,7 @@ def main() -> None:
         return PARTS[name](*arguments)
     if unknown := set(args.corpora) - set(CORPORA):
         sys.exit(f"{', '.join(sorted(unknown))}: expected some of {', '.join(CORPORA)}")
-    print("| corpus | part | s | bound | MB | bound |\n| --- | --- | --- | --- | --- | --- |", flush=True)
+    print("| corpus | part | s | of processors | bound | MB | bound |\n|" + 7 * " --- |", flush=True)
     exceeded = 0
     for corpus in args.corpora or CORPORA:
         with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
