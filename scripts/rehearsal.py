@@ -1,6 +1,6 @@
 """A rehearsal at full size without speech: LibriSpeech-960, AISHELL-1 and LibriSpeech's language model text, generated.
 
-    python scripts/rehearsal.py                      # all, about half an hour on two busy cores
+    python scripts/rehearsal.py
     python scripts/rehearsal.py aishell --scale 0.1
 
 The corpora have their true layouts, counts of utterances and sizes of alphabets; durations and texts are drawn like
@@ -12,7 +12,6 @@ TMPDIR.
 
 import argparse
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -21,40 +20,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "bench"))
-
-LIBRISPEECH = {
-    "train-clean-100": 28_539,
-    "train-clean-360": 104_014,
-    "train-other-500": 148_688,
-    "dev-clean": 2703,
-    "dev-other": 2864,
-    "test-clean": 2620,
-    "test-other": 2939,
-}
-AISHELL = {"train": 120_098, "dev": 14_326, "test": 7_176}
-LINES, WORDS_A_LINE = 1_000_000, 20  # of the language model's text: a fortieth of LibriSpeech's 40 M lines
+from rehearsed import CONFIG, LIBRISPEECH
 
 # Bounds are for a laptop: of its 8 GB a process may take half; what is done once may take a quarter of an hour, what is
-# done at each start of a training, or after each decoding, two minutes. They are of the processors' seconds, which other
-# work on the machine changes little.
+# done at each start of a training, or after each decoding, two minutes. Processors' seconds count, for other work on the
+# machine changes them little.
 MEMORY, ONCE, EACH = 4000, 900, 120  # MB, seconds, seconds
-
-CONFIG = """
-out: {root}/model
-seed: 1
-tokenizer: {root}/tokenizer
-data: {{train: {root}/train.jsonl.gz, dev: {root}/dev.jsonl.gz, batch_seconds: 100, max_seconds: 36, \
-speeds: [0.9, 1.0, 1.1]}}
-features: {{fbank: {{sample_rate: 16000}}}}
-model:
-  kind: hybrid
-  encoder: {{kind: transformer, d_model: 64, layers: 1, heads: 2, ff: 64, dropout: 0.1}}
-  decoder: {{kind: transformer, d_model: 64, layers: 1, heads: 2, ff: 64, dropout: 0.1}}
-optimizer: {{kind: adamw, lr: 1e-3}}
-schedule: {{kind: cosine, warmup: 10}}
-training: {{epochs: 4, accumulate: 8, device: cpu}}
-"""
 
 
 @dataclass(frozen=True)
@@ -87,8 +58,8 @@ def asr(command: str, *arguments: object) -> list[str]:
 
 
 def own(part: str, *arguments: object) -> list[str]:
-    """A function of this file as a command."""
-    return [sys.executable, __file__, "--part", part, *map(str, arguments)]
+    """A function of rehearsed.py as a command."""
+    return [sys.executable, str(Path(__file__).with_name("rehearsed.py")), part, *map(str, arguments)]
 
 
 def librispeech(root: Path, scale: float) -> Iterator[Part]:
@@ -143,11 +114,6 @@ def generate(corpus: str, root: Path, scale: float) -> None:
     subprocess.run(own("write", corpus, root, scale), check=True)
 
 
-def scaled(counts: dict[str, int], scale: float) -> dict[str, int]:
-    """Counts of a smaller corpus."""
-    return {name: max(1, round(scale * count)) for name, count in counts.items()}
-
-
 def join(path: Path, manifests: list[Path]) -> None:
     """Put manifests one behind the other, which gzip allows."""
     path.write_bytes(b"".join(manifest.read_bytes() for manifest in manifests))
@@ -163,85 +129,6 @@ def training(root: Path) -> Iterator[Part]:
 def scoring(root: Path, tests: list[Path], unit: str) -> Iterator[Part]:
     """What comes after decoding."""
     yield Part(f"score, {unit} errors", own("score", unit, *tests), EACH)
-
-
-# ---- parts
-
-
-def write(corpus: str, root: str, scale: str) -> None:
-    """Generate a corpus, or a text."""
-    import generated
-
-    if corpus == "text":
-        return generated.text(Path(root) / "text.txt.gz", round(LINES * float(scale)), WORDS_A_LINE)
-    layout, counts = {"librispeech": (generated.librispeech, LIBRISPEECH), "aishell": (generated.aishell, AISHELL)}[
-        corpus
-    ]
-    layout(Path(root) / "corpus", scaled(counts, float(scale)))
-
-
-def begin(root: str) -> None:
-    """Open a training as a resumed run does: read, check and tokenise the manifests, plan an epoch."""
-    from asr import config, experiment
-
-    settings = config.load(experiment.SpeechExperiment, Path(root) / "x.yaml")
-    model = experiment.build(settings)
-    train, dev, _ = experiment.read(settings, model, continued=True)
-    experiment.make_task(settings, model, train, dev).plan(0, 8)
-
-
-def problems(root: str) -> None:
-    """Look through the data as asr-train --check does, the headers of the sound files included."""
-    from asr import config, experiment
-    from asr.preflight.check import look
-    from asr.preflight.problems import shared
-
-    settings = config.load(experiment.SpeechExperiment, Path(root) / "x.yaml")
-    model = experiment.build(settings)
-    train, dev = (look(role, getattr(settings.data, role), settings, model, False) for role in ("train", "dev"))
-    found = [*train.problems, *dev.problems, *shared(train.source, dev.source)]
-    assert not any(problem.stops for problem in found), found
-
-
-def score(unit: str, *tests: str) -> None:
-    """Plant errors into the references of test sets, score them, and see that as many are found."""
-    from asr.data import manifest
-    from asr.scoring.score import score
-
-    for test in tests:
-        rng, planted, hypotheses = random.Random(1), 0, Path(f"{test}.txt")
-        with open(hypotheses, "w", encoding="utf-8") as file:
-            for utterance in manifest.read(test):
-                said = utterance.text.split() if unit == "word" else list(utterance.text)
-                heard = [{0: "0", 1: None}.get(rng.randrange(20), token) for token in said]  # 5 % each: "0", deleted
-                planted += sum(new != old for new, old in zip(heard, said, strict=True))
-                tokens = [token for token in heard if token]
-                file.write(f"{utterance.id}\t{(' ' if unit == 'word' else '').join(tokens)}\n")
-        found = score(test, hypotheses, unit).scores[unit]
-        assert found.total.errors == planted and found.low < found.total.rate < found.high, (found.total, planted)
-
-
-def tokens(root: str) -> None:
-    """Tokenise a language model's text to disk."""
-    from asr.data.tokens import stored
-
-    stored(f"{root}/text.txt.gz", f"{root}/tokenizer", f"{root}/tokens", 512)
-
-
-def windows(root: str) -> None:
-    """From an empty process to the first batch of a language model's training."""
-    from asr.data.sentence_batch import collate
-    from asr.data.tokens import stored
-    from asr.data.windows import Windows
-
-    sentences = stored(f"{root}/text.txt.gz", f"{root}/tokenizer", f"{root}/tokens", 512)
-    collate(sentences, Windows(sentences.labels, 32_000, 1, 0, 8)[0][0])
-
-
-PARTS = {function.__name__: function for function in (write, begin, problems, score, tokens, windows)}
-
-
-# ---- measuring
 
 
 def measure(part: Part) -> Taken:
@@ -274,11 +161,7 @@ def main() -> None:
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("corpora", nargs="*", metavar="CORPUS", help=f"some of {', '.join(CORPORA)} (default: all)")
     args.add_argument("--scale", type=float, default=1.0, help="share of the true counts (default: 1)")
-    args.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     args = args.parse_args()
-    if args.part:
-        name, *arguments = args.part
-        return PARTS[name](*arguments)
     if unknown := set(args.corpora) - set(CORPORA):
         sys.exit(f"{', '.join(sorted(unknown))}: expected some of {', '.join(CORPORA)}")
     print("| corpus | part | s | of processors | bound | MB | bound |\n|" + 7 * " --- |", flush=True)

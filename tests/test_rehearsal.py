@@ -25,6 +25,12 @@ def rehearsal(monkeypatch):
     return importlib.import_module("rehearsal")
 
 
+@pytest.fixture
+def rehearsed(rehearsal):
+    """Its parts."""
+    return importlib.import_module("rehearsed")
+
+
 def play(rehearsal, corpus, root):
     """Run the parts of a corpus here; return their names."""
     names = []
@@ -33,42 +39,42 @@ def play(rehearsal, corpus, root):
         if how == "-m":
             importlib.import_module(arguments[0]).main(arguments[1:])
         else:
-            rehearsal.PARTS[arguments[1]](*arguments[2:])
+            importlib.import_module("rehearsed").PARTS[arguments[0]](*arguments[1:])
         names.append(part.name)
     return names
 
 
-def test_librispeech(rehearsal, tmp_path):
+def test_librispeech(rehearsal, rehearsed, tmp_path):
     names = play(rehearsal, "librispeech", tmp_path)
     assert names[0] == "prepare" and names[-1] == "score, word errors" and len(names) == 6
-    counts = {name: len(table.read(tmp_path / f"data/{name}.jsonl.gz")) for name in rehearsal.LIBRISPEECH}
-    assert counts == {name: round(0.01 * count) for name, count in rehearsal.LIBRISPEECH.items()}
+    counts = {name: len(table.read(tmp_path / f"data/{name}.jsonl.gz")) for name in rehearsed.LIBRISPEECH}
+    assert counts == {name: round(0.01 * count) for name, count in rehearsed.LIBRISPEECH.items()}
     train = table.read(tmp_path / "train.jsonl.gz")
     assert len(train) == sum(list(counts.values())[:3])
     assert train.durations.mean() == pytest.approx(12.3, abs=0.3)
     assert sum(map(len, train.texts)) / len(train) == pytest.approx(190, abs=15)
 
 
-def test_aishell(rehearsal, tmp_path):
+def test_aishell(rehearsal, rehearsed, tmp_path):
     assert play(rehearsal, "aishell", tmp_path)[-1] == "score, char errors"
     train = table.read(tmp_path / "train.jsonl.gz")
-    assert len(train) == round(0.01 * rehearsal.AISHELL["train"])
+    assert len(train) == round(0.01 * rehearsed.AISHELL["train"])
     assert train.durations.mean() == pytest.approx(4.5, abs=0.2)
     assert tokenizer.load(tmp_path / "tokenizer").vocabulary > 3000
 
 
-def test_a_text(rehearsal, tmp_path):
+def test_a_text(rehearsal, rehearsed, tmp_path):
     assert len(play(rehearsal, "text", tmp_path)) == 3
     state = json.loads((tmp_path / "tokens/state.json").read_text())
-    assert state["words"] == pytest.approx(0.01 * rehearsal.LINES * rehearsal.WORDS_A_LINE, rel=0.02)
+    assert state["words"] == pytest.approx(0.01 * rehearsed.LINES * rehearsed.WORDS_A_LINE, rel=0.02)
 
 
-def test_a_score_that_misses_a_planted_error_fails(rehearsal, tmp_path, monkeypatch):
+def test_a_score_that_misses_a_planted_error_fails(rehearsed, tmp_path, monkeypatch):
     u = manifest.Utterance("u", "x.wav", 8000, 9, 1, 0.0, 1.0, "A B C D E F G H " * 9)
     manifest.write(tmp_path / "test.jsonl.gz", [u, manifest.Utterance(**vars(u) | {"id": "v"})])
     monkeypatch.setattr("asr.scoring.score.aligned", lambda refs, hyps, unit: [ErrorRate(72, 0, 0, 0)] * 2)
     with pytest.raises(AssertionError):
-        rehearsal.score("word", str(tmp_path / "test.jsonl.gz"))
+        rehearsed.score("word", str(tmp_path / "test.jsonl.gz"))
 
 
 def test_seconds_and_memory_are_those_of_the_part(rehearsal):
