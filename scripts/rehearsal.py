@@ -23,8 +23,8 @@ from pathlib import Path
 from rehearsed import CONFIG, LIBRISPEECH
 
 # Bounds are for a laptop: of its 8 GB a process may take half; what is done once may take a quarter of an hour, what is
-# done at each start of a training, or after each decoding, two minutes. Processors' seconds count, for other work on the
-# machine changes them little.
+# done at each start of a training, or after each decoding, two minutes. Seconds of processors count, for other work on
+# the machine changes them little.
 MEMORY, ONCE, EACH = 4000, 900, 120  # MB, seconds, seconds
 
 
