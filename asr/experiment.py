@@ -124,7 +124,8 @@ def read(experiment: Experiment, model: Recognizer | LanguageModel, continued: b
     A continued run doesn't look at the sound files again: that takes minutes where there are many.
     """
     if isinstance(experiment, TextExperiment):
-        train, dev = read_texts(experiment.data, model.tokenizer)
+        tokens = experiment.data.tokens or f"{Path(experiment.out)}.tokens"
+        train, dev = read_texts(experiment.data, experiment.tokenizer, tokens)
         return train, dev, train.dropped
     splits = read_data(experiment.data, model, looked=continued)
     return splits["train"][0], splits["dev"][0], "".join(selection.lines() for _, selection in splits.values())

@@ -18,6 +18,7 @@ from torch.testing import assert_close
 from asr import config, experiment, run
 from asr.cli import decode
 from asr.cli import train as command
+from asr.data import tokens, windows
 from asr.data.sentences import tokenise
 from asr.errors import UserError
 from asr.models import lm, recognizer
@@ -231,6 +232,30 @@ def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop
     continued = weights(train(root, tmp_path / "stopped"))
     assert_close(continued, whole[1], rtol=0, atol=0)
     assert history(tmp_path / "stopped") == history(whole[0])
+
+
+def test_continued_equals_uninterrupted_over_windows_too(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(windows, "BLOCK", 8)
+    monkeypatch.setattr(windows, "WINDOW", 64)
+    whole = weights(train(root, tmp_path / "whole", "training.epochs=2"))
+    with monkeypatch.context() as patched:
+        stopping(patched, history(tmp_path / "whole")[0]["step"] + 5)
+        with pytest.raises(Stop):
+            train(root, tmp_path / "stopped", "training.epochs=2", "training.save_steps=1")
+    assert_close(weights(train(root, tmp_path / "stopped", "training.epochs=2")), whole, rtol=0, atol=0)
+    assert history(tmp_path / "stopped") == history(tmp_path / "whole")
+
+
+def test_runs_share_a_folder_of_token_ids(root, tmp_path, monkeypatch, capsys):
+    arguments = root, tmp_path / "x", "training.epochs=1"
+    train(*arguments, f"data.tokens={tmp_path}/ids")
+    assert not (tmp_path / "x.tokens").exists()
+    monkeypatch.setattr(tokens, "encoded", None)  # nothing is tokenised again
+    train(root, tmp_path / "y", "training.epochs=1", "seed=4", f"data.tokens={tmp_path}/ids")
+    command.main(
+        ["--config", str(root / "x.yaml"), f"out={tmp_path}/x", "training.epochs=1"]
+    )  # the folder is no matter
+    assert capsys.readouterr().err.endswith(f"{tmp_path}/x is up to date\n")
 
 
 def test_the_number_of_processes_changes_nothing(root, tmp_path):

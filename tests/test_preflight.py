@@ -20,7 +20,7 @@ from asr.data import manifest
 from asr.data.manifest import Utterance
 from asr.data.prepare import prepare
 from asr.errors import UserError
-from asr.preflight import prediction
+from asr.preflight import prediction, problems
 from asr.preflight.check import check
 from asr.preflight.prediction import Seconds, span
 from asr.text import tokenizer
@@ -240,6 +240,16 @@ def test_texts_of_a_language_model(clean, tmp_path):
     (tmp_path / "latin.txt").write_bytes("LOW\nLÖW\n".encode("latin-1"))
     report = look(clean, f"data.train={tmp_path}/latin.txt", name="lm")
     assert [p.what for p in report.problems] == [f"{tmp_path}/latin.txt:2: not UTF-8 text (byte 2 of the line)"]
+
+
+def test_of_a_large_text_the_first_lines_are_looked_at(clean, monkeypatch):
+    monkeypatch.setattr(problems, "LINES", 60)
+    assert not look(clean, name="lm").problems
+    monkeypatch.setattr(problems, "LINES", 59)
+    report = look(clean, name="lm")
+    what = f"only the first 59 lines of {clean}/train.txt were looked at, and reckoned with"
+    assert [(p.stops, p.role, p.what) for p in report.problems] == [(False, "train", what)]
+    assert report.prediction.examples == 59 and not report.refused
 
 
 # ---- what is right, and what it will take

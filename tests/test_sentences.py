@@ -10,7 +10,8 @@ from torch.testing import assert_close
 from asr.cli import tokenizer as command
 from asr.data import manifest, texts
 from asr.data.manifest import Utterance
-from asr.data.sentences import collate, tokenise
+from asr.data.sentence_batch import collate
+from asr.data.sentences import tokenise
 from asr.errors import UserError
 from asr.text import tokenizer
 

@@ -17,12 +17,12 @@ from runs import Stop, assert_same, dev_losses, history, make_root, stopping, tr
 
 from asr import archive, audio
 from asr.cli import prepare as command
-from asr.data import manifest, shar, windows
+from asr.data import manifest, shar, shards
 from asr.data.batches import plan
 from asr.data.prepare import prepare
 from asr.data.ragged import Ragged, Strings
+from asr.data.shards import Shards, read_ahead
 from asr.data.validate import check_audio
-from asr.data.windows import Shards, read_ahead
 from asr.errors import UserError
 from asr.preflight.check import check
 
@@ -120,7 +120,7 @@ def corpus(tmp_path):
     return tmp_path
 
 
-def shards(folder):
+def written(folder):
     return {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted((folder / "out/recordings.shar").iterdir())}
 
 
@@ -240,7 +240,7 @@ def test_each_window_holds_a_few_whole_shards(count, size):
     made = lie(numbers).windows(np.random.default_rng(1))
     assert sorted(np.concatenate(made).tolist()) == list(range(count * size))
     sets = [set(numbers[window].tolist()) for window in made]
-    assert len(made) == -(-count // windows.WINDOW) and sum(map(len, sets)) == count
+    assert len(made) == -(-count // shards.WINDOW) and sum(map(len, sets)) == count
     assert max(map(len, sets)) - min(map(len, sets)) <= 1
     assert all((np.diff(window) > 0).all() for window in made)
 
@@ -280,7 +280,7 @@ def test_one_window_is_the_plan_of_files_and_so_is_one_in_order_of_length():
 def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeypatch):
     news = [[str(tmp_path / f"{n}.tar") for n in range(m, m + 3)] for m in range(0, 30, 3)]
     for n in range(30):
-        (tmp_path / f"{n}.tar").write_bytes(b"x" * (n * windows.BLOCK // 8))
+        (tmp_path / f"{n}.tar").write_bytes(b"x" * (n * shards.BLOCK // 8))
     opened, ended = [], []
 
     class File(io.FileIO):
@@ -293,15 +293,15 @@ def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeyp
                 ended.append(self.tell())
             super().close()
 
-    monkeypatch.setattr(windows, "open", File, raising=False)
+    monkeypatch.setattr(shards, "open", File, raising=False)
     order = [path for paths in news for path in paths]
     stream = read_ahead(iter(range(10)), news)
     for n in range(10):
         assert next(stream) == n
-        assert len(opened) <= windows.WINDOW + 3 * n
+        assert len(opened) <= shards.WINDOW + 3 * n
     assert next(stream, None) is None
     assert opened == order[: len(opened)]
-    assert ended[:-1] == [n * windows.BLOCK // 8 for n in range(len(ended) - 1)]
+    assert ended[:-1] == [n * shards.BLOCK // 8 for n in range(len(ended) - 1)]
 
 
 # training

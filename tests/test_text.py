@@ -4,16 +4,19 @@ Expected ids are constructed, or laws over generated texts of Latin with apostro
 """
 
 import unicodedata
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr.errors import UserError
+from asr.text import bpe
 from asr.text import tokenizer as tokenizers
 from asr.text.bpe import BPE
 from asr.text.characters import Characters
 from asr.text.normalise import normalise
+from asr.text.sample import draw
 from asr.text.tokenizer import sos_eos, train
 
 LATIN = ["IT'S A TEST OF THE O'CLOCK NEWS", "DON'T PANIC THE TEST IS SHORT", "THE END'S NEAR", "QUICK BROWN FOX JUMPS"]
@@ -39,6 +42,26 @@ def test_training_texts_come_back(both):
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
         assert all(0 < n < tokenizer.vocabulary - 1 for n in ids)  # neither blank nor <sos/eos>
+
+
+def test_a_sample_is_drawn_evenly_and_again_the_same():
+    texts = [f"t{n}" for n in range(20)]
+    assert draw(iter(texts), 20).texts == texts == draw(texts, 30).texts
+    samples = [draw(texts, 5, seed).texts for seed in range(2000)]
+    assert samples[3] == draw(texts, 5, 3).texts != samples[4]
+    assert all(len(set(sample)) == 5 and sample == sorted(sample, key=texts.index) for sample in samples)
+    counts = Counter(text for sample in samples for text in sample)  # 500 each, with a deviation of 19
+    assert set(counts) == set(texts) and max(abs(count - 500) for count in counts.values()) < 80
+
+
+def test_bpe_of_a_sample_knows_the_characters_of_all_texts(monkeypatch):
+    monkeypatch.setattr(bpe, "SAMPLE", 100)
+    texts = ["low lower lowest"] * 1000 + ["ÄÖ"] + ["new newer newest"] * 1000
+    sample = draw(texts, 100)
+    assert sample.missing == set("ÄÖ") and not draw(texts, 5000).missing
+    trained = train("bpe", iter(texts), 30)
+    for text in ("low lower", "ÄÖ"):
+        assert trained.decode(trained.encode(text)) == text
 
 
 def test_blank_and_start_are_left_out(both):

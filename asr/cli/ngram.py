@@ -4,7 +4,10 @@ from asr.cli.command import command, parser, say
 
 EXAMPLES = """examples:
   asr-ngram data/an4/train.jsonl.gz exp/an4/tokenizer exp/an4/3gram.arpa.gz --order 3
-  asr-ngram train.jsonl.gz librispeech-lm-norm.txt.gz exp/bpe1000 exp/lm/4gram.arpa.gz --order 4
+  asr-ngram train.jsonl.gz part.txt.gz exp/bpe1000 exp/lm/4gram.arpa.gz --order 4
+
+All is held in memory: of trigrams some 120 bytes a token of the text, 1.5 to 3 GB for ten million words, and more with
+the order. Of a larger text give a part.
 """
 
 

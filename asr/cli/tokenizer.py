@@ -24,6 +24,7 @@ def arguments():
 def main(argv):
     """Train a tokenizer, unless it is there already."""
     args = arguments().parse_args(argv)
+    import itertools
     from pathlib import Path
 
     from asr.stamp import Stamp
@@ -31,16 +32,25 @@ def main(argv):
     stamp = Stamp(args.out, "asr-tokenizer", {"kind": args.kind, "size": args.size}, args.source)
     if stamp.is_current():
         return say(f"{args.out} is up to date")
+    from tqdm import tqdm
+
     from asr.data import texts
     from asr.files import make_folder
     from asr.text import tokenizer
 
-    read = [text.text for source in args.source for text in texts.read(source)]
-    made = tokenizer.train(args.kind, read, args.size)
+    count = 0
+
+    def read():
+        nonlocal count
+        lines = itertools.chain.from_iterable(map(texts.read, args.source))
+        for count, line in enumerate(tqdm(lines, unit=" texts", disable=None, leave=False), 1):  # noqa: B007 - told below
+            yield line.text
+
+    made = tokenizer.train(args.kind, read(), args.size)
     stamp.remove()
     made.save(make_folder(Path(args.out)))
     stamp.write()
-    say(f"{args.out}: {made.vocabulary} ids from {len(read)} texts")
+    say(f"{args.out}: {made.vocabulary} ids from {count} texts")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ examples:
 
 # settings that change how a run is computed, not what comes out
 HOW = "device processes shard activation_checkpointing compile keep save_minutes save_steps log_every"
-IMMATERIAL = [("data", "workers"), *(("training", key) for key in HOW.split())]
+IMMATERIAL = [("data", "workers"), ("data", "tokens"), *(("training", key) for key in HOW.split())]
 
 
 def arguments():

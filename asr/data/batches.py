@@ -21,7 +21,7 @@ from asr import audio
 from asr.data.augment import Augment
 from asr.data.manifest import Utterance
 from asr.data.segmentation import Segmentation
-from asr.data.windows import Shards
+from asr.data.shards import Shards
 from asr.errors import UserError
 from asr.features.noise import uniforms, utterance_seed
 
@@ -130,14 +130,14 @@ def _steps(
 
 def _ends(lengths: np.ndarray, most: float) -> Iterator[int]:
     """Cut a row of lengths into the longest pieces of at most `most` padded; say where each ends."""
-    first, longest = 0, 0.0
-    for n, length in enumerate(lengths.tolist()):
-        longest = max(longest, length)
-        if n > first and longest * (n + 1 - first) > most:
-            yield n
-            first, longest = n, length
-    if len(lengths):
-        yield len(lengths)
+    first = 0
+    while first < len(lengths):
+        room = int(most / max(lengths[first], most / len(lengths)))  # if none of them were longer than the first
+        some = lengths[first : first + max(room, 1) + 1]
+        over = np.maximum.accumulate(some) * np.arange(1, len(some) + 1) > most
+        over[0] = False  # what is too long stands alone
+        first += int(over.argmax()) if over.any() else len(some)
+        yield first
 
 
 def utterance_seeds(seed: int, epoch: int, ids: Iterable[str]) -> Tensor:
@@ -234,7 +234,7 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def load(dataset: SpeechDataset, batches: Sequence[Sequence[int]], workers: int, pin: bool = False) -> Iterator[Batch]:
+def load(dataset: SpeechDataset, batches: Iterable[Sequence[int]], workers: int, pin: bool = False) -> Iterator[Batch]:
     """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed.
 
     pin      in memory from which a GPU can fetch them by itself

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+AT_ONCE = 1 << 20  # rows that are looked at together
+
 
 @dataclass(frozen=True)
 class Ragged(Sequence):
@@ -42,9 +44,21 @@ class Ragged(Sequence):
         """Length of each row, (N,) int64."""
         return np.diff(self.offsets)
 
+    def lens_of(self, indices: np.ndarray) -> np.ndarray:
+        """Length of some rows, (M,) int64; nothing is read of the others."""
+        return self.offsets[indices + 1] - self.offsets[indices]
+
+    def longest(self, n: int) -> list[int]:
+        """The n longest rows, the longest first; all if there are fewer."""
+        found = np.empty(0, np.int64)
+        for first in range(0, len(self), AT_ONCE):
+            rows = np.concatenate([found, np.arange(first, min(first + AT_ONCE, len(self)))])
+            found = rows[np.argsort(-self.lens_of(rows), kind="stable")[:n]]
+        return found.tolist()
+
     def select(self, indices: np.ndarray) -> "Ragged":
         """Copy some rows, (M,) int, in their order."""
-        offsets = np.concatenate([[0], np.cumsum(self.lens[indices])])
+        offsets = np.concatenate([[0], np.cumsum(self.lens_of(indices))])
         return Ragged(np.concatenate([self.values[:0], *(self[n] for n in indices.tolist())]), offsets)
 
 

@@ -1,19 +1,13 @@
-"""Sentences as token ids, all of a text in one array; and batches of them.
-
-B batch, U labels.
-"""
+"""Sentences as token ids, all of a text in one array. PyTorch isn't needed here, for many processes may tokenise."""
 
 import os
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from asr.data import texts
-from asr.data.batches import PADDING, halves, trim
 from asr.data.ragged import Ragged, Rows
 from asr.data.texts import Text
 from asr.errors import UserError, shorten
@@ -22,7 +16,8 @@ from asr.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Sentences:
-    """A tokenised text. A token takes one, two or four bytes, as the vocabulary needs; a sentence twelve more.
+    """A tokenised text, in memory or mapped from disk. A token takes one, two or four bytes, as the vocabulary needs; a
+    sentence twelve more.
 
     path     of its file
     labels   token ids of each sentence
@@ -30,6 +25,7 @@ class Sentences:
     words    of all sentences together: what white space separates
     empty    lines without a word, skipped
     long     lines of more tokens than were allowed, left out
+    again    what maps the text from disk, and its arguments, for another process; None of a text in memory
     """
 
     path: str
@@ -38,6 +34,10 @@ class Sentences:
     words: int
     empty: int
     long: list[int]
+    again: tuple[Callable[..., "Sentences"], tuple] | None = None
+
+    def __reduce_ex__(self, protocol):
+        return self.again or super().__reduce_ex__(protocol)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -78,6 +78,20 @@ def gather(
     path: str | os.PathLike, read: Iterable[Text], tokenizer: Tokenizer, max_tokens: int | None = None
 ) -> Sentences:
     """Tokenise the texts that were read from a file; as `tokenise`."""
+    sentences = encode(path, read, tokenizer, max_tokens)
+    if not len(sentences):
+        raise none_to_use(path, len(sentences.long), max_tokens)
+    return sentences
+
+
+def none_to_use(path: str | os.PathLike, long: int, max_tokens: int | None) -> UserError:
+    """The error of a text without a sentence, but for so many that are too long."""
+    left_out = f"; {long} sentences are longer than max_tokens={max_tokens}" if long else ""
+    return UserError(f"{path}: holds no sentence to use{left_out}")
+
+
+def encode(path: str | os.PathLike, read: Iterable[Text], tokenizer: Tokenizer, max_tokens: int | None) -> Sentences:
+    """Tokenise a part of a text, in which there may be no sentence to use; else as `gather`."""
     labels, lines, long = Rows.of_ids(tokenizer.vocabulary), array("i"), []
     words = empty = 0
     for where, line, text in read:
@@ -91,45 +105,4 @@ def gather(
             labels.append(ids)
             lines.append(line)
             words += count
-    if not lines:
-        left_out = f"; {len(long)} sentences are longer than max_tokens={max_tokens}" if long else ""
-        raise UserError(f"{path}: holds no sentence to use{left_out}")
     return Sentences(str(path), labels.done(), np.asarray(lines), words, empty, long)
-
-
-@dataclass(frozen=True)
-class SentenceBatch:
-    """A padded batch: Y (B, U) int64 labels, -1 beyond Y_lens (B,) int64."""
-
-    Y: Tensor
-    Y_lens: Tensor
-
-    def __len__(self) -> int:
-        return len(self.Y)
-
-    @property
-    def elements(self) -> int:
-        """What memory grows with: labels, padding included."""
-        return self.Y.numel()
-
-    def to(self, device: torch.device) -> "SentenceBatch":
-        """Move the tensors to a device."""
-        return SentenceBatch(self.Y.to(device), self.Y_lens.to(device))
-
-    def halves(self) -> "tuple[SentenceBatch, SentenceBatch]":
-        """The first and the second half of the sentences, each padded to its own longest.
-
-        raises   ValueError for a batch of one
-        """
-        parts = [(self.Y[half], self.Y_lens[half]) for half in halves(len(self.Y))]
-        return tuple(SentenceBatch(trim(Y, Y_lens), Y_lens) for Y, Y_lens in parts)
-
-
-def collate(sentences: Sentences, indices: Sequence[int]) -> SentenceBatch:
-    """Pad the chosen sentences to the longest."""
-    chosen = [sentences[n].astype(np.int64) for n in indices]
-    Y_lens = torch.tensor([len(y) for y in chosen])
-    Y = torch.full((len(chosen), int(Y_lens.max())), PADDING)
-    for row, y in zip(Y, chosen, strict=True):
-        row[: len(y)] = torch.from_numpy(y)
-    return SentenceBatch(Y, Y_lens)

@@ -1,103 +1,52 @@
-"""The order of recordings that lie in shards: a few shards at a time, each read from its begin to its end.
+"""The plan of an epoch over a text of any size: in bounded memory, shuffled far, sorted near."""
 
-A window is WINDOW shards, drawn at random; batches are made of one window's utterances. While a window is trained on,
-a thread reads the shards of the next through, so that data workers find their recordings in the system's memory,
-whatever their order, and the disk is read in sequence. Nothing but speed depends on that thread.
-"""
-
-import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from asr import archive
-from asr.data.ragged import Strings
+from asr.data.batches import plan
+from asr.data.ragged import Ragged
+from asr.features.noise import utterance_seed
 
-WINDOW = 8  # shards: of LibriSpeech 1.7 GB
-BLOCK = 1 << 22  # bytes
-T = TypeVar("T")
+BLOCK = 1 << 12  # neighbouring sentences that stay together, so that a disk is read in pieces of 100 KB or so
+WINDOW = 1 << 20  # sentences, at most, that are sorted together; the plan of a window takes some 100 MB
 
 
-@dataclass(frozen=True)
-class Shards:
-    """In which archive each of N recordings lies.
+class Windows(Sequence):
+    """The optimiser steps of an epoch, each `accumulate` batches of indices of sentences, as `plan` makes them.
 
-    archives  paths
-    numbers   (N,) int64, places among these
+    The text's blocks are shuffled and dealt to windows of equal size; a window's sentences are sorted and its steps
+    shuffled by `plan`; the windows come one after the other. A window is planned when one of its steps is asked for,
+    and once before, to count them. A text of one window is planned as a whole.
+
+    labels      of the sentences
+    most        tokens of a padded batch, each sentence's end among them
+    accumulate  batches a step; the last step of a window may have fewer
     """
 
-    archives: list[str]
-    numbers: np.ndarray
+    def __init__(self, labels: Ragged, most: float, seed: int, epoch: int, accumulate: int):
+        self._labels, self._most, self._seed, self._epoch = labels, most, seed, epoch
+        self._accumulate = accumulate
+        blocks = -(-len(labels) // BLOCK)
+        order = np.random.default_rng(utterance_seed(seed, "windows", epoch)).permutation(blocks)
+        self._blocks = np.array_split(order, -(-blocks * BLOCK // WINDOW))
+        self._window = lru_cache(2)(self._plan)  # two: who reads ahead may be in the next
+        self._starts = np.cumsum([0, *(len(self._window(n)) for n in range(len(self._blocks)))])
 
-    @classmethod
-    def of(cls, paths: Strings) -> "Shards | None":
-        """Take them from the recordings' paths; None where all are files of their own.
+    def __len__(self) -> int:
+        return int(self._starts[-1])
 
-        A file of its own among others in archives is a shard of one.
-        """
-        if b".tar:" not in paths.rows.values.tobytes():
-            return None
-        known: dict[str, int] = {}
-        numbers = [known.setdefault(_file(path), len(known)) for path in paths]
-        return cls(list(known), np.array(numbers))
+    def __getitem__(self, n: int) -> list[list[int]]:
+        n = range(len(self))[n]
+        window = int(np.searchsorted(self._starts, n, side="right")) - 1
+        return self._window(window)[n - int(self._starts[window])]
 
-    def windows(self, rng: np.random.Generator) -> list[np.ndarray]:
-        """Draw the order of an epoch: the recordings of each window, in their order."""
-        order = rng.permutation(len(self.archives))
-        parts = np.array_split(order, -(-len(order) // WINDOW))
-        window = np.empty(len(order), dtype=np.int64)
-        for n, part in enumerate(parts):
-            window[part] = n
-        places = window[self.numbers]  # (N,)
-        return np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])
-
-    def news(self, batches: Sequence[Sequence[int]]) -> list[list[str]]:
-        """The archives that each batch is the first to need."""
-        seen: set[int] = set()
-        found = []
-        for batch in batches:
-            numbers = sorted(set(self.numbers[batch].tolist()) - seen)
-            seen.update(numbers)
-            found.append([self.archives[n] for n in numbers])
-        return found
-
-
-def _file(path: str) -> str:
-    within = archive.place(path)
-    return within.archive if within else path
-
-
-def read_ahead(stream: Iterator[T], news: Sequence[Sequence[str]]) -> Iterator[T]:
-    """Yield what `stream` does, while a thread reads through the archives that are needed soon.
-
-    news   archives that each item is the first to need; the thread is a window ahead of the items
-    """
-    stopped, allowed = threading.Event(), threading.Semaphore(WINDOW)
-    order = [path for paths in news for path in paths]
-    thread = threading.Thread(target=_read_through, args=(order, allowed, stopped), daemon=True)
-    try:
-        for n, item in enumerate(stream):
-            yield item
-            if not n:
-                thread.start()  # not before: the stream forks its workers first
-            for _ in news[n]:
-                allowed.release()
-    finally:
-        stopped.set()
-        allowed.release()
-
-
-def _read_through(paths: Sequence[str], allowed: threading.Semaphore, stopped: threading.Event) -> None:
-    buffer = bytearray(BLOCK)
-    for path in paths:
-        allowed.acquire()
-        try:
-            with open(path, "rb", buffering=0) as file:
-                while not stopped.is_set() and file.readinto(buffer):
-                    pass
-        except OSError:  # who needs it says so
-            pass
-        if stopped.is_set():
-            return
+    def _plan(self, window: int) -> list[list[list[int]]]:
+        """The steps of a window."""
+        blocks = np.sort(self._blocks[window])
+        chosen = (blocks[:, None] * BLOCK + np.arange(BLOCK)).ravel()  # sentences, (N,)
+        chosen = chosen[chosen < len(self._labels)]
+        lens = self._labels.lens_of(chosen) + 1
+        steps = plan(lens, self._most, self._seed + window, self._epoch, self._accumulate)
+        return [[chosen[batch].tolist() for batch in step] for step in steps]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from asr.training.settings import DataSettings, TextDataSettings
 from asr.training.speech import Split
 
 SHOWN = 3  # examples of a problem
+LINES = 1_000_000  # of a text that are looked at
 SHARED_FIX = {
     "ids": "give each recording to one set alone",
     "speakers": "give each speaker to one set alone, or read the error rate as that of known speakers",
@@ -217,8 +219,13 @@ def read_manifests(role: str, paths: Sequence[str]) -> tuple[Source, list[Proble
 
 
 def read_text(role: str, path: str) -> tuple[Source, list[Problem]]:
-    """Read as much of a text as can be read."""
-    read, problems = as_far_as_possible(role, texts.read(path))
+    """Read as much of a text as can be read, and of a very large one as much as memory shall hold."""
+    read, problems = as_far_as_possible(role, islice(texts.read(path), LINES + 1))
+    if len(read) > LINES:
+        read.pop()
+        problems.append(
+            Problem(False, role, f"only the first {LINES:,} lines of {path} were looked at, and reckoned with")
+        )
     return Source(role, path, [path] * len(read), [text.line for text in read], [text.text for text in read]), problems
 
 

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,10 +12,12 @@ from asr.errors import UserError
 from asr.files import replacing
 from asr.text.bpe_dropout import BPEDropout
 from asr.text.normalise import normalise
-from asr.text.tokenizer import save_description, unknown_character
+from asr.text.sample import draw
+from asr.text.tokenizer import no_text, save_description, unknown_character
 
 MODEL = "bpe.model"
 WORDS = 1 << 17  # whose ids are kept: LibriSpeech has 90,000
+SAMPLE = 1_000_000  # texts, at most, that the merges are learnt from; a million sentences take some 300 MB
 
 
 class BPE:
@@ -29,18 +31,25 @@ class BPE:
         self._encode_word = lru_cache(WORDS)(self._processor.encode)
 
     @classmethod
-    def train(cls, texts: Sequence[str], size: int | None) -> "BPE":
-        """Train on texts; `size` ids in all, blank and <sos/eos> included."""
+    def train(cls, texts: Iterable[str], size: int | None) -> "BPE":
+        """Train on texts, of many on a sample; `size` ids in all, blank and <sos/eos> included.
+
+        Every character of the texts gets a token, whether it is in the sample or not.
+        """
         if size is None or size < 2:
             raise UserError(f"tokenizer: bpe needs a vocabulary size, as --size 500; got {size}")
+        sample = draw(filter(None, map(normalise, texts)), SAMPLE)
+        if not sample.texts:
+            raise no_text()
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(map(normalise, texts)),
+                sentence_iterator=iter(sample.texts),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=size - 1,
                 character_coverage=1.0,
+                required_chars="".join(sorted(sample.missing)),
                 normalization_rule_name="identity",
                 unk_id=0,
                 bos_id=-1,

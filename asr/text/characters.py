@@ -18,7 +18,10 @@ class Characters:
     @classmethod
     def train(cls, texts: Iterable[str]) -> "Characters":
         """Collect the characters of the texts."""
-        return cls(sorted(set().union(*(normalise(text) for text in texts))))
+        characters = set()
+        for text in texts:
+            characters.update(normalise(text))
+        return cls(sorted(characters))
 
     @property
     def vocabulary(self) -> int:

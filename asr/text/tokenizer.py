@@ -4,7 +4,7 @@ Id 0 is the CTC blank and never stands for text; the last id, vocabulary - 1, is
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -69,18 +69,19 @@ def describe_character(character: str) -> str:
     return f"{character!r} (U+{ord(character):04X})"
 
 
-def train(kind: str, texts: Sequence[str], size: int | None = None) -> Tokenizer:
-    """Make a tokenizer from training texts.
+def train(kind: str, texts: Iterable[str], size: int | None = None) -> Tokenizer:
+    """Make a tokenizer from training texts, which are read once and not held in memory, but for a sample.
 
     kind     "characters", or "bpe" with a vocabulary of `size` ids
     raises   UserError if the kind is unknown, there is no text, or the size doesn't fit
     """
-    if not any(text.strip() for text in texts):
-        raise UserError("tokenizer: got no text to train on")
     if kind == "characters":
         from asr.text.characters import Characters
 
-        return Characters.train(texts)
+        made = Characters.train(texts)
+        if not made.characters:
+            raise no_text()
+        return made
     if kind == "bpe":
         from asr.text.bpe import BPE
 
@@ -112,6 +113,11 @@ def load(folder: str | Path) -> Tokenizer:
 
         return BPE.load(Path(folder))
     raise UserError(f"{path}: got kind {kind!r}, expected 'characters' or 'bpe'")
+
+
+def no_text() -> UserError:
+    """The error of training texts without a word."""
+    return UserError("tokenizer: got no text to train on")
 
 
 def save_description(folder: Path, description: dict) -> None:

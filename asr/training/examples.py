@@ -7,6 +7,7 @@ from asr.data.ragged import Ragged
 from asr.data.segmentation import Segmentation
 from asr.data.sentences import Sentences, tokenise
 from asr.data.table import Table
+from asr.data.tokens import stored
 from asr.data.validate import (
     Limits,
     apply_limits,
@@ -19,7 +20,7 @@ from asr.data.validate import (
 from asr.errors import UserError, shorten
 from asr.models.recognizer import Recognizer
 from asr.say import say
-from asr.text.tokenizer import Tokenizer
+from asr.text.tokenizer import Tokenizer, load
 from asr.text.units import has_spaceless
 from asr.training.settings import DataSettings, TextDataSettings
 from asr.training.speech import Split
@@ -31,13 +32,18 @@ COUNTED = (
 )
 
 
-def read_texts(data: TextDataSettings, tokenizer: Tokenizer) -> list[Sentences]:
-    """Read and tokenise the texts of a language model: train and dev."""
-    read = [tokenise(data.train, tokenizer, data.max_tokens), tokenise(data.dev, tokenizer)]
-    for sentences in read:
+def read_texts(data: TextDataSettings, folder: str, tokens: str) -> tuple[Sentences, Sentences]:
+    """Tokenise the texts of a language model: train, on disk, and dev.
+
+    folder   of the tokenizer
+    tokens   folder for the token ids of train
+    """
+    dev = tokenise(data.dev, load(folder))
+    train = stored(data.train, folder, tokens, data.max_tokens)
+    for sentences in (train, dev):
         say(f"{sentences.path}: {sentences.message}")
     say(f"in the figures {FORMULAS}")
-    return read
+    return train, dev
 
 
 def read_data(data: DataSettings, recognizer: Recognizer, looked: bool = False) -> dict:

@@ -1,7 +1,6 @@
 """The training loop: epochs of optimiser steps, validation, checkpoints; exact to resume."""
 
 import contextlib
-import itertools
 import json
 import time
 from collections.abc import Callable
@@ -105,20 +104,20 @@ class Trainer:
     def _train_epoch(self) -> None:
         progress, settings = self.progress, self.settings
         steps = self.task.plan(progress.epoch, settings.accumulate)
-        shares = [self.copies.share(step) for step in steps[progress.done :]]
-        stream = self.task.load(progress.epoch, [batch for share in shares for _, batch, _ in share])
+        shares = (self.copies.share(steps[n]) for n in range(progress.done, len(steps)))
+        stream = self.task.load(progress.epoch, (batch for share in shares for _, batch, _ in share))
         self.copies.model.train()
         with self.monitor.bar(len(steps), progress.done, progress.epoch, settings.epochs) as bar:
-            for planned, share in zip(itertools.islice(steps, progress.done, None), shares, strict=True):
-                report = self._one_step(planned, share, stream, len(steps))
+            for n in range(progress.done, len(steps)):
+                report = self._one_step(steps[n], stream, len(steps))
                 bar.update()
                 self._obey(report)
         progress.epoch, progress.done = progress.epoch + 1, 0
 
-    def _one_step(self, planned: list, share: list, stream: Any, steps: int) -> Report:
+    def _one_step(self, planned: list, stream: Any, steps: int) -> Report:
         """Wait for the data, compute, report."""
         progress, began = self.progress, time.monotonic()
-        read = [(place, next(stream), weight) for place, _, weight in share]
+        read = [(place, next(stream), weight) for place, _, weight in self.copies.share(planned)]
         waited, at = time.monotonic() - began, progress.epoch + progress.done / steps
         factor = self.schedule.factor(progress.step + 1, at / self.settings.epochs)
         report = self.step.run(read, progress.epoch, progress.step + 1, factor, self._wishes())

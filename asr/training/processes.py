@@ -22,6 +22,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
+from asr.data.encoding import cores
 from asr.errors import UserError
 from asr.files import write_text
 from asr.training.device import compute_exactly
@@ -92,8 +93,7 @@ def count(wanted: int | None, batches: int, device: torch.device) -> int:
     raises   UserError if there are fewer GPUs or batches than processes wanted on GPUs
     """
     if device.type == "cpu":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(wanted or cores, batches)
+        return min(wanted or cores(), batches)
     wanted, there = wanted or 1, torch.cuda.device_count()
     if wanted > there:
         raise UserError(f"training.processes: got {wanted}, but there are {there} GPUs; ask for so many or fewer")

@@ -45,6 +45,7 @@ class TextDataSettings(Settings):
     dev: str
     batch_tokens: int = Field(gt=0)  # of padded targets a batch: a sentence's tokens and its end
     max_tokens: int = Field(512, gt=0)  # of a training sentence; longer ones are left out, of dev none
+    tokens: str | None = None  # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
 
 
 class LoopSettings(Settings):

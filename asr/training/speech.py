@@ -1,6 +1,6 @@
 """The task of a recogniser: utterances in, the hybrid loss, error rates of greedy search."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -13,8 +13,8 @@ from asr.data.augment import Augment
 from asr.data.batches import Batch, SpeechDataset, draw_speeds, load, plan, utterance_seeds
 from asr.data.ragged import Ragged
 from asr.data.segmentation import Segmentation
+from asr.data.shards import Shards, read_ahead
 from asr.data.table import Table
-from asr.data.windows import Shards, read_ahead
 from asr.errors import shorten
 from asr.models.loss import Loss
 from asr.models.recognizer import Recognizer
@@ -76,7 +76,7 @@ class SpeechTask:
         """The n longest utterances."""
         return np.argsort(-self.train.utterances.durations, kind="stable")[:n].tolist()
 
-    def load(self, epoch: int, batches: list[list[int]]) -> Iterator[Batch]:
+    def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[Batch]:
         """Read the recordings of planned batches, augmented and segmented as (seed, epoch, utterance) say."""
         split, rate = self.train, self.model.sample_rate
         changes = {"speeds": self.data.speeds, "augment": split.augment, "segmentation": split.segmentation}

@@ -1,6 +1,6 @@
 """What the training loop is given to train: a task brings its model, data, loss and validation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ class Task(Protocol):
     sums: Sequence[str]
     unit: str
 
-    def plan(self, epoch: int, accumulate: int) -> list[list[list[int]]]:
+    def plan(self, epoch: int, accumulate: int) -> Sequence[list[list[int]]]:
         """Decide the optimiser steps of an epoch, of up to `accumulate` batches each, of like size.
 
         They depend on the seed, the epoch, the examples and `accumulate` alone.
@@ -29,7 +29,7 @@ class Task(Protocol):
     def longest(self, n: int) -> list[int]:
         """The n longest examples, the longest first; all if there are fewer."""
 
-    def load(self, epoch: int, batches: list[list[int]]) -> Iterator[Any]:
+    def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[Any]:
         """Yield planned batches; each has a len, `elements` that memory grows with, `to(device)` and `halves()`."""
 
     def amount(self, batch: Any) -> float:

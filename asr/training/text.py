@@ -1,15 +1,16 @@
 """The task of a language model: sentences in, -ln P, perplexities."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from asr.data.batches import plan
-from asr.data.sentences import SentenceBatch, Sentences, collate
+from asr.data.sentence_batch import SentenceBatch, collate
+from asr.data.sentences import Sentences
+from asr.data.windows import Windows
 from asr.errors import shorten
 from asr.models.lm import LanguageModel, LMLoss
 from asr.training.device import autocast
@@ -32,16 +33,16 @@ class TextTask:
     sums = ("nll", "correct", "tokens")
     unit = "tokens"
 
-    def plan(self, epoch: int, accumulate: int) -> list[list[list[int]]]:
+    def plan(self, epoch: int, accumulate: int) -> Windows:
         """Sentences of like length together, by tokens."""
-        return plan(self.train.lens + 1, self.data.batch_tokens, self.seed, epoch, accumulate)
+        return Windows(self.train.labels, self.data.batch_tokens, self.seed, epoch, accumulate)
 
     def longest(self, n: int) -> list[int]:
         """The n longest sentences."""
-        return np.argsort(-self.train.lens, kind="stable")[:n].tolist()
+        return self.train.labels.longest(n)
 
-    def load(self, epoch: int, batches: list[list[int]]) -> Iterator[SentenceBatch]:
-        """Pad the sentences of planned batches; they are in memory."""
+    def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[SentenceBatch]:
+        """Pad the sentences of planned batches; they are in memory, or mapped."""
         return (collate(self.train, batch) for batch in batches)
 
     def amount(self, batch: SentenceBatch) -> float:

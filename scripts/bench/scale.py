@@ -19,11 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from generated import LETTERS, RATE, durations, texts
 
 BATCH_SECONDS = 100
-RATE = 16000
 SPEEDS = [0.9, 1.0, 1.1]
-LETTERS = "ETAOINSHRDLUCMFWYPVBGKQJXZ'"
 
 
 class Clock:
@@ -38,15 +37,6 @@ class Clock:
         return self.wall - past[0], self.cpu - past[1]
 
 
-def durations(count: int) -> np.ndarray:
-    """Seconds like those of LibriSpeech-960: mean 12.3, two thirds about 14.7, the others evenly below, some to 35."""
-    rng = np.random.default_rng(1)
-    most = rng.normal(14.7, 1.2, count).clip(10, 17)
-    seconds = np.where(rng.random(count) < 0.65, most, rng.uniform(1.3, 14.2, count))
-    seconds[rng.choice(count, max(1, count // 5000), replace=False)] = rng.uniform(17, 35, max(1, count // 5000))
-    return np.round(seconds / 0.005) * 0.005
-
-
 def generate(folder: Path, count: int, copies: int) -> Path:
     """Write a manifest of count × copies entries and the sound file of all."""
     import soundfile
@@ -58,17 +48,12 @@ def generate(folder: Path, count: int, copies: int) -> Path:
     sound.parent.mkdir(parents=True, exist_ok=True)
     if not sound.exists():
         soundfile.write(sound, np.zeros(36 * RATE, np.float32), RATE)
-    rng = np.random.default_rng(2)
-    shares = 1 / np.arange(3, 30) ** 0.7
-    lexicon = ["".join(rng.choice(list(LETTERS), rng.integers(1, 9), p=shares / shares.sum())) for _ in range(40_000)]
-    chosen = (40_000 * rng.random((count, 100)) ** 4).astype(int)  # some words far more frequent
-    seconds = durations(count)
+    seconds = durations(count).tolist()
 
     def utterances() -> Iterator[Utterance]:
         for copy in range(copies):
-            for n, duration in enumerate(seconds.tolist()):
+            for n, (duration, text) in enumerate(zip(seconds, texts(seconds), strict=True)):
                 speaker, chapter = 14 + n // 120, 100_000 + n // 50
-                text = " ".join(lexicon[w] for w in chosen[n, : max(1, round(2.85 * duration))])
                 name = f"{speaker}-{chapter}-{n % 50:04d}" + f"-sp{copy}" * (copies > 1)
                 yield Utterance(name, str(sound), RATE, 36 * RATE, 1, 0.0, duration, text, str(speaker))
 
