@@ -138,13 +138,13 @@ def test_finished_shards_are_kept(corpus, monkeypatch):
     with pytest.raises(UserError, match="gone"):
         prepare("folder", corpus / "sounds", corpus / "out", shar=True)
     monkeypatch.setattr(shar, "recording", recording)
-    before = shards(corpus)
+    before = written(corpus)
     assert not (corpus / "out/recordings.shar.jsonl.gz").exists() and ".partial" not in str(list(before))
     finished = [name for name in before if name.startswith("cuts") and "000007" not in name]
     torn = corpus / "out/recordings.shar/recording.000002.tar"
     torn.write_bytes(torn.read_bytes()[:3000])
     assert not prepare("folder", corpus / "sounds", corpus / "out", shar=True).current
-    after = shards(corpus)
+    after = written(corpus)
     kept = {name for name in before if after[name] == before[name]}
     assert {name for name in finished if "000002" not in name} <= kept and "cuts.000002.jsonl.gz" not in kept
     assert len(after) == 16 and bad.read_bytes() == whole and bad.stat().st_mtime_ns == state.st_mtime_ns
