@@ -17,7 +17,7 @@ LAYERS = [
     {"training", "transcribe", "scoring"},
     {"data", "models", "search"},
     {"features", "nn", "text"},
-    {"config", "tree", "audio", "files", "stamp", "say", "optional", "errors", "asr"},  # asr: its version
+    {"config", "tree", "audio", "files", "stamp", "origin", "say", "optional", "errors", "asr"},  # asr: its version
 ]
 SHARED = ("asr.nn.masks.", "asr.nn.gather.")  # functions of tensors, no modules; masks are made there and nowhere else
 APART = {  # rooms of one layer, or above, that know nothing of each other
