@@ -28,6 +28,8 @@ from asr.models.lm import TransformerLM
 from asr.scoring.score import score
 
 ROOT = Path(__file__).parents[1]
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+ENVIRONMENT = os.environ | {"PATH": PATH, "VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(ROOT)}
 CHARACTERS = dict(zip("高中低", PITCH, strict=True))  # as many tones
 
 CONFIG = """# An experiment for tests.
@@ -106,9 +108,7 @@ class House:
     def run(self, *words):
         """Run a recipe, or a script by Python."""
         words = ["bash", *words] if words[0].endswith(".sh") else [sys.executable, *words]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = os.environ | {"PATH": path, "VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(list(map(str, words)), cwd=self.root, env=environment, capture_output=True, text=True)
+        return subprocess.run(list(map(str, words)), cwd=self.root, env=ENVIRONMENT, capture_output=True, text=True)
 
     def done(self, *words):
         """The same, which succeeds; stdout and stderr."""
@@ -138,7 +138,7 @@ def rows(text):
     return [[cell.strip() for cell in cells] for cells in lines[2:]]
 
 
-needs_commands = pytest.mark.skipif(not shutil.which("asr-train"), reason="the toolkit's commands are not installed")
+needs_commands = pytest.mark.skipif(not shutil.which("asr-train", path=PATH), reason="the commands are not installed")
 LIBRISPEECH = ["recipes/librispeech/run.sh", "--corpus", "corpus", "--name", "tiny", "--config", "tiny.yaml"]
 LIBRISPEECH += ["--tokens", "--kind characters", "--modes", "ctc-greedy"]
 STEPS = ["data/tiny", "exp/tiny/tokenizer", "exp/tiny/model", "exp/tiny/test-clean.ctc-greedy.txt"]
@@ -317,7 +317,8 @@ def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeue
     }
     script = str(house.root / "recipes/librispeech/slurm.sbatch")
     with subprocess.Popen(["bash", script, "--name", "x"], cwd=tmp_path, env=os.environ | environment) as job:
-        while "recipe" not in ((tmp_path / "said").read_text() if (tmp_path / "said").exists() else ""):
+        while not (tmp_path / "said").exists() or "recipe" not in (tmp_path / "said").read_text():
+            assert job.poll() is None
             time.sleep(0.05)
         job.send_signal(signal.SIGUSR1)
         assert job.wait() == 3  # the recipe's own status, for the scheduler's log
@@ -328,10 +329,11 @@ def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeue
     assert said[2:] == ["scancel --signal=USR1 7", "scontrol requeue 7", "finished"]
 
 
+@needs_commands
 def test_a_step_of_training_goes_through_the_launcher_and_a_planned_one_nowhere(tmp_path):
     house = House(tmp_path)
     (tmp_path / "step.sh").write_text(". scripts/recipe.sh\nstep asr-train --gpus all 'a b'\nstep echo 'c d'\n")
-    environment = os.environ | {"VIRTUAL_ENV": sys.prefix, "ASR_LAUNCHER": "echo launched"}
+    environment = ENVIRONMENT | {"ASR_LAUNCHER": "echo launched"}
     run = partial(subprocess.run, ["bash", "step.sh"], cwd=house.root, capture_output=True, text=True, check=True)
     assert run(env=environment).stdout == "launched -m asr.cli.train --gpus all a b\nc d\n"
     assert run(env=environment | {"ASR_PLAN": "plan"}).stdout == ""
