@@ -12,7 +12,7 @@ from typing import IO
 
 import torch
 
-from asr import __version__
+from asr import __version__, origin
 from asr.config import dump
 from asr.data.batches import SpeechDataset, load, plan
 from asr.data.sentences import Sentences
@@ -51,7 +51,7 @@ from asr.training.speech import Split
 
 CMVN_UTTERANCES = 20_000  # the statistics are taken over all training utterances, or so many drawn at random
 CMVN_BATCH = 100.0  # seconds of audio, where the training's batches aren't settled yet
-BEGUN = "begun.json"
+BEGUN, VERSIONS = "begun.json", "versions.json"
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,24 @@ def train(experiment: Experiment, stamp: Stamp) -> Recognizer | LanguageModel:
         if processes.launched():
             with processes.joined(settings.accumulate) as group:
                 device, which = group.share(lambda: choose_device(experiment))
-                data = group.share(lambda: prepare(experiment, stamp, which, group.size, held))
+                data = group.share(lambda: prepare(experiment, stamp, (device, which), group.size, held))
                 train_member(group, experiment, data, device)
                 group.share(lambda: finish(out, stamp))
         else:
             device, which = choose_device(experiment)
             size = processes.count(settings.processes, settings.accumulate, device)
-            data = prepare(experiment, stamp, which, size, held)
+            data = prepare(experiment, stamp, (device, which), size, held)
             processes.run(train_member, size, experiment, data, device)
             finish(out, stamp)
     return {"hybrid": recognizers.load, "lm": lm.load}[experiment.model.kind](out)
 
 
-def prepare(experiment: Experiment, stamp: Stamp, which: str, size: int, held: ExitStack) -> Data:
+def prepare(experiment: Experiment, stamp: Stamp, on: tuple[torch.device, str], size: int, held: ExitStack) -> Data:
     """Read and check the data, open the run's folder, which is kept from others while `held` lasts, describe the run.
 
-    which, size   the device, in words, and the number of processes
+    on, size   the device, with it in words, and the number of processes
     """
+    device, which = on
     model, out = build(experiment), Path(experiment.out)
     continued = continues(out, stamp)
     transfer = fine_tune(experiment, model, continued)
@@ -111,14 +112,17 @@ def prepare(experiment: Experiment, stamp: Stamp, which: str, size: int, held: E
         else:
             fit_cmvn(model, train, experiment.data, experiment.seed)
     describe(out, dump(experiment), model.tokenizer)
-    write_text(out / "versions.json", json.dumps(versions(which, experiment.seed), indent=1) + "\n")
+    sitting = {"commit": origin.commit(), "hardware": devices.hardware(device, size)}
+    facts = versions(which, experiment.seed) | {name: added(out, name, now) for name, now in sitting.items()}
+    write_text(out / VERSIONS, json.dumps(facts, indent=1) + "\n")
     return Data(train, dev, statistics(model))
 
 
 def finish(out: Path, stamp: Stamp) -> None:
     """Stamp the finished run."""
     trained = Checkpoints(out / STATES, 1, say).load()["progress"]["seconds"]  # over all its sittings
-    stamp.write(seconds=round(trained, 1))
+    sittings = json.loads((out / VERSIONS).read_text(encoding="utf-8"))
+    stamp.write(seconds=round(trained, 1), commit=sittings["commit"], hardware=sittings["hardware"])
     say(f"finished: {out} holds the model")
 
 
@@ -210,6 +214,15 @@ def begin(out: Path, stamp: Stamp) -> tuple[Path, IO]:
         held = hold(make_folder(out))
     write_text(begun, facts)
     return out, held
+
+
+def added(out: Path, name: str, now: str) -> str:
+    """What `versions.json` names of a run's earlier sittings, and what this one adds to that."""
+    try:
+        before = json.loads((out / VERSIONS).read_text(encoding="utf-8"))[name].split("; ")
+    except (OSError, ValueError, KeyError, AttributeError):
+        before = []
+    return "; ".join(dict.fromkeys([*before, now]))
 
 
 def versions(device: str, seed: int) -> dict:

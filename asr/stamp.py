@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from asr import __version__
+from asr import __version__, origin
+from asr.errors import UserError
 from asr.files import write_text
 
 
@@ -56,10 +57,31 @@ class Stamp:
         """Take the stamp off, before the output is made anew."""
         self.path.unlink(missing_ok=True)
 
-    def write(self, **made: float) -> None:
-        """Stamp the finished output; `made` are figures of its making, such as its seconds, that don't identify it."""
-        made = {"seconds": round(time.monotonic() - self._begun, 1)} | made
+    def write(self, **made: float | str) -> None:
+        """Stamp the finished output.
+
+        made     figures of its making, which don't identify it; unless given, `seconds` are those since the stamp was
+                 begun, `commit` is that of this code, and `hardware` the CPU
+        """
+        made = {
+            "seconds": round(time.monotonic() - self._begun, 1),
+            "commit": origin.commit(),
+            "hardware": origin.cores(),
+        } | made
         write_text(self.path, json.dumps(self.facts | {"made": made}, indent=1) + "\n")
+
+
+def read(output: str | os.PathLike) -> dict:
+    """Read the stamp of a finished output: `command`, `arguments`, `inputs`, `made`.
+
+    raises   UserError if there is none
+    """
+    path = Stamp(output, "", {}, []).path
+    try:
+        stamped = json.loads(path.read_text())
+        return {name: stamped[name] for name in ("command", "arguments", "inputs", "made")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{output}: not finished, its stamp {path.name} is absent or damaged; make it anew") from None
 
 
 def fingerprint(path: Path) -> str:

@@ -1,7 +1,8 @@
+# shellcheck shell=bash
 # Sourced by recipes and tests: puts the toolkit's commands on PATH, making .venv first where it is absent or outdated.
 # ASR_PYTHON chooses the Python (default: python3); in an active environment that has the toolkit, that one is used.
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 if ! { [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ] && command -v asr-train >/dev/null; }; then
     stamp=.venv/.installed
     if [ ! -e "$stamp" ] || [ "$(cat "$stamp")" != "$(cksum <pyproject.toml)" ]; then

@@ -1,23 +1,38 @@
 #!/usr/bin/env bash
 # The end of every recipe: decode the test sets in each mode, score, and print the result lines.
-#   scripts/evaluate.sh NAME "SPLIT ..." [OPTION ...]     with data/NAME, exp/NAME/tokenizer and exp/NAME/model;
-#                                                         options of asr-decode for rescoring and joint search
+#   scripts/evaluate.sh NAME "SPLIT ..." [--modes "MODE ..."] [--unit UNIT] [OPTION ...]
+# with data/NAME, exp/NAME/tokenizer and exp/NAME/model. UNIT: of the result lines, as of asr-score. OPTION ...: of
+# asr-decode, for rescoring and the joint search. With --lm among them, only the joint search runs, called joint+lm.
 set -euo pipefail
-name=$1 splits=$2 data=data/$1 exp=exp/$1
+# shellcheck source=scripts/recipe.sh
+source "$(dirname "$0")/recipe.sh"
+
+name=$1 splits=$2 data=data/$1 exp=exp/$1 suffix=
+modes="ctc-greedy attention-greedy ctc attention rescoring joint" unit=()
 shift 2
-modes="ctc-greedy attention-greedy ctc attention rescoring joint"
+while [[ "${1:-}" == --modes || "${1:-}" == --unit ]]; do
+    [ "$1" = --modes ] && modes=$2 || unit=(--unit "$2")
+    shift 2
+done
+[[ " $* " != *" --lm "* ]] || modes=joint suffix=+lm
+
 for set in $splits; do
     for mode in $modes; do
         [[ $mode == rescoring || $mode == joint ]] && options=("$@") || options=()
-        asr-decode --model "$exp/model" --manifest "$data/$set.jsonl.gz" --mode $mode \
-            ${options[@]+"${options[@]}"} --out "$exp/$set.$mode.txt"
+        step asr-decode --model "$exp/model" --manifest "$data/$set.jsonl.gz" --mode "$mode" \
+            ${options[@]+"${options[@]}"} --out "$exp/$set.$mode$suffix.txt"
     done
-    asr-score "$data/$set.jsonl.gz" "$exp/$set.joint.txt" --against "$exp/$set.attention-greedy.txt"
-    asr-score "$data/$set.jsonl.gz" "$exp/$set.joint.txt" --against "$exp/$set.ctc-greedy.txt"
+done
+[ -z "${ASR_PLAN:-}" ] || exit 0
+for set in $splits; do
+    for other in attention-greedy ctc-greedy; do
+        [[ $suffix || " $modes " != *" $other "* || " $modes " != *" joint "* ]] || asr-score "$data/$set.jsonl.gz" \
+            "$exp/$set.joint.txt" --against "$exp/$set.$other.txt" ${unit[@]+"${unit[@]}"}
+    done
 done
 for set in $splits; do
     for mode in $modes; do
-        python scripts/result.py "$name" "$set" $mode "$data/$set.jsonl.gz" "$exp/$set.$mode.txt" \
-            "$data" "$exp/tokenizer" "$exp/model"
+        python scripts/result.py "$name" "$set" "$mode$suffix" "$data/$set.jsonl.gz" "$exp/$set.$mode$suffix.txt" \
+            "$data" "$exp/tokenizer" "$exp/model" ${unit[@]+"${unit[@]}"}
     done
 done

@@ -1,48 +1,58 @@
 """Print a recipe's result line from finished work.
 
-    python scripts/result.py RECIPE SET MODE REF HYP DATA OUTPUT...
+    python scripts/result.py RECIPE SET MODE REF HYP DATA OUTPUT... [--unit char]
 
 DATA (manifests) and OUTPUT... (tokenizer, model) are the folders that led to HYP: `seconds` is what their making and
 that of HYP took by their stamps, `rtf` what the decoding took per second of audio. A corpus that has a version, in a
-file VERSION of its folder, is named at the end: corpus=mini-1.
+file VERSION of its folder, is named at the end: corpus=mini-1. --unit: of the errors, as of asr-score.
 """
 
-import json
-import sys
+import argparse
 from pathlib import Path
 
-from asr.scoring.score import score
-from asr.stamp import Stamp
+from asr import stamp
+from asr.cli.command import command
+from asr.scoring.score import UNITS, Score, score
+
+COUNTED = {"word": "words", "char": "chars"}
 
 
-def stamp(output: str) -> dict:
-    """The stamp that a command left with its output."""
-    return json.loads(Stamp(output, "", {}, []).path.read_text())
-
-
-def made(output: str) -> dict:
-    """The figures of an output's making."""
-    return stamp(output)["made"]
+def headline(ref: str, hyp: str, unit: str | None) -> Score:
+    """The one error rate of a result: in `unit`, or else the first that asr-score tells."""
+    report = score(ref, hyp, unit=unit) if unit else score(ref, hyp)
+    return next(iter(report.scores.values()))
 
 
 def version(data: str) -> str:
     """The version of the corpus that asr-prepare made a folder of manifests from; empty if it has none."""
-    file = Path(stamp(data)["arguments"].get("source", "")) / "VERSION"
+    file = Path(stamp.read(data)["arguments"].get("source", "")) / "VERSION"
     return file.read_text(encoding="utf-8").split()[0] if file.is_file() else ""
 
 
-def main(recipe: str, test: str, mode: str, ref: str, hyp: str, *outputs: str) -> None:
+def arguments() -> argparse.ArgumentParser:
+    """Describe the arguments; they stand in the head of this file."""
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("recipe", "set", "mode", "ref", "hyp", "data"):
+        args.add_argument(name)
+    args.add_argument("outputs", nargs="*")
+    args.add_argument("--unit")
+    return args
+
+
+@command
+def main(argv: list[str]) -> None:
     """Score, and print one line for people and programs."""
-    words = next(iter(score(ref, hyp).scores.values()))  # WER, or MER where words have no spaces between them
-    rate, units = ("wer", "words") if words.unit == "word" else ("mer", "units")
-    corpus = f" corpus={name}" if (name := version(outputs[0])) else ""
-    seconds = sum(made(output)["seconds"] for output in (*outputs, hyp))
+    args = arguments().parse_args(argv)
+    found = headline(args.ref, args.hyp, args.unit)
+    corpus = f" corpus={name}" if (name := version(args.data)) else ""
+    seconds = sum(stamp.read(output)["made"]["seconds"] for output in (args.data, *args.outputs, args.hyp))
     print(
-        f"result recipe={recipe} set={test} mode={mode} "
-        f"{rate}={100 * words.total.rate:.2f} lo={100 * words.low:.2f} hi={100 * words.high:.2f} "
-        f"{units}={words.total.reference} rtf={made(hyp)['rtf']:.3f} seconds={seconds:.0f}{corpus}"
+        f"result recipe={args.recipe} set={args.set} mode={args.mode} "
+        f"{UNITS[found.unit].lower()}={100 * found.total.rate:.2f} lo={100 * found.low:.2f} hi={100 * found.high:.2f} "
+        f"{COUNTED.get(found.unit, 'units')}={found.total.reference} rtf={stamp.read(args.hyp)['made']['rtf']:.3f} "
+        f"seconds={seconds:.0f}{corpus}"
     )
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

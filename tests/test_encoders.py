@@ -421,7 +421,7 @@ PUBLISHED = {  # configuration → tokens, millions of parameters in ESPnet's RE
     "aishell-conformer": (4233, 46.25),
     "aishell-e_branchformer": (4233, 37.88),
 }
-HYBRIDS = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "lm")
+HYBRIDS = sorted(path.stem for path in CONF.glob("*.yaml") if not path.stem.endswith("lm"))
 
 
 def parameters(name, tokens):

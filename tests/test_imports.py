@@ -17,7 +17,19 @@ LAYERS = [
     {"training", "transcribe", "scoring"},
     {"data", "models", "search", "download"},
     {"features", "nn", "text"},
-    {"config", "tree", "audio", "archive", "files", "stamp", "say", "optional", "errors", "asr"},  # asr: its version
+    {
+        "config",
+        "tree",
+        "audio",
+        "archive",
+        "files",
+        "stamp",
+        "origin",
+        "say",
+        "optional",
+        "errors",
+        "asr",
+    },  # asr: its version
 ]
 SHARED = ("asr.nn.masks.", "asr.nn.gather.")  # functions of tensors, no modules; masks are made there and nowhere else
 APART = {  # rooms of one layer, or above, that know nothing of each other

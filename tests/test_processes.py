@@ -12,11 +12,13 @@ import torch
 import torch.distributed as dist
 from runs import assert_same, dev_losses, launch, make_root, train, wait_for_state, weights
 
+from asr.cli import train as command
 from asr.errors import UserError
 from asr.models.recognizer import load
 from asr.training import processes
 from asr.training.checkpoint import Checkpoints
 from asr.training.loop import Trainer
+from asr.training.settings import LoopSettings
 from asr.training.shards import Shards
 from asr.training.signals import Stopped
 
@@ -200,3 +202,38 @@ def test_no_more_processes_than_batches_in_a_step():
     assert processes.count(8, 3, torch.device("cpu")) == 3
     with pytest.raises(UserError, match="training.processes: got 99, but there are .* GPUs"):
         processes.count(99, 99, torch.device("cuda"))
+
+
+def test_all_gpus_are_those_that_a_step_has_work_for(monkeypatch, capsys):
+    settings = LoopSettings(epochs=1, accumulate=4)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(processes, "choose", lambda: (torch.device("cuda"), "a GPU"))
+    assert processes.employable(settings) == 4
+    assert (
+        "8 GPUs, of which 4 train, one a batch of a step; training.accumulate=8 employs all" in capsys.readouterr().err
+    )
+    assert processes.employable(settings.model_copy(update={"accumulate": 16})) == 8
+    for said in ({"device": "cpu"}, {"processes": 2}):  # by the settings
+        assert processes.employable(settings.model_copy(update=said)) == 0
+    monkeypatch.setattr(processes, "launched", lambda: True)
+    assert processes.employable(settings) == 0
+    monkeypatch.setattr(processes, "launched", lambda: False)
+    monkeypatch.setattr(processes, "choose", lambda: (torch.device("cpu"), "no GPU works"))
+    assert processes.employable(settings) == 0 and not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given, expected", [("2", 2), ("all", 3)])
+def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, given, expected):
+    monkeypatch.setattr(processes, "employable", lambda settings: 3)
+    settings = command.load(command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", given]))
+    assert (settings.training.device, settings.training.processes) == ("cuda", expected)
+    monkeypatch.setattr(processes, "employable", lambda settings: 0)
+    settings = command.load(command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", "all"]))
+    assert (settings.training.device, settings.training.processes) == ("cpu", None)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "some"])
+def test_a_number_of_gpus_that_is_none_is_refused(root, given, capsys):
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--config", str(root / "x.yaml"), f"--gpus={given}"])
+    assert caught.value.code == 2 and f"--gpus {given}: expected a number from 1 on, or all" in capsys.readouterr().err

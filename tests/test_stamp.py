@@ -1,8 +1,15 @@
 """Stamps notice what changed, and only that; files that can't be read are no traceback. The answers are constructed."""
 
 import os
+import re
+import shutil
+import subprocess
 
-from asr.stamp import Stamp, fingerprint
+import pytest
+
+from asr import __version__, origin
+from asr.errors import UserError
+from asr.stamp import Stamp, fingerprint, read
 
 
 def stamp(folder, beam=10):
@@ -44,3 +51,47 @@ def test_what_cannot_be_read_has_a_fingerprint_too(tmp_path):
     (tmp_path / "sounds").mkdir()
     os.symlink("nowhere", tmp_path / "sounds/broken.wav")
     assert len(fingerprint(tmp_path / "sounds")) == 32
+
+
+def test_a_stamp_says_when_where_and_by_which_code_its_output_was_made(tmp_path):
+    finished(tmp_path)
+    made = read(tmp_path / "out.txt")["made"]
+    assert made == {"seconds": 1.0, "commit": origin.commit(), "hardware": origin.cores()}
+    assert re.fullmatch(r"\d+ × .+", made["hardware"])
+    stamp(tmp_path).write(hardware="4 × GPU", commit="older", rtf=0.1)
+    made = read(tmp_path / "out.txt")["made"]
+    assert (made["hardware"], made["commit"], made["rtf"]) == ("4 × GPU", "older", 0.1)
+    assert stamp(tmp_path).is_current()  # none of that identifies it
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}"])
+def test_reading_no_stamp_is_an_error(tmp_path, content):
+    finished(tmp_path)
+    stamp(tmp_path).remove()
+    if content is not None:
+        stamp(tmp_path).path.write_text(content)
+    with pytest.raises(UserError, match=r"out.txt: not finished, its stamp .out.txt.stamp.json is absent or damaged"):
+        read(tmp_path / "out.txt")
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+def test_the_commit_is_that_of_the_code_and_tells_if_the_code_was_changed(tmp_path):
+    def git(*words):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        done = subprocess.run(["git", "-C", tmp_path, *who, *words], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    assert origin.commit(tmp_path) == f"version {__version__}"
+    git("init", "-q")
+    (tmp_path / "asr").mkdir()
+    for name in ("asr/x.py", "README.md"):
+        (tmp_path / name).write_text("x")
+    git("add", ".")
+    assert origin.commit(tmp_path) == f"version {__version__}"  # no commit yet
+    git("commit", "-qm", "x")
+    head = git("rev-parse", "HEAD")[:7]
+    assert origin.commit(tmp_path) == head
+    (tmp_path / "README.md").write_text("results")
+    assert origin.commit(tmp_path) == head
+    (tmp_path / "asr/x.py").write_text("other")
+    assert origin.commit(tmp_path) == f"{head}+"

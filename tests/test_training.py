@@ -3,6 +3,7 @@ best of the averages. The corpus is constructed (tests/tones.py). A stop is an e
 epoch; tests/test_signals.py has kills.
 """
 
+import contextlib
 import json
 import re
 import shutil
@@ -21,6 +22,7 @@ from asr.data.prepare import prepare
 from asr.errors import UserError
 from asr.models.recognizer import load
 from asr.stamp import fingerprint
+from asr.stamp import read as read_stamp
 from asr.training import examples
 from asr.training.checkpoint import Checkpoints
 from asr.training.device import choose
@@ -38,6 +40,20 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(root):
     return root / "whole", weights(train(root, root / "whole"))
+
+
+def test_a_run_is_of_all_the_commits_and_machines_of_its_sittings(root, tmp_path, monkeypatch):
+    out, sittings = tmp_path / "x", []
+    for commit in ("aaaaaaa", "bbbbbbb", "bbbbbbb"):
+        monkeypatch.setattr(run.origin, "commit", lambda commit=commit: commit)
+        with monkeypatch.context() as stopped:
+            stopping(stopped, len(sittings) + 1 if len(sittings) < 2 else -1)
+            with contextlib.suppress(Stop):
+                train(root, out, "training.epochs=1", "training.save_steps=1", "training.processes=1")
+        sittings.append(json.loads((out / "versions.json").read_text())["commit"])
+    assert sittings == ["aaaaaaa", *2 * ["aaaaaaa; bbbbbbb"]]
+    made = read_stamp(out)["made"]
+    assert made["commit"] == sittings[-1] and re.fullmatch(r"\d+ × .+", made["hardware"])
 
 
 def test_same_seed_same_losses_whatever_the_workers(root, whole, tmp_path):

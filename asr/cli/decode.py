@@ -138,6 +138,7 @@ def run(args, stamp):
     from tqdm import tqdm
 
     from asr.files import replacing
+    from asr.training.device import hardware
     from asr.transcribe.transcribe import Clock, as_json, transcribe
 
     recognizer, sources, options = load(args)
@@ -157,7 +158,9 @@ def run(args, stamp):
                 print(json.dumps(as_json(transcript), ensure_ascii=False), file=lines)
         text.flush()
     if stamp:
-        stamp.write(audio_seconds=round(clock.audio, 2), wall_seconds=round(clock.wall, 2), rtf=round(clock.rtf, 4))
+        figures = {"audio_seconds": round(clock.audio, 2), "wall_seconds": round(clock.wall, 2)}
+        where = hardware(next(recognizer.parameters()).device)
+        stamp.write(**figures, rtf=round(clock.rtf, 4), hardware=where)
     say(f"{len(sources)} utterances, {clock.audio:.1f} s of audio in {clock.wall:.1f} s, RTF {clock.rtf:.4f}")
 
 

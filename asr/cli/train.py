@@ -26,7 +26,9 @@ def arguments():
     args = parser("asr-train", "Train a model as a YAML file describes it.", EXAMPLES)
     args.add_argument("--config", metavar="YAML", help="the experiment, complete")
     args.add_argument(
-        "--gpus", type=int, metavar="N", help="train on N GPUs: training.device=cuda training.processes=N"
+        "--gpus",
+        metavar="N",
+        help="train on N GPUs: training.device=cuda training.processes=N; all: on those there are, or else on the CPU",
     )
     args.add_argument("--print-config", action="store_true", help="print the effective settings as YAML and stop")
     args.add_argument(
@@ -53,36 +55,49 @@ def main(argv):
         return print(config.schema(experiment.Experiment), end="")
     if not args.config:
         parser_.error("--config is required")
-    if args.gpus is not None:
-        args.overrides += ["training.device=cuda", f"training.processes={args.gpus}"]
+    if args.gpus not in (None, "all") and not (args.gpus.isdecimal() and int(args.gpus)):
+        parser_.error(f"--gpus {args.gpus}: expected a number from 1 on, or all")
     if args.test and not args.check:
         parser_.error("--test needs --check")
     if args.check:
         return check(args)
     if args.print_config:
-        from asr import config, experiment
+        from asr import config
 
-        return print(config.dump(config.load(experiment.Experiment, args.config, args.overrides)), end="")
+        return print(config.dump(load(args)), end="")
     stamp = identity(args.config, args.overrides)
     if stamp.is_current():
         return say(f"{stamp.output} is up to date")
     from asr.training.signals import pass_over_saving
 
     pass_over_saving()  # there is nothing yet
-    from asr import config, experiment, run
+    from asr import run
 
-    run.train(config.load(experiment.Experiment, args.config, args.overrides), stamp)
+    run.train(load(args), stamp)
+
+
+def load(args):
+    """Read the settings, and have them employ the GPUs of --gpus: all are no more than have a batch of a step."""
+    from asr import config, experiment
+
+    def read(*more):
+        return config.load(experiment.Experiment, args.config, [*args.overrides, *more])
+
+    count = args.gpus
+    if count == "all":
+        from asr.training import processes
+
+        count = processes.employable(read().training)
+    return read("training.device=cuda", f"training.processes={count}") if count else read()
 
 
 def check(args):
     """Print what is wrong and what the training will take; exit with status 2 if training would refuse."""
     import sys
 
-    from asr import config, experiment
     from asr.preflight import check
 
-    settings = config.load(experiment.Experiment, args.config, args.overrides)
-    report = check.check(settings, args.test, progress=True)
+    report = check.check(load(args), args.test, progress=True)
     print(report.text(), end="")
     if report.refused:
         sys.exit(2)

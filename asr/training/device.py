@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import torch
 
+from asr import origin
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 
 
@@ -26,6 +28,13 @@ def choose(wanted: str = "auto") -> tuple[torch.device, str]:
     if wanted == "cuda":
         raise ValueError(f"device cuda: {problem}; choose the CPU, or mend the driver")
     return torch.device("cpu"), _cpu(problem)
+
+
+def hardware(device: torch.device, processes: int = 1) -> str:
+    """Name what computes, for a result: so many GPUs, one a process, or so many cores of the CPU."""
+    if device.type == "cuda":
+        return f"{processes} × {torch.cuda.get_device_name()}"
+    return origin.cores(max(processes, torch.get_num_threads()))
 
 
 def compute_exactly() -> None:

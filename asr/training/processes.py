@@ -25,7 +25,9 @@ from torch import Tensor
 from asr.data.encoding import cores
 from asr.errors import UserError
 from asr.files import write_text
-from asr.training.device import compute_exactly
+from asr.say import say
+from asr.training.device import choose, compute_exactly
+from asr.training.settings import LoopSettings
 from asr.training.signals import ENDING, SAVING, Stopped
 
 PATIENCE = timedelta(days=7)  # of processes that wait while the first prepares the data, or the machine sleeps
@@ -99,6 +101,23 @@ def count(wanted: int | None, batches: int, device: torch.device) -> int:
         raise UserError(f"training.processes: got {wanted}, but there are {there} GPUs; ask for so many or fewer")
     check(wanted, batches)
     return wanted
+
+
+def employable(settings: LoopSettings) -> int:
+    """How many of this machine's GPUs can share an optimiser step; says so if there are more.
+
+    returns  0 where no GPU works, and where the settings or torchrun say where to compute
+    """
+    if launched() or settings.device == "cpu" or settings.processes:
+        return 0
+    device, _ = choose()
+    there, batches = torch.cuda.device_count() if device.type == "cuda" else 0, settings.accumulate
+    if there > batches:
+        say(
+            f"{there} GPUs, of which {batches} train, one a batch of a step; training.accumulate={there} employs all "
+            "(and, for steps as long as before, a smaller data.batch_seconds)"
+        )
+    return min(there, batches)
 
 
 def check(size: int, batches: int) -> None:

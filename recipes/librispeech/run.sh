@@ -1,29 +1,82 @@
 #!/usr/bin/env bash
-# LibriSpeech: prepare → tokenizer → train → decode → score. Run it again: it goes on where it was stopped, and does
-# nothing that is done. By default it trains on the 100 h of train-clean-100, for which it wants a GPU.
+# LibriSpeech: download → prepare → tokenizer → [language model] → train → decode → score → table. Run it again: it goes
+# on where it was stopped, and does nothing that is done. By default it trains on 100 h, for which it wants a GPU.
 #
-#   recipes/librispeech/run.sh --corpus DIR [--name NAME] [--config YAML] [--train SPLIT] [--dev SPLIT]
-#       [--test "SPLIT ..."] [--tokens "--kind bpe --size 1000"] [key.path=value ...]
+#   recipes/librispeech/run.sh [--corpus DIR] [--config YAML] [OPTION VALUE ...] [--dry-run] [key.path=value ...]
+#
+#   --corpus DIR      holds LibriSpeech/ or its subsets, all or some; without it they are downloaded
+#   --config YAML     the experiment (conf/librispeech100.yaml)
+#   --name NAME       of the folders data/NAME and exp/NAME (default: the YAML's)
+#   --train WHICH     100, 460, 960, or subsets (default: 100, or what the YAML's name says)
+#   --dev SUBSET      (dev-clean)
+#   --test "SUBSET ..."  those that are there are decoded (test-clean test-other)
+#   --tokens "..."    options of asr-tokenizer (--kind bpe --size 5000)
+#   --lm YAML         train a language model, too, and decode with it besides
+#   --lm-text FILE    what it is trained on (default: DIR/librispeech-lm-norm.txt.gz, else downloaded)
+#   --modes "..."     of decoding (ctc-greedy attention-greedy joint)
+#   --decode "..."    options of asr-decode for joint search and rescoring, such as "--beam 20"
+#   --decode-lm "..." the same with the language model (--lm-weight 0.6)
+#   --gpus N          to train on (all there are, else the CPU)
+#   --dry-run         say what would run, how long and with how much disk
+#   key.path=value    changes a setting of the YAML
 set -euo pipefail
-here=$PWD
-source "$(dirname "$0")/../../scripts/environment.sh"
+# shellcheck source=scripts/recipe.sh
+source "$(dirname "$0")/../../scripts/recipe.sh"
 
-corpus= name=librispeech config=conf/librispeech100.yaml train=train-clean-100 dev=dev-clean test="test-clean test-other"
-tokens="--kind bpe --size 1000"
-while [[ "${1:-}" == --* ]]; do
-    [ $# -ge 2 ] || { echo "run.sh: $1 wants a value" >&2; exit 2; }
-    case "$1" in
-        --corpus | --name | --config | --train | --dev | --test | --tokens) printf -v "${1#--}" %s "$2" ;;
-        *) echo "run.sh: no such option $1; see the head of $0" >&2; exit 2 ;;
-    esac
-    shift 2
-done
-[ -n "$corpus" ] || { echo "run.sh: give the corpus: --corpus DIR, which holds LibriSpeech/ or its subsets" >&2; exit 2; }
-[[ "$corpus" == /* ]] || corpus=$here/$corpus
-data=data/$name exp=exp/$name
+corpus='' config=conf/librispeech100.yaml name='' train='' dev=dev-clean test="test-clean test-other"
+tokens="--kind bpe --size 5000" lm='' lm_text='' modes="ctc-greedy attention-greedy joint"
+decode='' decode_lm="--lm-weight 0.6" gpus=all
+options "corpus config name train dev test tokens lm lm-text modes decode decode-lm gpus" "$@"
 
-asr-prepare librispeech "$corpus" "$data"
-asr-tokenizer "$data/$train.jsonl.gz" "$exp/tokenizer" $tokens
-asr-train --config "$config" out="$exp/model" tokenizer="$exp/tokenizer" \
-    data.train="$data/$train.jsonl.gz" data.dev="$data/$dev.jsonl.gz" "$@"
-bash scripts/evaluate.sh "$name" "$test"
+name=${name:-$(basename "$config" .yaml)}
+[ -n "$train" ] || { [[ "$name" == *960* ]] && train=960 || train=100; }
+case "$train" in
+    100) train="train-clean-100" ;;
+    460) train="train-clean-100 train-clean-360" ;;
+    960) train="train-clean-100 train-clean-360 train-other-500" ;;
+esac
+data=data/$name exp=exp/$name manifests=()
+for set in $train; do manifests+=("$data/$set.jsonl.gz"); done
+
+# of a copy at hand, the test sets that are there are decoded; training needs all of its own
+read -ra sets <<<"$train $dev $test"
+if [ -z "$corpus" ]; then
+    corpus=data/librispeech-corpus
+    step asr-download librispeech "$corpus" --parts "${sets[@]}"
+else
+    corpus=$(absolute "$corpus") decoded=''
+    has() { [ -d "$corpus/LibriSpeech/$1" ] || [ -d "$corpus/$1" ]; }
+    for set in $train $dev; do
+        has "$set" || mistake "$corpus has no $set/; add it, or choose others with --train and --dev"
+    done
+    for set in $test; do
+        has "$set" && decoded+="$set " || echo "run.sh: $corpus has no $set/, so it is not decoded" >&2
+    done
+    test=$decoded
+    read -ra sets <<<"$train $dev $test"
+fi
+
+step asr-prepare librispeech "$corpus" "$data" --splits "${sets[@]}"
+# shellcheck disable=SC2086  # its words are meant, here and below
+step asr-tokenizer "${manifests[@]}" "$exp/tokenizer" $tokens
+if [ -n "$lm" ]; then
+    if [ -n "$lm_text" ]; then
+        lm_text=$(absolute "$lm_text")
+    elif [ -e "$corpus/librispeech-lm-norm.txt.gz" ]; then
+        lm_text=$corpus/librispeech-lm-norm.txt.gz
+    else
+        lm_text=data/librispeech-lm/librispeech-lm-norm.txt.gz
+        step asr-download librispeech-lm data/librispeech-lm --parts text
+    fi
+    step asr-train --gpus "$gpus" --config "$lm" out="$exp/lm" tokenizer="$exp/tokenizer" data.train="$lm_text" \
+        data.dev="$data/$dev.jsonl.gz"
+fi
+joined=$(IFS=,; echo "${manifests[*]}")
+[ ${#manifests[@]} = 1 ] || joined="[$joined]"
+step asr-train --gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokenizer" \
+    data.train="$joined" data.dev="$data/$dev.jsonl.gz" ${settings[@]+"${settings[@]}"}
+# shellcheck disable=SC2086
+bash scripts/evaluate.sh "$name" "$test" --modes "$modes" $decode
+# shellcheck disable=SC2086
+[ -z "$lm" ] || bash scripts/evaluate.sh "$name" "$test" $decode --lm "$exp/lm" $decode_lm
+[ -n "$dry" ] || [ -z "$test" ] || python scripts/results.py "$exp/results.md" "$name"

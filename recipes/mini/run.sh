@@ -3,9 +3,11 @@
 # on it, and listen. On two CPU cores about 15 minutes. Run it again: nothing is redone.
 #   recipes/mini/run.sh [key.path=value ...]
 set -euo pipefail
-source "$(dirname "$0")/../../scripts/environment.sh"
+# shellcheck source=scripts/recipe.sh
+source "$(dirname "$0")/../../scripts/recipe.sh"
 
 python recipes/mini/synthesise.py data/mini-corpus
 bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config conf/mini.yaml \
-    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 300" "$@"
+    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 300" \
+    --modes "ctc-greedy attention-greedy ctc attention rescoring joint" "$@"
 bash recipes/mini/listen.sh
