@@ -301,6 +301,15 @@ SLURM = {
 }
 
 
+@pytest.fixture
+def heeded():
+    """SIGUSR1 as it comes: a shell can't trap what it inherits as ignored, and asr-train ignores it between its steps."""
+    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeued(tmp_path):
     """With a recipe and a Slurm that only say what they are asked."""
     house = House(tmp_path)
@@ -347,7 +356,8 @@ def test_shell_scripts_are_clean():
     assert done.returncode == 0, done.stdout
 
 
-PUBLISHED = sorted(path for name in ("librispeech", "aishell", "lm") for path in (ROOT / "conf").glob(f"{name}*.yaml"))
+CORPORA = ("librispeech", "aishell-[!m]", "lm")  # not those of a miniature
+PUBLISHED = sorted(path for name in CORPORA for path in (ROOT / "conf").glob(f"{name}*.yaml"))
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)

@@ -81,8 +81,9 @@ class SpeechTask:
         split, rate = self.train, self.model.sample_rate
         changes = {"speeds": self.data.speeds, "augment": split.augment, "segmentation": split.segmentation}
         dataset = SpeechDataset(split.utterances, split.labels, rate, self.seed, epoch, **changes)
-        stream = load(dataset, batches, self.data.workers, pin=self._device.type == "cuda")
         in_windows = split.shards and epoch >= self.data.sorted_epochs
+        batches = list(batches) if in_windows else batches
+        stream = load(dataset, batches, self.data.workers, pin=self._device.type == "cuda")
         return read_ahead(stream, split.shards.news(batches)) if in_windows else stream
 
     def amount(self, batch: Batch) -> float:

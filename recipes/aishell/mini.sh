@@ -3,6 +3,7 @@
 # run the recipe on it. Needs no GPU. Run it again: nothing is redone.
 #   recipes/aishell/mini.sh [key.path=value ...]
 set -euo pipefail
+# shellcheck source=scripts/environment.sh
 source "$(dirname "$0")/../../scripts/environment.sh"
 
 python recipes/aishell/synthesise.py data/aishell-mini-corpus

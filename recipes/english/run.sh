@@ -3,16 +3,16 @@
 #   recipes/english/run.sh SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR [key.path=value ...]
 # The first has train.tsv and test.tsv, the second train.tsv, of `id path text speaker`.
 set -euo pipefail
-here=$PWD
-source "$(dirname "$0")/../../scripts/environment.sh"
+# shellcheck source=scripts/recipe.sh
+source "$(dirname "$0")/../../scripts/recipe.sh"
 
 corpora=()
 while [ $# -gt 0 ] && [[ "$1" != *=* ]]; do
-    [[ "$1" == /* ]] && corpora+=("$1") || corpora+=("$here/$1")
+    corpora+=("$(absolute "$1")")
     shift
 done
-[ ${#corpora[@]} -eq 3 ] || {
-    echo "run.sh: got ${#corpora[@]} folders, expected three: SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR" >&2; exit 2; }
+[ ${#corpora[@]} -eq 3 ] || mistake "got ${#corpora[@]} folders, expected three: SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR"
+keep_places "run its commands one by one to have it elsewhere" "$@"
 speechocean=${corpora[0]} common_voice=${corpora[1]} an4=${corpora[2]}
 
 # without an utterance of 65 characters in 2.4 s, which CTC can't align

@@ -4,12 +4,12 @@
 # The folder has train.tsv and dev.tsv of `id path text speaker`. dev.tsv is the test set: the dev set is carved from
 # train.tsv, so that nothing is chosen on the speakers that are tested.
 set -euo pipefail
-here=$PWD
-source "$(dirname "$0")/../../scripts/environment.sh"
+# shellcheck source=scripts/recipe.sh
+source "$(dirname "$0")/../../scripts/recipe.sh"
 
-[ $# -gt 0 ] && [[ "$1" != *=* ]] || { echo "run.sh: give the corpus: COMMON_VOICE_DIR" >&2; exit 2; }
-corpus=$1; shift
-[[ "$corpus" == /* ]] || corpus=$here/$corpus
+[ $# -gt 0 ] && [[ "$1" != *=* ]] || mistake "give the corpus: COMMON_VOICE_DIR"
+corpus=$(absolute "$1"); shift
+keep_places "run its commands one by one to have it elsewhere" "$@"
 
 python scripts/tables.py data/mandarin-tables train="$corpus/train.tsv" test="$corpus/dev.tsv"
 asr-prepare tsv data/mandarin-tables data/mandarin --dev 200 --normalise plain

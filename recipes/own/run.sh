@@ -8,24 +8,23 @@
 # TABLE.tsv: `id path text [speaker]`, tab-separated; paths are relative to it. Dev and test sets are whole speakers of
 # the table: N utterances, by default a twentieth (at most 1000) and a tenth (at most 2000).
 set -euo pipefail
-here=$PWD
-source "$(dirname "$0")/../../scripts/environment.sh"
+# shellcheck source=scripts/recipe.sh
+source "$(dirname "$0")/../../scripts/recipe.sh"
 
-fail() { echo "run.sh: $1" >&2; exit 2; }
-absolute() { [[ "$1" == /* ]] && echo "$1" || echo "$here/$1"; }
 share() { local n=$(($1 / $2)); echo $((n < 1 ? 1 : n > $3 ? $3 : n)); }
-table= name=own dev= test= normalise= config=
+table='' name=own dev='' test='' normalise='' config=''
 while [ $# -gt 0 ] && [[ "$1" != *=* ]]; do
     case "$1" in
         --test | --dev | --name | --normalise | --config)
-            [ $# -ge 2 ] || fail "$1 wants a value"
+            [ $# -ge 2 ] || mistake "$1 wants a value"
             printf -v "${1#--}" %s "$2"; shift 2 ;;
-        -*) fail "no such option $1; see the head of $0" ;;
-        *) [ -z "$table" ] || fail "got a second table, $1; name the one for testing by --test"
+        -*) mistake "no such option $1; see the head of $0" ;;
+        *) [ -z "$table" ] || mistake "got a second table, $1; name the one for testing by --test"
            table=$(absolute "$1"); shift ;;
     esac
 done
-[ -n "$table" ] || fail "give your table: TABLE.tsv with lines of id, path, text and perhaps speaker"
+[ -n "$table" ] || mistake "give your table: TABLE.tsv with lines of id, path, text and perhaps speaker"
+keep_places "--name chooses it" "$@"
 data=data/$name exp=exp/$name splits=("train=$table") carve=()
 [[ -z "$test" || "$test" =~ ^[0-9.]+$ ]] || splits+=("test=$(absolute "$test")")
 
@@ -37,6 +36,7 @@ asr-prepare tsv "$data-tables" "$data" --dev "${dev:-$(share $lines 20 1000)}" $
 tokens=$(python recipes/own/scaled.py "$data" "$exp")
 [ -z "$config" ] && config=$exp/config.yaml || config=$(absolute "$config")
 # of dev's texts too: a character that only they have would have no token
+# shellcheck disable=SC2086  # its words are meant
 asr-tokenizer "$data/train.jsonl.gz" "$data/dev.jsonl.gz" "$exp/tokenizer" $tokens
 train=(--config "$config" out="$exp/model" tokenizer="$exp/tokenizer"
     data.train="$data/train.jsonl.gz" data.dev="$data/dev.jsonl.gz" "$@")
