@@ -303,7 +303,7 @@ SLURM = {
 
 @pytest.fixture
 def heeded():
-    """SIGUSR1 as it comes: a shell can't trap what it inherits as ignored, and asr-train ignores it between its steps."""
+    """SIGUSR1 as it comes: what a shell inherits as ignored it can't trap, and commands of earlier tests ignore it."""
     before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGUSR1, before)
