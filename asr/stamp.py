@@ -71,6 +71,11 @@ class Stamp:
         write_text(self.path, json.dumps(self.facts | {"made": made}, indent=1) + "\n")
 
 
+def is_stamped(output: str | os.PathLike) -> bool:
+    """Whether an output has a stamp, of whatever work."""
+    return Stamp(output, "", {}, []).path.exists()
+
+
 def read(output: str | os.PathLike) -> dict:
     """Read the stamp of a finished output: `command`, `arguments`, `inputs`, `made`.
 

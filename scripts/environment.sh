@@ -17,7 +17,7 @@ if ! { [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ] && command -v asr-train >/dev/
         }
         echo "environment: installing into .venv (PyTorch and all: up to 6 GB, a few minutes)" >&2
         begun=$SECONDS
-        [ -x .venv/bin/python ] || "$python" -m venv .venv
+        .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv .venv # absent, or begun and stopped
         .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[mini,dev]"
         cksum <pyproject.toml >"$stamp"
         echo "environment: ready after $((SECONDS - begun)) s (not counted in any recipe's time)" >&2

@@ -83,3 +83,12 @@ mistake() {
 
 # A path as the caller of the recipe meant it.
 absolute() { [[ "$1" == /* ]] && echo "$1" || echo "$here/$1"; }
+
+# A YAML as the caller of the recipe meant it, or of the repository, such as conf/mini.yaml.
+yaml() { [[ -n "$1" && "$1" != /* && -f "$here/$1" ]] && echo "$here/$1" || echo "$1"; }
+
+# Refuse settings that training would refuse, before a download that takes hours; not where training has begun.
+#   check_settings MODEL YAML      and those of `settings`
+check_settings() {
+    [ -e "$1" ] || asr-train --config "$2" --print-config ${settings[@]+"${settings[@]}"} >/dev/null
+}

@@ -2,12 +2,14 @@
 
     python scripts/result.py RECIPE SET MODE REF HYP DATA OUTPUT... [--unit char]
 
-DATA (manifests) and OUTPUT... (tokenizer, model) are the folders that led to HYP: `seconds` is what their making and
-that of HYP took by their stamps, `rtf` what the decoding took per second of audio. A corpus that has a version, in a
+DATA (manifests) and OUTPUT... (tokenizer, model) are the folders that led to HYP: `seconds` is what their making, that
+of HYP and that of the language model it was decoded with took by their stamps (of a language model from elsewhere
+nothing is known), `rtf` what the decoding took per second of audio. A corpus that has a version, in a
 file VERSION of its folder, is named at the end: corpus=mini-1. --unit: of the errors, as of asr-score.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from asr import stamp
@@ -29,6 +31,14 @@ def version(data: str) -> str:
     return file.read_text(encoding="utf-8").split()[0] if file.is_file() else ""
 
 
+def seconds(outputs: Sequence[str], hyp: str) -> float:
+    """What the making of these, of a decoded text, and of the language model it was decoded with took."""
+    decoded = stamp.read(hyp)
+    lm = decoded["arguments"].get("lm")
+    made = [stamp.read(output) for output in (*outputs, *([lm] if lm and stamp.is_stamped(lm) else []))]
+    return sum(one["made"]["seconds"] for one in (*made, decoded))
+
+
 def arguments() -> argparse.ArgumentParser:
     """Describe the arguments; they stand in the head of this file."""
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -45,12 +55,11 @@ def main(argv: list[str]) -> None:
     args = arguments().parse_args(argv)
     found = headline(args.ref, args.hyp, args.unit)
     corpus = f" corpus={name}" if (name := version(args.data)) else ""
-    seconds = sum(stamp.read(output)["made"]["seconds"] for output in (args.data, *args.outputs, args.hyp))
     print(
         f"result recipe={args.recipe} set={args.set} mode={args.mode} "
         f"{UNITS[found.unit].lower()}={100 * found.total.rate:.2f} lo={100 * found.low:.2f} hi={100 * found.high:.2f} "
         f"{COUNTED.get(found.unit, 'units')}={found.total.reference} rtf={stamp.read(args.hyp)['made']['rtf']:.3f} "
-        f"seconds={seconds:.0f}{corpus}"
+        f"seconds={seconds((args.data, *args.outputs), args.hyp):.0f}{corpus}"
     )
 
 

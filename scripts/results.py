@@ -3,9 +3,9 @@
     python scripts/results.py recipes/librispeech/README.md librispeech100 ...
 
 A row for each text that asr-decode has written below exp/NAME: its errors, counted anew, and what its stamp says of its
-making. A text whose model, language model or test set isn't what it was decoded with any more is left out. The table
-stands between `<!-- results: NAME -->` and `<!-- end -->`; a file without them gets both at its end, and one that isn't
-there is begun. The same work gives the same file, byte for byte.
+making. A text whose model, language model or test set isn't what it was decoded with any more is left out, and one of
+recordings without references. The table stands between `<!-- results: NAME -->` and `<!-- end -->`; a file without them
+gets both at its end, and one that isn't there is begun. The same work gives the same file, byte for byte.
 """
 
 import argparse
@@ -20,7 +20,6 @@ from asr.cli.command import command, say
 from asr.errors import UserError
 from asr.files import write_text
 from asr.scoring.score import UNITS, Score
-from asr.stamp import Stamp
 from asr.transcribe.options import MODES
 
 COLUMNS = "test set, mode, LM, {} %, 95 %, S, D, I, RTF, hardware, commit, seconds"
@@ -33,10 +32,12 @@ def texts(name: str) -> dict[Path, dict]:
 
     raises   UserError if there are no others
     """
-    found = [path for path in sorted(Path("exp", name).glob("*.txt")) if Stamp(path, "", {}, []).path.exists()]
-    stamps = {path: stamp.read(path) for path in found}
+    stamps = {path: stamp.read(path) for path in sorted(Path("exp", name).glob("*.txt")) if stamp.is_stamped(path)}
     for path, stamped in list(stamps.items()):
-        if changed := [name for name, before in stamped["inputs"].items() if fingerprint(Path(name)) != before]:
+        if len(manifests(stamped)) != 1:
+            say(f"{path}: left out, for it was decoded from {len(manifests(stamped))} manifests, expected one")
+            del stamps[path]
+        elif changed := [name for name, before in stamped["inputs"].items() if fingerprint(Path(name)) != before]:
             say(f"{path}: left out, for {changed[0]} isn't what it was decoded with")
             del stamps[path]
     if not stamps:
@@ -47,18 +48,12 @@ def texts(name: str) -> dict[Path, dict]:
 def rank(path: Path, stamped: dict) -> tuple:
     """Sort key: the test sets by name, the modes from joint search down, those with a language model behind."""
     arguments = stamped["arguments"]
-    return reference(path, stamped), MODES.index(arguments["mode"]), arguments["lm"] or "", path
+    return manifests(stamped)[0], MODES.index(arguments["mode"]), arguments["lm"] or "", path
 
 
-def reference(path: Path, stamped: dict) -> str:
-    """The manifest that a text was decoded from.
-
-    raises   UserError if it isn't one
-    """
-    found = [name for name in stamped["inputs"] if name.endswith((".jsonl", ".jsonl.gz"))]
-    if len(found) != 1:
-        raise UserError(f"{path}: decoded from {len(found)} manifests, expected one with the references")
-    return found[0]
+def manifests(stamped: dict) -> list[str]:
+    """The manifests that a text was decoded from; with one, it has the references."""
+    return [name for name in stamped["inputs"] if name.endswith((".jsonl", ".jsonl.gz"))]
 
 
 def search(arguments: dict) -> str:
@@ -81,7 +76,7 @@ def language_model(arguments: dict) -> str:
 
 def row(path: Path, stamped: dict, unit: str | None) -> tuple[Score, str]:
     """Score a text; its error rates, and its row of the table."""
-    manifest, made = reference(path, stamped), stamped["made"]
+    [manifest], made = manifests(stamped), stamped["made"]
     found = headline(manifest, str(path), unit)
     total = found.total
     cells = [

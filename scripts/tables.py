@@ -69,11 +69,11 @@ def main(argv):
             f"{args.out}: holds {shorten(t.name for t in old)}, which this script hasn't written; choose another folder"
         )
     make_folder(args.out)
+    stamp.write()  # before them: they are this script's to replace, even if it is stopped among them
     for table in old:  # asr-prepare reads all tables of a folder
         table.unlink()
     for split, items in corpus.splits.items():
         write_text(args.out / f"{split}.tsv", "id\tpath\ttext\tspeaker\n" + "".join(map(line, items)))
-    stamp.write()
 
 
 if __name__ == "__main__":

@@ -145,6 +145,24 @@ def test_tables_are_joined_and_a_corpus_taken_in_its_own_layout(tables, tmp_path
     assert [path.name for path in (tmp_path / "out").glob("*.tsv")] == ["train.tsv"]
 
 
+def test_tables_whose_writing_was_stopped_are_written_again(tables, tmp_path, monkeypatch):
+    write_corpus(tmp_path / "a", {"train": 3, "test": 2})
+    arguments = [str(tmp_path / "out"), f"train={tmp_path}/a/train.tsv", f"test={tmp_path}/a/test.tsv"]
+    write = tables.write_text
+
+    def stop(path, text):
+        if path.name == "test.tsv":
+            raise KeyboardInterrupt
+        write(path, text)
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(tables, "write_text", stop)
+        tables.main(arguments)
+    assert [path.name for path in (tmp_path / "out").glob("*.tsv")] == ["train.tsv"]
+    tables.main(arguments)
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.tsv")) == ["test.tsv", "train.tsv"]
+
+
 def test_mistakes_of_tables(tables, tmp_path, capsys):
     write_corpus(tmp_path / "a", {"train": 2})
     table = f"train={tmp_path}/a/train.tsv"

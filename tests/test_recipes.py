@@ -4,6 +4,7 @@ What a second run, a changed setting and a plan must do follows from which step 
 tones (tones.py), so models of a few weights train within seconds; how well they hear is not the point here.
 """
 
+import json
 import os
 import re
 import shutil
@@ -105,10 +106,11 @@ class House:
         (root / "tiny.yaml").write_text(CONFIG)
         (root / "lm.yaml").write_text(LM)
 
-    def run(self, *words):
+    def run(self, *words, cwd="."):
         """Run a recipe, or a script by Python."""
-        words = ["bash", *words] if words[0].endswith(".sh") else [sys.executable, *words]
-        return subprocess.run(list(map(str, words)), cwd=self.root, env=ENVIRONMENT, capture_output=True, text=True)
+        words = ["bash" if words[0].endswith(".sh") else sys.executable, self.root / words[0], *words[1:]]
+        cwd = self.root / cwd
+        return subprocess.run(list(map(str, words)), cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True)
 
     def done(self, *words):
         """The same, which succeeds; stdout and stderr."""
@@ -267,6 +269,33 @@ def test_a_text_of_another_model_is_left_out_of_the_table(aishell, tmp_path):
 
 
 @needs_commands
+def test_a_text_of_recordings_without_references_is_left_out_of_the_table(aishell, tmp_path):
+    house, _ = aishell
+    text, mark = house.root / "exp/tiny/new.txt", house.root / "exp/tiny/.new.txt.stamp.json"
+    stamped = stamp.read(house.root / "exp/tiny/test.joint.txt")
+    stamped["inputs"] = {name: print for name, print in stamped["inputs"].items() if ".jsonl" not in name}
+    try:
+        text.write_text("new\t高\n")
+        mark.write_text(json.dumps(stamped))
+        _, err = house.done("scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "char")
+    finally:
+        text.unlink()
+        mark.unlink()
+    assert "exp/tiny/new.txt: left out, for it was decoded from 0 manifests, expected one" in err
+    assert len(rows((tmp_path / "README.md").read_text())) == 2
+
+
+@needs_commands
+def test_the_seconds_of_a_result_count_the_language_model(aishell):
+    house, (out, _) = aishell
+    outputs = ["data/tiny", "exp/tiny/tokenizer", "exp/tiny/model"]
+    for mode, more in {"joint": [], "joint+lm": ["exp/tiny/lm"]}.items():
+        made = [*outputs, *more, f"exp/tiny/test.{mode}.txt"]
+        seconds = sum(stamp.read(house.root / path)["made"]["seconds"] for path in made)
+        assert re.search(rf" mode={re.escape(mode)} .* seconds={seconds:.0f}\n", out), (seconds, out)
+
+
+@needs_commands
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -277,6 +306,9 @@ def test_a_text_of_another_model_is_left_out_of_the_table(aishell, tmp_path):
         (["--epochs", "3"], "run.sh: no such option --epochs"),
         (["--lm"], "run.sh: --lm wants a value"),
         (["--train", "460"], "corpus has no train-clean-360/; add it, or choose others with --train and --dev"),
+        (["--config", "x960.yaml"], "corpus has no train-clean-360/"),  # whatever --name is
+        (["--name", "new", "trainng.epochs=3"], "trainng: no such setting; did you mean 'training'?"),
+        (["--name", "new", "--dry-run", "trainng.epochs=3"], "trainng: no such setting; did you mean 'training'?"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_runs(librispeech, words, message):
@@ -285,6 +317,40 @@ def test_mistakes_are_one_line_and_nothing_runs(librispeech, words, message):
     ended = house.run(*LIBRISPEECH, *words)
     assert ended.returncode == 2 and message in ended.stderr and len(ended.stderr.splitlines()) == 1
     assert house.changed(before) == set()
+
+
+@needs_commands
+@pytest.mark.parametrize("config", ["own.yaml", "tiny.yaml"])
+def test_a_configuration_is_the_callers_or_the_repositorys(librispeech, config):
+    house, _ = librispeech
+    (house.root / "elsewhere").mkdir(exist_ok=True)
+    (house.root / "elsewhere/own.yaml").write_text(CONFIG)
+    words = ["recipes/librispeech/run.sh", "--corpus", "../corpus", "--config", config, "--name", "new", "--dry-run"]
+    ended = house.run(*words, cwd="elsewhere")
+    assert ended.returncode == 0 and "exp/new/model; time: a second" in ended.stdout, ended.stderr
+
+
+@needs_commands
+@pytest.mark.parametrize("recipe", ["mini/run.sh", "aishell/mini.sh"])
+def test_the_miniatures_refuse_options_before_they_make_their_corpus(recipe, tmp_path):
+    ended = House(tmp_path).run(f"recipes/{recipe}", "--dry-run")
+    assert ended.returncode == 2 and "--dry-run: expected key.path=value" in ended.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_environment_whose_making_was_stopped_is_made_to_its_end(tmp_path):
+    """With a Python that only makes folders, and one in the environment that pip isn't in yet."""
+    house, made = House(tmp_path), tmp_path / ".venv/bin/python"
+    made.parent.mkdir(parents=True)
+    made.write_text("#!/bin/sh\nexit 1\n")
+    made.chmod(0o755)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "python").write_text('#!/bin/sh\n[ "$2" != venv ] || echo "#!/bin/sh" >.venv/bin/python\n')
+    (tmp_path / "python").chmod(0o755)
+    unset = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+    command, environment = ["bash", "-e", house.root / "scripts/environment.sh"], {"ASR_PYTHON": tmp_path / "python"}
+    done = subprocess.run(command, env=unset | environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "ready after" in done.stderr, done.stderr
 
 
 @needs_commands

@@ -4,6 +4,7 @@ The commands are stood in for: what they are called with is held to the README's
 """
 
 import importlib
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,12 @@ from asr.data import manifest
 from asr.data.manifest import Utterance
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
+GIVEN = {  # what the script's head leaves open; what it says may be left out, is
+    "NAME SET": "yesno test",
+    "1 2 3": "1 7",
+    ' [--decode "--ctc-weight 0.7 ..."]': "",
+    "[key.path=value ...]": "training.epochs=3",
+}
 YAML = (SCRIPTS.parent / "conf/yesno.yaml").read_text()
 
 
@@ -40,9 +47,12 @@ def test_each_seed_has_its_folder_and_the_yamls_is_the_recipes(seeds, monkeypatc
             arguments[-1].write_text("a\t" + " ".join(["NO"] * wrong + ["YES"] * (10 - wrong)) + "\n")
 
     monkeypatch.setattr(seeds, "run", run)
-    seeds.main(["yesno", "test", "--seeds", "1", "7", "--decode", "--beam 4", "training.epochs=3"])
+    usage = next(line for line in seeds.__doc__.splitlines() if "python scripts/seeds.py" in line)
+    for name, value in GIVEN.items():
+        usage = usage.replace(name, value)
+    seeds.main(shlex.split(usage)[2:])
     train, decode = ("train", "--config", "conf/yesno.yaml"), ("--manifest", "data/yesno/test.jsonl.gz")
-    mode = ("--mode", "joint", "--beam", "4", "--out")
+    mode = ("--mode", "joint", "--out")
     assert calls == [
         (*train, "training.epochs=3", "seed=1", "out=exp/yesno/model"),
         ("decode", "--model", "exp/yesno/model", *decode, *mode, "exp/yesno/test.joint.txt"),

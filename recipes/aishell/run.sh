@@ -23,8 +23,11 @@ corpus='' config=conf/aishell-conformer.yaml name='' test="dev test" lm=''
 modes="ctc-greedy attention-greedy joint" decode="--ctc-weight 0.4" decode_lm="--lm-weight 0.3" gpus=all
 options "corpus config name test lm modes decode decode-lm gpus" "$@"
 
+config=$(yaml "$config") lm=$(yaml "$lm")
 name=${name:-$(basename "$config" .yaml)}
 data=data/$name exp=exp/$name sets=(train dev test)
+check_settings "$exp/model" "$config"
+
 if [ -z "$corpus" ]; then
     corpus=data/aishell-corpus
     step asr-download aishell "$corpus" --parts data

@@ -28,8 +28,9 @@ tokens="--kind bpe --size 5000" lm='' lm_text='' modes="ctc-greedy attention-gre
 decode='' decode_lm="--lm-weight 0.6" gpus=all
 options "corpus config name train dev test tokens lm lm-text modes decode decode-lm gpus" "$@"
 
+config=$(yaml "$config") lm=$(yaml "$lm")
 name=${name:-$(basename "$config" .yaml)}
-[ -n "$train" ] || { [[ "$name" == *960* ]] && train=960 || train=100; }
+[ -n "$train" ] || { [[ "$(basename "$config")" == *960* ]] && train=960 || train=100; }
 case "$train" in
     100) train="train-clean-100" ;;
     460) train="train-clean-100 train-clean-360" ;;
@@ -37,6 +38,8 @@ case "$train" in
 esac
 data=data/$name exp=exp/$name manifests=()
 for set in $train; do manifests+=("$data/$set.jsonl.gz"); done
+
+check_settings "$exp/model" "$config"
 
 # of a copy at hand, the test sets that are there are decoded; training needs all of its own
 read -ra sets <<<"$train $dev $test"

@@ -6,6 +6,8 @@ set -euo pipefail
 # shellcheck source=scripts/recipe.sh
 source "$(dirname "$0")/../../scripts/recipe.sh"
 
+keep_places "recipes/librispeech/run.sh takes data/mini-corpus and more options" "$@"
+
 python recipes/mini/synthesise.py data/mini-corpus
 bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config conf/mini.yaml \
     --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 300" \

@@ -34,7 +34,7 @@ lines=$(($(wc -l <"$data-tables/train.tsv") - 1))
 asr-prepare tsv "$data-tables" "$data" --dev "${dev:-$(share $lines 20 1000)}" ${carve[@]+"${carve[@]}"} \
     ${normalise:+--normalise "$normalise"}
 tokens=$(python recipes/own/scaled.py "$data" "$exp")
-[ -z "$config" ] && config=$exp/config.yaml || config=$(absolute "$config")
+config=$(yaml "${config:-$exp/config.yaml}")
 # of dev's texts too: a character that only they have would have no token
 # shellcheck disable=SC2086  # its words are meant
 asr-tokenizer "$data/train.jsonl.gz" "$data/dev.jsonl.gz" "$exp/tokenizer" $tokens
