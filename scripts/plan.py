@@ -19,6 +19,7 @@ from pathlib import Path
 
 from asr import stamp
 from asr.cli.command import command, say
+from asr.data import shar
 from asr.errors import UserError
 from asr.stamp import Stamp
 
@@ -88,6 +89,8 @@ def ask(words: list[str]) -> Step:
     except Asked as asked:
         stamp, current = asked.args
         source = stamp.facts["arguments"].get("source", "")  # of asr-prepare
+        if "--shar" in words:
+            current &= all(shar.paths(stamp.output, name)[0].is_file() for name in stamp.facts["arguments"]["splits"])
         return Step(tuple(words), str(stamp.output), (*stamp.facts["inputs"], *([source] if source else [])), current)
     raise UserError(f"{' '.join(words)}: asks no stamp, so it can't be planned")
 

@@ -21,7 +21,7 @@ step() {
 
 # Read a recipe's arguments: `--NAME VALUE` into the variable of that name (- becomes _), key.path=value into the array
 # `settings`; --dry-run makes a plan of all steps, which are not run.
-#   options "NAME ..." "$@"      the names that the recipe knows
+#   options "NAME ..." "$@"      the names that the recipe knows; NAME! is a switch, whose variable becomes 1
 options() {
     local known=" $1 " option
     shift
@@ -32,6 +32,8 @@ options() {
             dry=1
         elif [[ "$1" != --* ]]; then
             settings+=("$1")
+        elif [[ "$known" == *" $option! "* ]]; then
+            printf -v "${option//-/_}" 1
         elif [[ "$known" != *" $option "* ]]; then
             mistake "no such option $1; see the head of $0"
         elif [ $# -lt 2 ]; then

@@ -218,16 +218,32 @@ def test_a_plan_before_anything_is_made_names_every_step_and_the_heads_of_the_ya
 
 
 @needs_commands
-def test_aishell_with_a_language_model_has_a_table_of_character_errors(aishell):
+def test_shards_are_made_of_prepared_manifests_and_trained_on(librispeech):
+    """Training reads them; tokens and decoding need none."""
+    house, _ = librispeech
+    out, _ = house.done(*LIBRISPEECH, "--shar", "--dry-run")
+    assert planned(out) == {"done": [], "to do": STEPS[:1], "depends": STEPS[1:]}
+    house.done(*LIBRISPEECH, "--shar", "--name", "sharded")
+    data = house.root / "data/sharded"
+    assert (
+        "train: data/sharded/train-clean-100.shar.jsonl.gz"
+        in (house.root / "exp/sharded/model/config.yaml").read_text()
+    )
+    assert (data / "train-clean-100.shar.jsonl.gz").is_file() and (data / "train-clean-100.shar").is_dir()
+    assert planned(house.done(*LIBRISPEECH, "--shar", "--name", "sharded", "--dry-run")[0])["to do"] == []
+
+
+@needs_commands
+def test_aishell_with_a_language_model_has_a_table_of_mixed_errors(aishell):
     """The table's figures are those of the score and the stamps."""
     house, (out, _) = aishell
-    assert re.search(r"result recipe=tiny set=test mode=joint\+lm cer=[\d.]+ .* chars=\d+ rtf=", out), out
+    assert re.search(r"result recipe=tiny set=test mode=joint\+lm mer=[\d.]+ .* units=\d+ rtf=", out), out
     text = (house.root / "exp/tiny/results.md").read_text()
-    assert "| CER % |" in text
+    assert "| MER % |" in text
     plain, fused = rows(text)
     assert plain[:3] == ["test", "joint 2, CTC 0.4", ""] and fused[:3] == ["test", "joint 2, CTC 0.4", "lm 0.3"]
     hyp = house.root / "exp/tiny/test.joint+lm.txt"
-    found = score(house.root / "data/tiny/test.jsonl.gz", hyp, unit="char").scores["char"]
+    found = score(house.root / "data/tiny/test.jsonl.gz", hyp, unit="mixed").scores["mixed"]
     total, made = found.total, stamp.read(hyp)["made"]
     assert fused[3:5] == [f"{100 * total.rate:.2f}", f"{100 * found.low:.2f} – {100 * found.high:.2f}"]
     assert fused[5:8] == [str(n) for n in (total.substitutions, total.deletions, total.insertions)]
@@ -240,7 +256,7 @@ def test_aishell_with_a_language_model_has_a_table_of_character_errors(aishell):
 @needs_commands
 def test_a_table_is_written_between_its_markers_and_nowhere_else(aishell, tmp_path):
     house, _ = aishell
-    write = ["scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "char"]
+    write = ["scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "mixed"]
     before, after = "# Results\n\n<!-- results: other -->\n<!-- end -->\n", "\nThe end.\n"
     (tmp_path / "README.md").write_text(f"{before}<!-- results: tiny -->\nold\n<!-- end -->{after}")
     house.done(*write)
@@ -261,7 +277,7 @@ def test_a_text_of_another_model_is_left_out_of_the_table(aishell, tmp_path):
     weights = house.root / "exp/tiny/lm/model.safetensors"
     try:
         weights.write_bytes(b"another")
-        _, err = house.done("scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "char")
+        _, err = house.done("scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "mixed")
     finally:
         shutil.copy2(tmp_path / "lm/model.safetensors", weights)
     assert "test.joint+lm.txt: left out, for exp/tiny/lm/model.safetensors isn't what it was decoded with" in err
@@ -277,7 +293,7 @@ def test_a_text_of_recordings_without_references_is_left_out_of_the_table(aishel
     try:
         text.write_text("new\t高\n")
         mark.write_text(json.dumps(stamped))
-        _, err = house.done("scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "char")
+        _, err = house.done("scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "mixed")
     finally:
         text.unlink()
         mark.unlink()

@@ -13,6 +13,7 @@
 #   --decode "..."    options of asr-decode for joint search and rescoring (--ctc-weight 0.4)
 #   --decode-lm "..." more of them with the language model (--lm-weight 0.3)
 #   --gpus N          to train on (all there are, else the CPU)
+#   --shar            copy the recordings into large files, too, and train on these (disks of a network)
 #   --dry-run         say what would run, how long and with how much disk
 #   key.path=value    changes a setting of the YAML
 set -euo pipefail
@@ -20,8 +21,8 @@ set -euo pipefail
 source "$(dirname "$0")/../../scripts/recipe.sh"
 
 corpus='' config=conf/aishell-conformer.yaml name='' test="dev test" lm=''
-modes="ctc-greedy attention-greedy joint" decode="--ctc-weight 0.4" decode_lm="--lm-weight 0.3" gpus=all
-options "corpus config name test lm modes decode decode-lm gpus" "$@"
+modes="ctc-greedy attention-greedy joint" decode="--ctc-weight 0.4" decode_lm="--lm-weight 0.3" gpus=all shar=''
+options "corpus config name test lm modes decode decode-lm gpus shar!" "$@"
 
 config=$(yaml "$config") lm=$(yaml "$lm")
 name=${name:-$(basename "$config" .yaml)}
@@ -46,15 +47,15 @@ else
     test=$decoded
 fi
 
-step asr-prepare aishell "$corpus" "$data" --splits "${sets[@]}"
+step asr-prepare aishell "$corpus" "$data" --splits "${sets[@]}" ${shar:+--shar}
 # dev's texts too: a character that only they have would else stop the training, which takes their loss
 step asr-tokenizer "$data/train.jsonl.gz" "$data/dev.jsonl.gz" "$exp/tokenizer" --kind characters
 [ -z "$lm" ] || step asr-train --gpus "$gpus" --config "$lm" out="$exp/lm" tokenizer="$exp/tokenizer" \
     data.train="$data/train.jsonl.gz" data.dev="$data/dev.jsonl.gz"
 step asr-train --gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokenizer" \
-    data.train="$data/train.jsonl.gz" data.dev="$data/dev.jsonl.gz" ${settings[@]+"${settings[@]}"}
+    data.train="$data/train${shar:+.shar}.jsonl.gz" data.dev="$data/dev.jsonl.gz" ${settings[@]+"${settings[@]}"}
 # shellcheck disable=SC2086  # their words are meant
-bash scripts/evaluate.sh "$name" "$test" --modes "$modes" --unit char $decode
+bash scripts/evaluate.sh "$name" "$test" --modes "$modes" --unit mixed $decode
 # shellcheck disable=SC2086
-[ -z "$lm" ] || bash scripts/evaluate.sh "$name" "$test" --unit char $decode --lm "$exp/lm" $decode_lm
-[ -n "$dry" ] || [ -z "$test" ] || python scripts/results.py "$exp/results.md" "$name" --unit char
+[ -z "$lm" ] || bash scripts/evaluate.sh "$name" "$test" --unit mixed $decode --lm "$exp/lm" $decode_lm
+[ -n "$dry" ] || [ -z "$test" ] || python scripts/results.py "$exp/results.md" "$name" --unit mixed

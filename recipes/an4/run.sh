@@ -14,7 +14,7 @@ fi
 keep_places "run its commands one by one to have it elsewhere" "$@"
 asr-prepare an4 "$corpus" data/an4
 asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind bpe --size 110
-asr-train --config conf/an4.yaml "$@"
+step asr-train --gpus all --config conf/an4.yaml "$@"
 asr-ngram data/an4/train.jsonl.gz exp/an4/tokenizer exp/an4/lm.arpa.gz --order 4
 # the weights: chosen on dev, by asr-decode --tune
 bash scripts/evaluate.sh an4 test --ctc-weight 0.7 --length-bonus 1

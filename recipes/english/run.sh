@@ -20,5 +20,5 @@ python scripts/tables.py data/english-tables train="$speechocean/train.tsv" trai
     train=an4:"$an4" test="$speechocean/test.tsv" --without common_voice_en_37190595
 asr-prepare tsv data/english-tables data/english --dev 300 --normalise english
 asr-tokenizer data/english/train.jsonl.gz data/english/dev.jsonl.gz exp/english/tokenizer --kind bpe --size 500
-asr-train --config conf/english.yaml "$@"
+step asr-train --gpus all --config conf/english.yaml "$@"
 bash scripts/evaluate.sh english test

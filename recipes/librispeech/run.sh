@@ -17,6 +17,7 @@
 #   --decode "..."    options of asr-decode for joint search and rescoring, such as "--beam 20"
 #   --decode-lm "..." the same with the language model (--lm-weight 0.6)
 #   --gpus N          to train on (all there are, else the CPU)
+#   --shar            copy the recordings into large files, too, and train on these (disks of a network)
 #   --dry-run         say what would run, how long and with how much disk
 #   key.path=value    changes a setting of the YAML
 set -euo pipefail
@@ -25,8 +26,8 @@ source "$(dirname "$0")/../../scripts/recipe.sh"
 
 corpus='' config=conf/librispeech100.yaml name='' train='' dev=dev-clean test="test-clean test-other"
 tokens="--kind bpe --size 5000" lm='' lm_text='' modes="ctc-greedy attention-greedy joint"
-decode='' decode_lm="--lm-weight 0.6" gpus=all
-options "corpus config name train dev test tokens lm lm-text modes decode decode-lm gpus" "$@"
+decode='' decode_lm="--lm-weight 0.6" gpus=all shar=''
+options "corpus config name train dev test tokens lm lm-text modes decode decode-lm gpus shar!" "$@"
 
 config=$(yaml "$config") lm=$(yaml "$lm")
 name=${name:-$(basename "$config" .yaml)}
@@ -36,8 +37,11 @@ case "$train" in
     460) train="train-clean-100 train-clean-360" ;;
     960) train="train-clean-100 train-clean-360 train-other-500" ;;
 esac
-data=data/$name exp=exp/$name manifests=()
-for set in $train; do manifests+=("$data/$set.jsonl.gz"); done
+data=data/$name exp=exp/$name texts=() manifests=()
+for set in $train; do
+    texts+=("$data/$set.jsonl.gz")
+    manifests+=("$data/$set${shar:+.shar}.jsonl.gz")
+done
 
 check_settings "$exp/model" "$config"
 
@@ -59,9 +63,9 @@ else
     read -ra sets <<<"$train $dev $test"
 fi
 
-step asr-prepare librispeech "$corpus" "$data" --splits "${sets[@]}"
+step asr-prepare librispeech "$corpus" "$data" --splits "${sets[@]}" ${shar:+--shar}
 # shellcheck disable=SC2086  # its words are meant, here and below
-step asr-tokenizer "${manifests[@]}" "$exp/tokenizer" $tokens
+step asr-tokenizer "${texts[@]}" "$exp/tokenizer" $tokens
 if [ -n "$lm" ]; then
     if [ -n "$lm_text" ]; then
         lm_text=$(absolute "$lm_text")

@@ -15,5 +15,5 @@ python scripts/tables.py data/mandarin-tables train="$corpus/train.tsv" test="$c
 asr-prepare tsv data/mandarin-tables data/mandarin --dev 200 --normalise plain
 # of dev's texts too: a character that only they have would have no token
 asr-tokenizer data/mandarin/train.jsonl.gz data/mandarin/dev.jsonl.gz exp/mandarin/tokenizer --kind characters
-asr-train --config conf/mandarin.yaml "$@"
+step asr-train --gpus all --config conf/mandarin.yaml "$@"
 bash scripts/evaluate.sh mandarin test

@@ -3,7 +3,7 @@
 # on where it was stopped, and does nothing that is done.
 #
 #   recipes/own/run.sh TABLE.tsv [--test TABLE.tsv|N] [--dev N] [--name NAME] [--normalise plain|english]
-#       [--config YAML] [key.path=value ...]
+#       [--config YAML] [--gpus N] [key.path=value ...]
 #
 # TABLE.tsv: `id path text [speaker]`, tab-separated; paths are relative to it. Dev and test sets are whole speakers of
 # the table: N utterances, by default a twentieth (at most 1000) and a tenth (at most 2000).
@@ -12,10 +12,10 @@ set -euo pipefail
 source "$(dirname "$0")/../../scripts/recipe.sh"
 
 share() { local n=$(($1 / $2)); echo $((n < 1 ? 1 : n > $3 ? $3 : n)); }
-table='' name=own dev='' test='' normalise='' config=''
+table='' name=own dev='' test='' normalise='' config='' gpus=all
 while [ $# -gt 0 ] && [[ "$1" != *=* ]]; do
     case "$1" in
-        --test | --dev | --name | --normalise | --config)
+        --test | --dev | --name | --normalise | --config | --gpus)
             [ $# -ge 2 ] || mistake "$1 wants a value"
             printf -v "${1#--}" %s "$2"; shift 2 ;;
         -*) mistake "no such option $1; see the head of $0" ;;
@@ -31,17 +31,17 @@ data=data/$name exp=exp/$name splits=("train=$table") carve=()
 python scripts/tables.py "$data-tables" "${splits[@]}"
 lines=$(($(wc -l <"$data-tables/train.tsv") - 1))
 [ ${#splits[@]} -eq 2 ] || carve=(--test "${test:-$(share $lines 10 2000)}")
-asr-prepare tsv "$data-tables" "$data" --dev "${dev:-$(share $lines 20 1000)}" ${carve[@]+"${carve[@]}"} \
+step asr-prepare tsv "$data-tables" "$data" --dev "${dev:-$(share $lines 20 1000)}" ${carve[@]+"${carve[@]}"} \
     ${normalise:+--normalise "$normalise"}
 tokens=$(python recipes/own/scaled.py "$data" "$exp")
 config=$(yaml "${config:-$exp/config.yaml}")
 # of dev's texts too: a character that only they have would have no token
 # shellcheck disable=SC2086  # its words are meant
-asr-tokenizer "$data/train.jsonl.gz" "$data/dev.jsonl.gz" "$exp/tokenizer" $tokens
-train=(--config "$config" out="$exp/model" tokenizer="$exp/tokenizer"
+step asr-tokenizer "$data/train.jsonl.gz" "$data/dev.jsonl.gz" "$exp/tokenizer" $tokens
+train=(--gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokenizer"
     data.train="$data/train.jsonl.gz" data.dev="$data/dev.jsonl.gz" "$@")
 [ -e "$exp/model/config.yaml" ] || asr-train --check --test "$data/test.jsonl.gz" "${train[@]}"
-asr-train "${train[@]}"
-asr-decode --model "$exp/model" --manifest "$data/test.jsonl.gz" --out "$exp/test.txt"
+step asr-train "${train[@]}"
+step asr-decode --model "$exp/model" --manifest "$data/test.jsonl.gz" --out "$exp/test.txt"
 asr-score "$data/test.jsonl.gz" "$exp/test.txt"
 python scripts/result.py "$name" test joint "$data/test.jsonl.gz" "$exp/test.txt" "$data" "$exp/tokenizer" "$exp/model"

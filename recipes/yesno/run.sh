@@ -14,5 +14,5 @@ fi
 keep_places "run its commands one by one to have it elsewhere" "$@"
 asr-prepare yesno "$corpus" data/yesno
 asr-tokenizer data/yesno/train.jsonl.gz exp/yesno/tokenizer --kind bpe --size 10
-asr-train --config conf/yesno.yaml "$@"
+step asr-train --gpus all --config conf/yesno.yaml "$@"
 bash scripts/evaluate.sh yesno test
