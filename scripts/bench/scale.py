@@ -65,7 +65,7 @@ def generate(folder: Path, count: int, copies: int) -> Path:
 def measure_steps(path: Path) -> dict:
     """Open, tokenise, plan; and the padding of plans."""
     from asr.data import table
-    from asr.data.windows import Shards
+    from asr.data.shards import Shards
     from asr.text import tokenizer
     from asr.training import examples
     from asr.training.speech import Split
