@@ -18,7 +18,7 @@ from runs import Stop, assert_same, dev_losses, history, make_root, stopping, tr
 from asr import archive, audio
 from asr.cli import prepare as command
 from asr.data import manifest, shar, shards
-from asr.data.batches import plan
+from asr.data.plan import plan
 from asr.data.prepare import prepare
 from asr.data.ragged import Ragged, Strings
 from asr.data.shards import Shards, read_ahead

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from asr.data import encoding, texts, tokens, windows
-from asr.data.batches import plan
+from asr.data.plan import plan
 from asr.data.ragged import Ragged
 from asr.data.sentences import tokenise
 from asr.data.tokens import stored

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from asr.data.batches import plan
+from asr.data.plan import plan
 from asr.data.ragged import Ragged
 from asr.features.noise import utterance_seed
 
