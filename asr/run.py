@@ -14,7 +14,8 @@ import torch
 
 from asr import __version__, origin
 from asr.config import dump
-from asr.data.batches import SpeechDataset, load, plan
+from asr.data.batches import SpeechDataset, load
+from asr.data.plan import plan
 from asr.data.sentences import Sentences
 from asr.errors import UserError
 from asr.experiment import (

@@ -22,9 +22,10 @@ from asr import audio, config, experiment, run
 from asr.cli import train as command
 from asr.data import manifest
 from asr.data.augment import Augment, AugmentSettings
-from asr.data.batches import SpeechDataset, load, plan
+from asr.data.batches import SpeechDataset, load
 from asr.data.effects import add_noise, amplify, convolve, power, reverberate
 from asr.data.manifest import Utterance
+from asr.data.plan import plan
 from asr.data.prepare import prepare
 from asr.data.recordings import Recordings
 from asr.errors import UserError

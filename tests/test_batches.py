@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from asr.data.batches import Batch, SpeechDataset, collate, load, plan
+from asr.data.batches import Batch, SpeechDataset, collate, load
 from asr.data.manifest import Utterance
+from asr.data.plan import plan
 from asr.data.ragged import Ragged
 from asr.data.segmentation import Segmentation
 from asr.data.table import Table

@@ -18,7 +18,7 @@ from runs import Stop, assert_same, dev_losses, history, make_root, stopping, tr
 from asr import archive, audio
 from asr.cli import prepare as command
 from asr.data import manifest, shar, shards
-from asr.data.batches import plan
+from asr.data.plan import plan
 from asr.data.prepare import prepare
 from asr.data.ragged import Ragged, Strings
 from asr.data.shards import Shards, read_ahead
@@ -161,6 +161,15 @@ def read_shards(corpus):
         yield from read(path)
 
 
+def test_a_recording_without_a_suffix_gets_one(tmp_path):
+    soundfile.write(tmp_path / "x.ogg", np.full(800, 0.5), 8000)
+    (tmp_path / "x.ogg").rename(tmp_path / "x")
+    one = manifest.Utterance("s.1", str(tmp_path / "x"), 8000, 800, 1, 0.0, 0.1, "A")
+    shar.write([one], tmp_path, "train", "")
+    stored = read(tmp_path / "train.shar.jsonl.gz")["s.1"].path
+    np.testing.assert_array_equal(audio.load(stored, 8000), audio.load(one.path, 8000))
+
+
 def test_another_recording_is_another_shar(corpus, monkeypatch):
     monkeypatch.setattr(shar, "SHARD", 4)
     prepare("folder", corpus / "sounds", corpus / "out", shar=True)
@@ -228,8 +237,8 @@ def test_damage_within_an_archive_is_named(corpus):
 
 
 def lie(numbers):
-    """Shards of recordings, by the number of their archive."""
-    rows = [f"/x/{n}.tar:0+1".encode() for n in numbers]
+    """Shards of recordings, by the number of their archive, -1 for files of their own."""
+    rows = [(f"/x/{n}.tar:0+1" if n >= 0 else f"/x/{place}.wav").encode() for place, n in enumerate(numbers)]
     ends = np.cumsum([0, *map(len, rows)])
     return Shards.of(Strings(Ragged(np.frombuffer(b"".join(rows), np.uint8), ends)))
 
@@ -266,6 +275,19 @@ def test_a_plan_goes_from_window_to_window():
     padded = sum(len(batch) * lengths[batch].max() for batch in batches)
     whole = sum(len(batch) * lengths[batch].max() for [batch] in plan(lengths, 60, 1, 0))
     assert padded < 1.1 * whole
+
+
+def test_files_of_their_own_beside_shards_make_no_small_windows():
+    numbers = np.random.default_rng(0).permutation([*np.arange(12000) // 1000, *[-1] * 5000])
+    lengths = np.random.default_rng(1).uniform(2, 15, 17000)
+    mixed = lie(numbers)
+    windows = mixed.windows(np.random.default_rng(1))
+    assert sorted(np.concatenate(windows).tolist()) == list(range(17000))
+    assert sorted(map(len, windows)) == [5000, 6000, 6000]  # of 17 shards
+    batches = [batch for step in plan(lengths, 60, 1, 0, 4, shards=mixed) for batch in step]
+    assert len(batches) < 1.02 * len(plan(lengths, 60, 1, 0))
+    news = [path for paths in mixed.news(batches) for path in paths]
+    assert sorted(news) == sorted(f"/x/{n}.tar" for n in range(12))
 
 
 def test_one_window_is_the_plan_of_files_and_so_is_one_in_order_of_length():

@@ -2,18 +2,20 @@
 its plan, window by window, keeps the laws of a plan. Expected values: the text in memory, brute force, and the laws.
 """
 
+import gc
 import gzip
 import pickle
 import random
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from asr.data import encoding, texts, tokens, windows
-from asr.data.batches import plan
+from asr.data.plan import plan
 from asr.data.ragged import Ragged
 from asr.data.sentences import tokenise
 from asr.data.tokens import stored
@@ -32,6 +34,7 @@ CHANGES = {
 def root(tmp_path, monkeypatch):
     """A text of many small blocks, with empty and too long lines, and a tokenizer."""
     monkeypatch.setattr(texts, "BLOCK", 1000)
+    monkeypatch.setattr(encoding, "cores", lambda: 1)
     rng = random.Random(1)
     lines = ["".join(rng.choices("abcd ", k=rng.randrange(30))) for _ in range(LINES)]
     (tmp_path / "x.txt").write_text("\n".join(lines))
@@ -149,6 +152,62 @@ def test_a_damaged_array_is_refused(root):
         store(root)
 
 
+@pytest.mark.parametrize("name", ["lines", "state.json"])
+def test_an_absent_file_is_refused(root, name):
+    store(root)
+    (root / "tokens" / name).unlink()
+    with pytest.raises(UserError, match=rf"tokens/{name}: damaged; remove .*tokens, and it is made anew"):
+        store(root)
+
+
+def stopped(root, monkeypatch, blocks, **how):
+    """Tokenise, and be stopped after so many blocks, before anything is saved."""
+    append = tokens.Arrays.append
+
+    def stopping(self, part):
+        if self.state.blocks == blocks:
+            raise KeyboardInterrupt
+        append(self, part)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(tokens.Arrays, "append", stopping)
+        store(root, **how)
+
+
+@pytest.mark.parametrize("blocks", [0, 3, 30])
+def test_what_another_setting_has_overwritten_is_not_gone_on_with(root, monkeypatch, blocks):
+    with monkeypatch.context() as patch:
+        patch.setattr(tokens, "SAVE_SECONDS", 0)
+        stopped(root, patch, 10)
+    stopped(root, monkeypatch, blocks, max_tokens=3)
+    assert_same(store(root), in_memory(root))
+
+
+def test_what_another_process_has_finished_meanwhile_is_left_alone(root, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(tokens, "SAVE_SECONDS", 0)
+        stopped(root, patch, 10)
+    finished = []
+
+    def encoded(*arguments):
+        patch.undo()
+        finished.append(store(root))
+        return encoding.encoded(*arguments)
+
+    says = "tokens: another process was at work in it; run the same command again"
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=says):
+        patch.setattr(tokens, "encoded", encoded)
+        store(root)
+    assert_same(finished[0], in_memory(root))
+    assert_same(store(root), in_memory(root))
+
+
+def test_who_has_mapped_the_arrays_keeps_them_when_they_are_made_anew(root):
+    before = store(root)
+    store(root, max_tokens=3)
+    assert_same(before, in_memory(root))
+
+
 def test_memory_is_that_of_windows_not_of_the_text(tmp_path):
     """A text of 100 MB, whose plan as a whole would take 40 MB more, in windows of an eighth of it."""
     code = """
@@ -216,6 +275,17 @@ def test_neighbours_of_the_text_part_and_windows_differ_from_epoch_to_epoch(labe
 
     one, two = first_window(0), first_window(1)
     assert max(one) - min(one) > 1500 and len(one & two) < 0.5 * len(one)
+
+
+def test_a_plan_is_gone_when_nobody_has_it(labels):
+    gc.disable()
+    try:
+        steps = Windows(labels, 200, 3, 5, 4)
+        gone = weakref.ref(steps)
+        del steps
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_text_of_one_window_is_planned_as_a_whole(labels, monkeypatch):

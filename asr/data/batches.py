@@ -1,4 +1,4 @@
-"""Batches of training: utterances of like length together, by total seconds, in an order that a seed decides.
+"""Batches of training, read from sound files as they are planned (asr/data/plan.py).
 
 B batch, S samples, U labels.
 """
@@ -9,7 +9,6 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from itertools import pairwise
 from multiprocessing.util import Finalize
 
 import numpy as np
@@ -21,7 +20,6 @@ from asr import audio
 from asr.data.augment import Augment
 from asr.data.manifest import Utterance
 from asr.data.segmentation import Segmentation
-from asr.data.shards import Shards
 from asr.errors import UserError
 from asr.features.noise import uniforms, utterance_seed
 
@@ -30,7 +28,6 @@ PADDING = -1  # of labels
 STEP_SECONDS, STEP_LABELS = 0.32, 4
 # what a terminal, a scheduler or the system asks a training with
 TRAINERS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)}
-JITTER = 0.05  # of lengths, before they are sorted: more brings more padding (scripts/bench/README.md)
 
 
 @dataclass(frozen=True)
@@ -86,58 +83,6 @@ class Batch:
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return Batch(**{k: change(v) if torch.is_tensor(v) else v for k, v in values.items()})
-
-
-def plan(
-    lengths: Sequence[float],
-    most: float,
-    seed: int,
-    epoch: int,
-    accumulate: int = 1,
-    ascending: bool = False,
-    shards: Shards | None = None,
-) -> list[list[list[int]]]:
-    """Decide an epoch's optimiser steps: every example once, like lengths together, steps in random order.
-
-    lengths     of the examples, as they will be read: in seconds, or tokens
-    most        sum of a padded batch's lengths (an example that is longer stands alone)
-    accumulate  batches a step; they are neighbours in length, so that processes that share a step have equal work
-    ascending   steps in order of length instead, the shortest first, and lengths not jittered
-    shards      that the examples lie in: steps are made of one window of them after the other, unless ascending
-    returns     steps of batches of indices; the step of the longest (of a window) may have fewer batches. They depend
-                on the arguments alone, not on the number of processes or workers
-    """
-    lengths = np.asarray(lengths, dtype=np.float64)
-    rng = np.random.default_rng(utterance_seed(seed, "order", epoch))
-    windows = [np.arange(len(lengths))]
-    if shards and not ascending:
-        windows = shards.windows(np.random.default_rng(utterance_seed(seed, "shards", epoch)))
-    return [step for window in windows for step in _steps(window, lengths, most, rng, accumulate, ascending)]
-
-
-def _steps(
-    window: np.ndarray, lengths: np.ndarray, most: float, rng: np.random.Generator, accumulate: int, ascending: bool
-) -> list[list[list[int]]]:
-    """Decide the steps of some examples, (N,) indices; arguments as of `plan`."""
-    jitter = 1.0 if ascending else rng.uniform(1 - JITTER, 1 + JITTER, len(window))  # for other company each epoch
-    order = window[np.argsort(lengths[window] * jitter, kind="stable")]
-    ends = [0, *_ends(lengths[order], most)]
-    order = order.tolist()
-    batches = [order[first:end] for first, end in pairwise(ends)]
-    steps = [batches[n : n + accumulate] for n in range(0, len(batches), accumulate)]
-    return steps if ascending else [steps[n] for n in rng.permutation(len(steps))]
-
-
-def _ends(lengths: np.ndarray, most: float) -> Iterator[int]:
-    """Cut a row of lengths into the longest pieces of at most `most` padded; say where each ends."""
-    first = 0
-    while first < len(lengths):
-        room = int(most / max(lengths[first], most / len(lengths)))  # if none of them were longer than the first
-        some = lengths[first : first + max(room, 1) + 1]
-        over = np.maximum.accumulate(some) * np.arange(1, len(some) + 1) > most
-        over[0] = False  # what is too long stands alone
-        first += int(over.argmax()) if over.any() else len(some)
-        yield first
 
 
 def utterance_seeds(seed: int, epoch: int, ids: Iterable[str]) -> Tensor:

@@ -154,7 +154,7 @@ def recording(path: str) -> tuple[str, bytes]:
         subtype = AS_FLAC.get(file.subtype)
         if file.format == "FLAC" or subtype is None:
             with archive.open_binary(path) as content:
-                return Path(path).suffix, content.read()
+                return Path(path).suffix or f".{file.format.lower()}", content.read()
         samples = file.read(dtype="int16" if subtype == "PCM_16" else "int32")
         if len(samples) < file.frames:
             raise UserError(f"{path}: truncated or damaged: got {len(samples)} of {file.frames} samples")

@@ -8,6 +8,7 @@ whatever their order, and the disk is read in sequence. Nothing but speed depend
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from asr import archive
 from asr.data.ragged import Strings
 
+TOGETHER = 1000  # files, as recordings in a shard
 WINDOW = 8  # shards: of LibriSpeech 1.7 GB
 BLOCK = 1 << 22  # bytes
 T = TypeVar("T")
@@ -24,24 +26,22 @@ T = TypeVar("T")
 class Shards:
     """In which archive each of N recordings lies.
 
-    archives  paths
+    archives  paths; None of TOGETHER files of their own, which are taken as one that has not to be read ahead
     numbers   (N,) int64, places among these
     """
 
-    archives: list[str]
+    archives: list[str | None]
     numbers: np.ndarray
 
     @classmethod
     def of(cls, paths: Strings) -> "Shards | None":
-        """Take them from the recordings' paths; None where all are files of their own.
-
-        A file of its own among others in archives is a shard of one.
-        """
+        """Take them from the recordings' paths; None where all are files of their own."""
         if b".tar:" not in paths.rows.values.tobytes():
             return None
-        known: dict[str, int] = {}
-        numbers = [known.setdefault(_file(path), len(known)) for path in paths]
-        return cls(list(known), np.array(numbers))
+        known: dict[str | int, int] = {}
+        own = count()
+        numbers = [known.setdefault(_archive(path) or next(own) // TOGETHER, len(known)) for path in paths]
+        return cls([name if isinstance(name, str) else None for name in known], np.array(numbers))
 
     def windows(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Draw the order of an epoch: the recordings of each window, in their order."""
@@ -60,13 +60,13 @@ class Shards:
         for batch in batches:
             numbers = sorted(set(self.numbers[batch].tolist()) - seen)
             seen.update(numbers)
-            found.append([self.archives[n] for n in numbers])
+            found.append([path for n in numbers if (path := self.archives[n])])
         return found
 
 
-def _file(path: str) -> str:
+def _archive(path: str) -> str | None:
     within = archive.place(path)
-    return within.archive if within else path
+    return within.archive if within else None
 
 
 def read_ahead(stream: Iterator[T], news: Sequence[Sequence[str]]) -> Iterator[T]:

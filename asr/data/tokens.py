@@ -82,14 +82,19 @@ def stored(path: str, tokenizer: str, folder: str | os.PathLike, max_tokens: int
 
 def begun(folder: Path, facts: dict) -> State:
     """How far the same text has been tokenised into a folder."""
-    try:
-        state = State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return State(facts)
-    if state.facts != facts:
+    state = found(folder)
+    if state is None or state.facts != facts:
         return State(facts)
     say(f"{folder}: going on after {state.count('ids'):,} tokens")
     return state
+
+
+def found(folder: Path) -> State | None:
+    """The state that stands in a folder."""
+    try:
+        return State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def shown(path: str) -> Iterator[texts.Block]:
@@ -108,6 +113,8 @@ def write(folder: Path, state: State, parts: Iterator[Sentences]) -> None:
         return
     with ExitStack() as stack:
         stack.enter_context(hold(make_folder(folder)))
+        if state.blocks and found(folder) != state:  # read before it was held
+            raise UserError(f"{folder}: another process was at work in it; run the same command again")
         try:
             arrays = stack.enter_context(Arrays(folder, state))
             arrays.append(first)
@@ -121,12 +128,16 @@ def write(folder: Path, state: State, parts: Iterator[Sentences]) -> None:
 
 
 class Arrays(ExitStack):
-    """The files of a folder, open to be appended to; what stands there beyond the state is cut off."""
+    """The files of a folder, open to be appended to; what stands there beyond the state is cut off.
+
+    What is begun anew gets new files: another run may have mapped the old ones, and a state of them would be wrong.
+    """
 
     def __init__(self, folder: Path, state: State):
         super().__init__()
         self.folder, self.state, self.saved = folder, state, time.monotonic()
-        (folder / ".stamp.json").unlink(missing_ok=True)
+        for name in (".stamp.json", *([] if state.blocks else [STATE, *state.bytes])):
+            (folder / name).unlink(missing_ok=True)
         self.files = {name: self.enter_context(open(folder / name, "ab")) for name in state.bytes}  # noqa: SIM115
         for name, file in self.files.items():
             file.truncate(state.bytes[name])
@@ -162,11 +173,12 @@ class Arrays(ExitStack):
 def mapped(path: str, folder: Path) -> Sentences:
     """Map what `stored` has made of a text; it takes memory only where it is read, and that the system may take back.
 
-    raises   UserError if an array isn't as long as it was
+    raises   UserError if the state or an array is absent, or an array isn't as long as it was
     """
-    state = State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
-    for name, size in state.bytes.items():
-        if (folder / name).stat().st_size != size:
+    state = found(folder)
+    sizes = state.bytes if state else {STATE: -1}
+    for name, size in sizes.items():
+        if not (folder / name).is_file() or (folder / name).stat().st_size != size:
             raise UserError(f"{folder / name}: damaged; remove {folder}, and it is made anew")
     ids, offsets, lines = (np.asarray(np.memmap(folder / n, state.type(n), "r")) for n in ("ids", "offsets", "lines"))
     long = np.fromfile(folder / "long", state.type("long")).tolist()

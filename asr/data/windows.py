@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from asr.data.batches import plan
+from asr.data.plan import plan
 from asr.data.ragged import Ragged
 from asr.features.noise import utterance_seed
 
@@ -26,13 +26,16 @@ class Windows(Sequence):
     """
 
     def __init__(self, labels: Ragged, most: float, seed: int, epoch: int, accumulate: int):
-        self._labels, self._most, self._seed, self._epoch = labels, most, seed, epoch
-        self._accumulate = accumulate
         blocks = -(-len(labels) // BLOCK)
         order = np.random.default_rng(utterance_seed(seed, "windows", epoch)).permutation(blocks)
-        self._blocks = np.array_split(order, -(-blocks * BLOCK // WINDOW))
-        self._window = lru_cache(2)(self._plan)  # two: who reads ahead may be in the next
-        self._starts = np.cumsum([0, *(len(self._window(n)) for n in range(len(self._blocks)))])
+        parts = np.array_split(order, -(-blocks * BLOCK // WINDOW))
+
+        # no method, or its cache would keep this plan, with two windows, until Python looks for cycles
+        def window(n: int) -> list[list[list[int]]]:
+            return _steps(labels, parts[n], most, seed + n, epoch, accumulate)
+
+        self._window = lru_cache(2)(window)  # two: who reads ahead may be in the next
+        self._starts = np.cumsum([0, *(len(self._window(n)) for n in range(len(parts)))])
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -42,11 +45,12 @@ class Windows(Sequence):
         window = int(np.searchsorted(self._starts, n, side="right")) - 1
         return self._window(window)[n - int(self._starts[window])]
 
-    def _plan(self, window: int) -> list[list[list[int]]]:
-        """The steps of a window."""
-        blocks = np.sort(self._blocks[window])
-        chosen = (blocks[:, None] * BLOCK + np.arange(BLOCK)).ravel()  # sentences, (N,)
-        chosen = chosen[chosen < len(self._labels)]
-        lens = self._labels.lens_of(chosen) + 1
-        steps = plan(lens, self._most, self._seed + window, self._epoch, self._accumulate)
-        return [[chosen[batch].tolist() for batch in step] for step in steps]
+
+def _steps(
+    labels: Ragged, blocks: np.ndarray, most: float, seed: int, epoch: int, accumulate: int
+) -> list[list[list[int]]]:
+    """The steps of a window of some blocks."""
+    chosen = (np.sort(blocks)[:, None] * BLOCK + np.arange(BLOCK)).ravel()  # sentences, (N,)
+    chosen = chosen[chosen < len(labels)]
+    steps = plan(labels.lens_of(chosen) + 1, most, seed, epoch, accumulate)
+    return [[chosen[batch].tolist() for batch in step] for step in steps]

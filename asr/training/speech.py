@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from asr.data.augment import Augment
-from asr.data.batches import Batch, SpeechDataset, draw_speeds, load, plan, utterance_seeds
+from asr.data.batches import Batch, SpeechDataset, draw_speeds, load, utterance_seeds
+from asr.data.plan import plan
 from asr.data.ragged import Ragged
 from asr.data.segmentation import Segmentation
 from asr.data.shards import Shards, read_ahead

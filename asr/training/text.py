@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from asr.data.batches import plan
+from asr.data.plan import plan
 from asr.data.sentence_batch import SentenceBatch, collate
 from asr.data.sentences import Sentences
 from asr.data.windows import Windows

@@ -65,7 +65,7 @@ def generate(folder: Path, count: int, copies: int) -> Path:
 def measure_steps(path: Path) -> dict:
     """Open, tokenise, plan; and the padding of plans."""
     from asr.data import table
-    from asr.data.windows import Shards
+    from asr.data.shards import Shards
     from asr.text import tokenizer
     from asr.training import examples
     from asr.training.speech import Split
@@ -81,7 +81,7 @@ def measure_steps(path: Path) -> dict:
     taken["tokenise, 1000 BPE units"] = clock.read()
     lengths = Split(utterances, labels).durations(1, 0, SPEEDS)
     taken["draw the speeds of an epoch"] = clock.read()
-    from asr.data.batches import plan
+    from asr.data.plan import plan
 
     plan(lengths, BATCH_SECONDS, 1, 0, accumulate=8)
     taken["plan an epoch"] = clock.read()
@@ -108,7 +108,8 @@ def in_shards(count: int):
 
 def padding(lengths: np.ndarray, most: float, shards=None) -> tuple[float, float]:
     """Share of padding in planned batches; and in those that are read, whose lengths are rounded up."""
-    from asr.data.batches import STEP_SECONDS, plan
+    from asr.data.batches import STEP_SECONDS
+    from asr.data.plan import plan
 
     batches = [batch for [batch] in plan(lengths, most, 1, 0, shards=shards)]
     longest, sizes = np.array([lengths[batch].max() for batch in batches]), np.array([len(batch) for batch in batches])
