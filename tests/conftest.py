@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault(
@@ -18,6 +19,21 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real recordings: {folder} is absent")
     return folder
+
+
+@pytest.fixture
+def heeded():
+    """SIGINT and SIGUSR1 as they come in processes that a test starts.
+
+    What a process inherits as ignored it keeps so: SIGINT, where the tests are a job in the background of a script;
+    SIGUSR1, which commands of earlier tests have ignored.
+    """
+    numbers = (signal.SIGINT, signal.SIGUSR1)
+    handlers = (signal.default_int_handler, signal.SIG_DFL)
+    before = [signal.signal(number, handler) for number, handler in zip(numbers, handlers, strict=True)]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -290,6 +290,7 @@ def test_an_archive_that_was_not_yet_removed_is(server, toy, tmp_path, monkeypat
     assert whole_toy(tmp_path) and not server.requests
 
 
+@pytest.mark.usefixtures("heeded")
 def test_a_signal_stops_the_command_and_it_goes_on(server, tmp_path):
     """The command itself, on AN4 in miniature: a process is stopped while it waits."""
     archive = tar({"an4/etc/x": CONTENT})

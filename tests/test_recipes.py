@@ -383,14 +383,6 @@ SLURM = {
 }
 
 
-@pytest.fixture
-def heeded():
-    """SIGUSR1 as it comes: what a shell inherits as ignored it can't trap, and commands of earlier tests ignore it."""
-    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGUSR1, before)
-
-
 @pytest.mark.usefixtures("heeded")
 def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeued(tmp_path):
     """With a recipe and a Slurm that only say what they are asked."""
