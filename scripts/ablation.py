@@ -17,12 +17,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from asr import config
+from asr import config, stamp
 from asr.cli.command import command, parser
 from asr.data import table
 from asr.experiment import Experiment
 from asr.scoring.score import percent, score
-from asr.stamp import Stamp
 
 CONFIG = Path(__file__).parents[1] / "conf" / "an4.yaml"
 CONSISTENCY = ["model.consistency={weight: 0.2}", "features.specaugment.time_masks=5"]  # 2.5 times 2
@@ -54,7 +53,7 @@ def run(name: str, *arguments: object) -> None:
 def train(folder: Path, overrides: Sequence[str]) -> float:
     """Train the model in folder/model; the seconds that it took."""
     run("train", "--config", CONFIG, *overrides, f"out={folder / 'model'}")
-    return json.loads(Stamp(folder / "model", "", {}, []).path.read_text())["made"]["seconds"]
+    return stamp.read(folder / "model")["made"]["seconds"]
 
 
 def pace(folder: Path, overrides: Sequence[str]) -> tuple[float, float]:

@@ -10,22 +10,15 @@ finished. --decode: the options that the recipe gives asr-decode.
 
 import shlex
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from ablation import run
 
 from asr import config
 from asr.cli.command import command, parser
 from asr.experiment import Experiment
 from asr.scoring.score import UNITS, Score, percent, score
-
-
-def run(name: str, *arguments: object) -> None:
-    """Run one of the toolkit's commands; end where it fails."""
-    done = subprocess.run([sys.executable, "-m", f"asr.cli.{name}", *map(str, arguments)])
-    if done.returncode:
-        sys.exit(done.returncode)
 
 
 def one(manifest: Path, folder: Path, recipe: Path, options: Sequence[str], overrides: Sequence[str]) -> Score:
