@@ -115,7 +115,7 @@ def make_task(experiment: Experiment, model: Recognizer | LanguageModel, train: 
     data, seed = experiment.data, experiment.seed
     if isinstance(experiment, TextExperiment):
         return TextTask(model, data, train, dev, seed)
-    return SpeechTask(model, data, train, dev, seed, experiment.training.mask_after)
+    return SpeechTask(model, data, train, dev, seed, experiment.training.mask_after, experiment.training.flat_start)
 
 
 def read(experiment: Experiment, model: Recognizer | LanguageModel, continued: bool = False) -> tuple:

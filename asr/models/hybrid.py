@@ -3,6 +3,7 @@
 B batch, T frames, F features, T' encoder frames, D model width, U labels, V vocabulary.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -116,7 +117,7 @@ class Hybrid(nn.Module):
         """Names of the loss's terms, as of `Loss`."""
         return ("ctc", *["inter"] * bool(self.intermediate), *["cr"] * bool(self.consistency), "attention")
 
-    def loss(self, X: Tensor, X_lens: Tensor, Y: Tensor, Y_lens: Tensor, views: int = 1) -> Loss:
+    def loss(self, X: Tensor, X_lens: Tensor, Y: Tensor, Y_lens: Tensor, views: int = 1, flat: bool = False) -> Loss:
         """ctc_weight · CTC + (1 - ctc_weight) · cross-entropy, summed over the batch (Watanabe et al. 2017).
 
         In training CTC has its other terms: (1 - v) · CTC + v · inter + w · cr, with the weights of the settings.
@@ -124,6 +125,7 @@ class Hybrid(nn.Module):
         X, X_lens:  (views · B, T, F) and (views · B,): one view of the batch behind the other
         Y, Y_lens:  (B, U) and (B,)
         views:      1, or 2 that are to agree
+        flat:       in place of CTC, cross-entropy to equal alignments (`criterion.flat_start`)
         """
         tokens = (Y_lens + 1).sum()
         Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (views · B, U)
@@ -132,20 +134,21 @@ class Hybrid(nn.Module):
         logits = self.decode(H, H_lens, Y, Y_lens)  # (views · B, U + 1, V)
         targets = criterion.add_end(Y, Y_lens, self.sos_eos)  # (views · B, U + 1)
         attention = criterion.cross_entropy(logits, targets, self.label_smoothing) / views
-        alignment, parts = self._ctc_terms(H, list(inner.values()), H_lens, Y, Y_lens, views)
+        align = criterion.flat_start if flat and self.training else criterion.ctc
+        alignment, parts = self._ctc_terms(align, H, list(inner.values()), H_lens, Y, Y_lens, views)
         total = self.ctc_weight * alignment + (1 - self.ctc_weight) * attention
         correct = criterion.count_correct(logits, targets) / views
         return Loss(total=total, attention=attention.detach(), correct=correct, tokens=tokens, **parts)
 
     def _ctc_terms(
-        self, H: Tensor, inner: list[Tensor], H_lens: Tensor, Y: Tensor, Y_lens: Tensor, views: int
+        self, align: Callable, H: Tensor, inner: list[Tensor], H_lens: Tensor, Y: Tensor, Y_lens: Tensor, views: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """CTC of the encoder's frames and of those of `inner`, and the consistency: weighted, and each by name."""
         log_probs = self.ctc_log_probs(H)  # (views · B, T', V)
-        ctc = total = criterion.ctc(log_probs, H_lens, Y, Y_lens) / views
+        ctc = total = align(log_probs, H_lens, Y, Y_lens) / views
         inter = cr = torch.zeros_like(ctc)
         if inner:
-            losses = [criterion.ctc(self.ctc_log_probs(Z), H_lens, Y, Y_lens) / views for Z in inner]
+            losses = [align(self.ctc_log_probs(Z), H_lens, Y, Y_lens) / views for Z in inner]
             inter = sum(losses) / len(losses)
             total = (1 - self.intermediate.weight) * ctc + self.intermediate.weight * inter
         if views == 2:

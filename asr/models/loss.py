@@ -59,6 +59,22 @@ def ctc(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> Tensor:
     return F.ctc_loss(log_probs.float().transpose(0, 1), labels, H_lens, Y_lens, blank=0, reduction="sum")
 
 
+def flat_start(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> Tensor:
+    """Sum over real frames of the cross-entropy to labels that share the frames equally, each with as much blank.
+
+    Where CTC may begin, as Kaldi's monophone training begins with equal alignments (`align-equal-compiled`): CTC by
+    itself first learns to answer blank alone, and leaves that late, or by luck.
+
+    log_probs:  (B, T', V), normalised; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,)
+    returns     scalar; an utterance without labels counts as blank alone
+    """
+    frames = torch.arange(log_probs.size(1), device=log_probs.device)  # (T',)
+    places = frames * Y_lens.unsqueeze(1) // H_lens.unsqueeze(1)  # (B, T'), of the label at each frame
+    labels = add_start(Y, Y_lens, 0).gather(1, (places + 1).minimum(Y_lens.unsqueeze(1)))  # (B, T')
+    label = log_probs.gather(2, labels.unsqueeze(2)).squeeze(2)  # (B, T')
+    return -((log_probs[..., 0] + label) / 2).masked_fill(length_mask(H_lens, log_probs.size(1)), 0).sum()
+
+
 def consistency(log_probs: Tensor, H_lens: Tensor) -> Tensor:
     """Sum over real frames of ½ (KL(q̄ ‖ p) + KL(p̄ ‖ q)) of two views' posteriors p and q; no gradient reaches p̄, q̄.
 

@@ -50,15 +50,16 @@ class Recognizer(nn.Module):
         Y_lens: Tensor,
         seeds: Tensor | None = None,
         masked: bool = True,
+        flat: bool = False,
     ) -> Loss:
         """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1.
 
         seeds (B,) augment it in training mode, by SpecAugment too if masked: then a consistency loss has its two views
         """
         if self.model.consistency and self.training and masked and seeds is not None:
-            return self.model.loss(*self.frontend.two_views(waveforms, wave_lens, seeds), Y, Y_lens, views=2)
+            return self.model.loss(*self.frontend.two_views(waveforms, wave_lens, seeds), Y, Y_lens, 2, flat)
         X, X_lens = self.frontend(waveforms, wave_lens, seeds, masked)  # (B, T, F)
-        return self.model.loss(X, X_lens, Y, Y_lens)
+        return self.model.loss(X, X_lens, Y, Y_lens, flat=flat)
 
     def encode(self, waveforms: Tensor, wave_lens: Tensor) -> tuple[Tensor, Tensor]:
         """Waveforms (B, S) → H (B, T', D), H_lens (B,)"""

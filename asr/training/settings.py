@@ -81,6 +81,7 @@ class TrainingSettings(LoopSettings):
     """The loop of a recogniser."""
 
     mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
+    flat_start: int = Field(0, ge=0)  # epochs in which CTC is given equal alignments, from which it finds its own
     best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"  # wer: of Han and such, by characters
 
 

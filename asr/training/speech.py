@@ -51,6 +51,7 @@ class SpeechTask:
     """Train a recogniser.
 
     mask_after:  epochs without SpecAugment
+    flat_start:  epochs in which CTC is given alignments
     """
 
     model: Recognizer
@@ -59,6 +60,7 @@ class SpeechTask:
     dev: Split
     seed: int
     mask_after: int = 0
+    flat_start: int = 0
 
     unit = "s"
 
@@ -93,8 +95,8 @@ class SpeechTask:
 
     def loss(self, model: Recognizer, batch: Batch, epoch: int) -> Loss:
         """The hybrid loss; with SpecAugment once its time has come."""
-        masked = epoch >= self.mask_after
-        return model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, masked)
+        how = {"masked": epoch >= self.mask_after, "flat": epoch < self.flat_start}
+        return model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, **how)
 
     def name(self, batches: list[list[int]]) -> str:
         """The first utterances' ids."""
