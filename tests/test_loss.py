@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from asr.models.loss import IGNORE, add_end, add_start, count_correct, cross_entropy, ctc
+from asr.models.loss import IGNORE, add_end, add_start, count_correct, cross_entropy, ctc, flat_start
 
 END = 9
 Y, Y_LENS = torch.tensor([[3, 1, 4], [2, -1, -1], [-1, -1, -1]]), torch.tensor([3, 1, 0])
@@ -105,3 +105,23 @@ def test_ctc_gradient_of_padding_is_zero():
     log_probs = frames(2, 6, 4).requires_grad_()
     ctc(log_probs, torch.tensor([6, 3]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])).backward()
     assert not log_probs.grad[1, 3:].any() and log_probs.grad[1, :3].all(-1).all()
+
+
+@pytest.mark.parametrize("padding", [-1, 0, 77])
+def test_a_flat_start_shares_the_frames_between_the_labels(padding):
+    """Two labels of five frames have three and two; one of two, both; none, blank alone; three of two leave one out."""
+    labels, lens = [[1, 2], [3], [], [1, 2, 3]], [5, 2, 4, 2]
+    at = [[1, 1, 1, 2, 2], [3, 3], [0, 0, 0, 0], [1, 2]]
+    log_probs = frames(4, 5, 4)
+    parts = [
+        -(log_probs[b, t, 0] + log_probs[b, t, label]) / 2 for b, row in enumerate(at) for t, label in enumerate(row)
+    ]
+    for b in range(4):
+        log_probs[b, lens[b] :] = torch.nan
+    log_probs.requires_grad_()
+    padded = torch.tensor([(y + [padding] * 3)[:3] for y in labels])
+    loss = flat_start(log_probs, torch.tensor(lens), padded, torch.tensor([len(y) for y in labels]))
+    assert_close(loss, sum(parts))
+    loss.backward()
+    for b in range(4):
+        assert not log_probs.grad[b, lens[b] :].any() and log_probs.grad[b, : lens[b]].any(-1).all()

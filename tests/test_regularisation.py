@@ -196,6 +196,21 @@ def test_views_are_made_in_training_and_where_masks_are():
         assert loss.cr == 0
 
 
+def test_a_flat_start_takes_the_place_of_ctc_in_training():
+    model, (*batch, seeds) = recognizer(intermediate=([1, 2], 0.3)), speech()
+    X, X_lens = model.frontend(*batch[:2], seeds)
+    inner = {1: None, 2: None}
+    H, H_lens = model.model.encode(X, X_lens, inner=inner)
+    flat, *inter = (criterion.flat_start(model.model.ctc_log_probs(Z), H_lens, *batch[2:]) for Z in (H, *inner.values()))
+    loss = model.loss(*batch, seeds, flat=True)
+    assert_close((loss.ctc, loss.inter), (flat.detach(), sum(inter).detach() / 2))
+    ctc = 0.7 * loss.ctc + 0.3 * loss.inter
+    weight = model.model.ctc_weight
+    assert_close(loss.total.detach(), weight * ctc + (1 - weight) * loss.attention)
+    model.eval()
+    assert model.loss(*batch, flat=True).ctc == model.loss(*batch).ctc
+
+
 def test_an_utterance_alone_has_the_loss_that_it_has_in_a_batch():
     model, (waveforms, lens, Y, Y_lens, seeds) = recognizer(consistency=0.2, intermediate=([1, 2], 0.3)), speech()
     whole, gradients = result(model, (waveforms, lens, Y, Y_lens, seeds))
@@ -229,6 +244,7 @@ ALL = [
     "schedule={kind: wsd, warmup: 4, decay: 0.4}",
     "training.ema=0.9",
     "training.mask_after=1",
+    "training.flat_start=1",
     "training.log_every=1",
 ]
 
