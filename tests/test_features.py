@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from asr import audio, optional
 from asr.errors import UserError
-from asr.features.cmvn import GlobalCMVN
+from asr.features.cmvn import CMVN
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.frontend import Frontend, FrontendSettings
 from asr.features.noise import another, normals, uniforms, utterance_seed
@@ -188,7 +188,7 @@ def test_cmvn_is_numpys_mean_and_deviation():
         for row, length in zip(X, n, strict=True):
             row[length:] = torch.nan
     real = np.concatenate([row[:length] for X, n in batches for row, length in zip(X.numpy(), n.tolist(), strict=True)])
-    cmvn = GlobalCMVN(6)
+    cmvn = CMVN(6)
     cmvn.fit(iter(batches))
     assert_close(cmvn.mean, torch.from_numpy(real.mean(0)))
     assert_close(cmvn.std, torch.from_numpy(real.std(0)))
@@ -199,10 +199,43 @@ def test_cmvn_is_numpys_mean_and_deviation():
 
 
 def test_cmvn_of_a_constant_feature_is_finite():
-    cmvn = GlobalCMVN(2)
+    cmvn = CMVN(2)
     X, X_lens = torch.full((1, 5, 2), -15.9), torch.tensor([5])
     cmvn.fit([(X, X_lens)])
     assert_close(cmvn(X, X_lens), torch.zeros_like(X), rtol=0, atol=0.1)
+
+
+def test_an_utterances_own_mean_takes_its_level_and_microphone_away():
+    """numpy's mean of each utterance; then a gain of each bin, a constant in the logarithm, changes nothing."""
+    X = torch.randn(3, 9, 4, generator=torch.Generator().manual_seed(1)) * 5 - 11
+    X_lens = torch.tensor([9, 4, 1])
+    for row, length in zip(X, X_lens, strict=True):
+        row[length:] = torch.nan
+    centred = [row[:length].numpy() - row[:length].numpy().mean(0) for row, length in zip(X, X_lens, strict=True)]
+    cmvn = CMVN(4, per_utterance=True)
+    cmvn.fit([(X[:2], X_lens[:2]), (X[2:], X_lens[2:])])
+    deviation = np.concatenate(centred).std(0)
+    assert_close(cmvn.std, torch.from_numpy(deviation))
+    assert_close(cmvn.mean, torch.zeros(4), rtol=0, atol=1e-5)
+    Z = cmvn(X, X_lens)
+    for row, length, own in zip(Z, X_lens, centred, strict=True):
+        assert_close(row[:length], torch.from_numpy(own / deviation), rtol=1e-5, atol=1e-5)
+        assert not row[length:].any()
+    microphone = torch.tensor([3.0, -2.0, 0.5, 7.0])
+    assert_close(cmvn(X + microphone, X_lens), Z, rtol=1e-4, atol=1e-5)
+    assert_close(cmvn(X[1:2, :4], X_lens[1:2])[0], Z[1, :4])
+
+
+def test_the_frontend_centres_utterances_when_asked():
+    settings = {"fbank": {"sample_rate": 8000, "mels": 24}}
+    plain, centred = (Frontend(FrontendSettings(**settings, cmvn=kind)) for kind in ("global", "utterance"))
+    lens = torch.tensor([4000, 2500])
+    waveforms = torch.randn(2, 4000, generator=torch.Generator().manual_seed(1)) * 0.1
+    (quiet, X_lens), (loud, _) = (centred(gain * waveforms, lens) for gain in (0.1, 1.0))
+    assert_close(quiet, loud, rtol=1e-3, atol=1e-3)
+    assert (plain(waveforms, lens)[0] - plain(0.1 * waveforms, lens)[0]).abs().max() > 4
+    assert_close(loud.sum(1), torch.zeros(2, 24), rtol=0, atol=2e-3)
+    assert not loud[1, X_lens[1] :].any()
 
 
 def augment(lens, seeds, features=40, **settings):

@@ -155,7 +155,7 @@ def test_tied_weights(root, tmp_path, old, new):
 
 
 def test_what_does_not_fit_is_told(root):
-    sizes = ["model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20", "model.ctc_weight=0.3"]
+    sizes = ["model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20", "features.cmvn=utterance"]
     model = make(load(root, "x", *sizes), seed=2)
     before, transfer = state(model), load_what_fits(model, root / "base-x")
     layer = "model.decoder.layers.0.feedforward.inner.weight"
@@ -165,7 +165,8 @@ def test_what_does_not_fit_is_told(root):
     assert all(name.startswith("model.encoder.layers.2.") for name in transfer.missing) and len(transfer.missing) == 16
     assert not transfer.has_statistics and "frontend.cmvn.mean" in transfer.other_shape
     assert transfer.notes == [
-        f"features.fbank differs from that of {root}/base-x, which its weights and statistics expect"
+        f"features.{name} differs from that of {root}/base-x, which its weights and statistics expect"
+        for name in ("fbank", "cmvn")
     ]
     kept = [*transfer.missing, *transfer.other_shape]
     assert_close({n: state(model)[n] for n in kept}, {n: before[n] for n in kept}, rtol=0, atol=0)

@@ -1,10 +1,12 @@
 """The feature-extraction frontend: waveforms, lengths → X, X_lens."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from asr.config import Settings
-from asr.features.cmvn import GlobalCMVN
+from asr.features.cmvn import CMVN
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.noise import another
 from asr.features.specaugment import SpecAugment, SpecAugmentSettings
@@ -14,16 +16,17 @@ class FrontendSettings(Settings):
     """Features of the experiment."""
 
     fbank: FbankSettings
+    cmvn: Literal["global", "utterance"] = "global"  # utterance: each one's own mean goes first; no stream can do that
     specaugment: SpecAugmentSettings | None = None
 
 
 class Frontend(nn.Module):
-    """Fbank, global CMVN and, in training, SpecAugment."""
+    """Fbank, CMVN and, in training, SpecAugment."""
 
     def __init__(self, settings: FrontendSettings):
         super().__init__()
         self.fbank = Fbank(**settings.fbank.model_dump())
-        self.cmvn = GlobalCMVN(self.fbank.mels)
+        self.cmvn = CMVN(self.fbank.mels, settings.cmvn == "utterance")
         self.specaugment = SpecAugment(**settings.specaugment.model_dump()) if settings.specaugment else None
 
     def forward(

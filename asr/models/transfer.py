@@ -150,5 +150,9 @@ def _notes(model: nn.Module, other: nn.Module, folder: str | Path) -> list[str]:
         return []
     own, its = model.frontend.fbank, other.frontend.fbank
     names = ("sample_rate", "frame_samples", "shift_samples")
-    same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(own.filters, its.filters)
-    return [] if same else [f"features.fbank differs from that of {folder}, which its weights and statistics expect"]
+    same = {
+        "fbank": all(getattr(own, n) == getattr(its, n) for n in names) and torch.equal(own.filters, its.filters),
+        "cmvn": model.frontend.cmvn.per_utterance == other.frontend.cmvn.per_utterance,
+    }
+    what = f"differs from that of {folder}, which its weights and statistics expect"
+    return [f"features.{name} {what}" for name, equal in same.items() if not equal]
