@@ -1,13 +1,15 @@
-"""What each way of regularising gains on AN4: trainings of like time, and their word error rates on the dev set.
+"""What encoders and ways of regularising gain on AN4: trainings of like time, and their word error rates on dev.
 
-    python scripts/ablation.py OUT [--minutes 20] [--setting NAME ...] [key.path=value ...]
+    python scripts/ablation.py OUT [--minutes 10] [--setting NAME ...] [key.path=value ...]
 
 data/an4 and exp/an4/tokenizer are needed, which recipes/an4/run.sh makes. Each setting has a folder below OUT: it is
 trained for as many epochs as take so many minutes by its own pace, which one epoch tells before, so that its schedule
 comes to its end; then dev is decoded by CTC greedy and by joint beam search. The same command again continues where it
 was stopped, passes over what is finished, and prints the whole table. key.path=value changes all settings.
 
-Two trainings that differ in nothing but the seed differ by a point of WER or two here: read small gains so.
+"base" is conf/an4.yaml without its two views of a batch, which take twice the time, and without its running average;
+each other setting changes it in one way. "s/s" are seconds of audio that a second of training takes in. Two trainings
+that differ in nothing but the seed differ by a point of WER or two here: read small gains so.
 """
 
 import json
@@ -21,26 +23,41 @@ from asr import config, stamp
 from asr.cli.command import command, parser
 from asr.data import table
 from asr.experiment import Experiment
+from asr.models import recognizer
 from asr.scoring.score import percent, score
 
 CONFIG = Path(__file__).parents[1] / "conf" / "an4.yaml"
-CONSISTENCY = ["model.consistency={weight: 0.2}", "features.specaugment.time_masks=5"]  # 2.5 times 2
+BASE = ["model.consistency=null", "features.specaugment.time_masks=2", "training.ema=null"]
+SIZES = "d_model: 192, heads: 4, dropout: 0.1, channels: 64, subsampling: 8"
+ENCODERS = {  # of about as many parameters as the base, a Conformer
+    "transformer": "kind: transformer, layers: 12, ff: 768",
+    "rotary": "kind: transformer, positions: rotary, layers: 12, ff: 768",
+    "e_branchformer": "kind: e_branchformer, layers: 6, ff: 576, cgmlp: 768, kernel: 15, merge_kernel: 15",
+}
 SETTINGS = {
     "base": [],
-    "intermediate": ["model.intermediate_ctc={layers: [4], weight: 0.3}"],
-    "masks": CONSISTENCY[1:],
-    "consistency": CONSISTENCY,
+    **{name: [f"model.encoder={{{encoder}, {SIZES}}}"] for name, encoder in ENCODERS.items()},
+    "no_intermediate": ["model.intermediate_ctc=null"],
+    "flat_start": ["training.flat_start=1"],
+    "more_ctc": ["model.ctc_weight=0.8"],
+    "less_ctc": ["model.ctc_weight=0.2"],
+    "no_masks": ["features.specaugment=null"],
+    "more_masks": ["features.specaugment.time_masks=5"],  # 2.5 times as many, as consistency has them
+    "consistency": ["features.specaugment.time_masks=5", "model.consistency={weight: 0.2}"],
+    "ema": ["training.ema=0.999"],
+    "own_mean": ["features.cmvn=utterance"],
+    "one_speed": ["data.speeds=[1.0]"],
     "sorted": ["data.sorted_epochs=1"],
     "bpe_dropout": ["data.bpe_dropout=0.1"],
-    "wsd": ["schedule={kind: wsd, warmup: 800}"],
-    "ema": ["training.ema=0.999"],
+    "no_smoothing": ["model.label_smoothing=0"],
     "layer_dropout": ["model.encoder.layer_dropout=0.1"],
     "attention_dropout": ["model.encoder.attention_dropout=0.1", "model.decoder.attention_dropout=0.1"],
+    "wsd": ["schedule={kind: wsd, warmup: 800}"],
+    "noam": ["schedule={kind: noam, warmup: 800}"],
 }
-SETTINGS["together"] = [*SETTINGS["intermediate"], *CONSISTENCY, *SETTINGS["bpe_dropout"], *SETTINGS["ema"]]
 SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
 VALIDATIONS = 10  # of a training
-COLUMNS = "{:<18} {:>6} {:>7}  {:>22}  {:>22}"
+COLUMNS = "{:<18} {:>6} {:>6} {:>5} {:>7}  {:>22}  {:>22}  {:>6}"
 
 
 def run(name: str, *arguments: object) -> None:
@@ -92,15 +109,18 @@ def scaled(overrides: Sequence[str], epochs: int) -> list[str]:
 
 def row(name: str, folder: Path, minutes: float, overrides: Sequence[str]) -> str:
     """Train and decode one setting, as far as that isn't done, and lay out its row."""
-    epochs = epochs_within(60 * minutes, *pace(folder / "pace", overrides))
-    seconds, dev = train(folder, scaled(overrides, epochs)), config.load(Experiment, CONFIG, overrides).data.dev
-    rates = []
+    data = config.load(Experiment, CONFIG, overrides).data
+    epoch, rest = pace(folder / "pace", overrides)
+    epochs = epochs_within(60 * minutes, epoch, rest)
+    seconds, rates = train(folder, scaled(overrides, epochs)), []
     for mode, options in SEARCHES.items():
         out = folder / f"{mode}.txt"
-        run("decode", "--model", folder / "model", "--manifest", dev, "--mode", mode, *options, "--out", out)
-        words = score(dev, out, unit="word").scores["word"]
+        run("decode", "--model", folder / "model", "--manifest", data.dev, "--mode", mode, *options, "--out", out)
+        words = score(data.dev, out, unit="word").scores["word"]
         rates.append(f"{percent(words.total.rate)} [{percent(words.low)}, {percent(words.high)}]")
-    return COLUMNS.format(name, epochs, f"{seconds / 60:.1f}", *rates)
+    millions = sum(p.numel() for p in recognizer.load(folder / "model").parameters()) / 1e6
+    pace_, rtf = float(table.read(data.train).durations.sum()) / epoch, stamp.read(out)["made"]["rtf"]
+    return COLUMNS.format(name, f"{millions:.1f}", f"{pace_:.0f}", epochs, f"{seconds / 60:.1f}", *rates, f"{rtf:.4f}")
 
 
 @command
@@ -108,14 +128,15 @@ def main(argv):
     """Run the settings one after the other."""
     args = parser("ablation.py", "Train AN4 with each setting for like time; compare.", __doc__)
     args.add_argument("out", metavar="OUT", type=Path)
-    args.add_argument("--minutes", type=float, default=20.0, help="of each training (default: 20)")
+    args.add_argument("--minutes", type=float, default=10.0, help="of each training (default: 10)")
     args.add_argument("--setting", action="append", choices=SETTINGS, help="may be repeated (default: all)")
     args.add_argument("overrides", nargs="*", metavar="key.path=value")
     args = args.parse_intermixed_args(argv)
-    print(COLUMNS.format("setting", "epochs", "minutes", "CTC greedy: dev WER %", "joint: dev WER %"), flush=True)
+    head = ["setting", "M par.", "s/s", "epochs", "minutes", "CTC greedy: dev WER %", "joint: dev WER %", "RTF"]
+    print(COLUMNS.format(*head), flush=True)
     for name in args.setting or SETTINGS:
         (args.out / name).mkdir(parents=True, exist_ok=True)
-        print(row(name, args.out / name, args.minutes, [*SETTINGS[name], *args.overrides]), flush=True)
+        print(row(name, args.out / name, args.minutes, [*BASE, *SETTINGS[name], *args.overrides]), flush=True)
 
 
 if __name__ == "__main__":

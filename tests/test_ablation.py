@@ -18,17 +18,20 @@ def ablation(monkeypatch):
 
 
 def test_every_setting_is_an_experiment_of_its_own(ablation):
-    made = [config.load(Experiment, ablation.CONFIG, ablation.scaled(s, 50)) for s in ablation.SETTINGS.values()]
+    made = [
+        config.load(Experiment, ablation.CONFIG, ablation.scaled([*ablation.BASE, *s], 50))
+        for s in ablation.SETTINGS.values()
+    ]
     assert len({config.dump(experiment) for experiment in made}) == len(made) > 8
 
 
 def test_what_is_counted_in_epochs_or_steps_keeps_its_share(ablation):
-    """conf/an4.yaml: 200 epochs, 40 of them unmasked, 800 steps of warm-up."""
+    """conf/an4.yaml: 160 epochs, 12 of them unmasked, 800 steps of warm-up."""
     made = config.load(Experiment, ablation.CONFIG, ablation.scaled([], 50))
-    assert (made.training.epochs, made.training.mask_after, made.schedule.warmup) == (50, 10, 200)
+    assert (made.training.epochs, made.training.mask_after, made.schedule.warmup) == (50, 4, 250)
     assert made.training.validate_every == 5
     one = config.load(Experiment, ablation.CONFIG, ablation.scaled([], 1))
-    assert (one.training.epochs, one.training.validate_every, one.schedule.warmup) == (1, 1, 4)
+    assert (one.training.epochs, one.training.validate_every, one.schedule.warmup) == (1, 1, 5)
 
 
 @pytest.mark.parametrize(

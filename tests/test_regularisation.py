@@ -201,7 +201,9 @@ def test_a_flat_start_takes_the_place_of_ctc_in_training():
     X, X_lens = model.frontend(*batch[:2], seeds)
     inner = {1: None, 2: None}
     H, H_lens = model.model.encode(X, X_lens, inner=inner)
-    flat, *inter = (criterion.flat_start(model.model.ctc_log_probs(Z), H_lens, *batch[2:]) for Z in (H, *inner.values()))
+    flat, *inter = (
+        criterion.flat_start(model.model.ctc_log_probs(Z), H_lens, *batch[2:]) for Z in (H, *inner.values())
+    )
     loss = model.loss(*batch, seeds, flat=True)
     assert_close((loss.ctc, loss.inter), (flat.detach(), sum(inter).detach() / 2))
     ctc = 0.7 * loss.ctc + 0.3 * loss.inter
