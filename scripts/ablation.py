@@ -45,7 +45,8 @@ SETTINGS = {
     "more_masks": ["features.specaugment.time_masks=5"],  # 2.5 times as many, as consistency has them
     "consistency": ["features.specaugment.time_masks=5", "model.consistency={weight: 0.2}"],
     "ema": ["training.ema=0.999"],
-    "own_mean": ["features.cmvn=utterance"],
+    "own_mean": ["features.cmvn=utterance_mean"],
+    "own_deviation": ["features.cmvn=utterance"],
     "one_speed": ["data.speeds=[1.0]"],
     "sorted": ["data.sorted_epochs=1"],
     "bpe_dropout": ["data.bpe_dropout=0.1"],

@@ -205,30 +205,35 @@ def test_cmvn_of_a_constant_feature_is_finite():
     assert_close(cmvn(X, X_lens), torch.zeros_like(X), rtol=0, atol=0.1)
 
 
-def test_an_utterances_own_mean_takes_its_level_and_microphone_away():
-    """numpy's mean of each utterance; then a gain of each bin, a constant in the logarithm, changes nothing."""
+@pytest.mark.parametrize("kind", ["utterance_mean", "utterance"])
+def test_an_utterances_own_statistics_take_its_level_and_microphone_away(kind):
+    """numpy's of each utterance; then a gain of each bin, a constant in the logarithm, changes nothing."""
     X = torch.randn(3, 9, 4, generator=torch.Generator().manual_seed(1)) * 5 - 11
     X_lens = torch.tensor([9, 4, 1])
     for row, length in zip(X, X_lens, strict=True):
         row[length:] = torch.nan
-    centred = [row[:length].numpy() - row[:length].numpy().mean(0) for row, length in zip(X, X_lens, strict=True)]
-    cmvn = CMVN(4, per_utterance=True)
+    own = [row[:length].numpy() - row[:length].numpy().mean(0) for row, length in zip(X, X_lens, strict=True)]
+    if kind == "utterance":
+        own = [rows / np.sqrt(rows.var(0) + 0.01) for rows in own]
+    cmvn = CMVN(4, kind)
     cmvn.fit([(X[:2], X_lens[:2]), (X[2:], X_lens[2:])])
-    deviation = np.concatenate(centred).std(0)
+    deviation = np.concatenate(own).std(0)
     assert_close(cmvn.std, torch.from_numpy(deviation))
     assert_close(cmvn.mean, torch.zeros(4), rtol=0, atol=1e-5)
     Z = cmvn(X, X_lens)
-    for row, length, own in zip(Z, X_lens, centred, strict=True):
-        assert_close(row[:length], torch.from_numpy(own / deviation), rtol=1e-5, atol=1e-5)
+    for row, length, rows in zip(Z, X_lens, own, strict=True):
+        assert_close(row[:length], torch.from_numpy(rows / deviation), rtol=1e-5, atol=1e-5)
         assert not row[length:].any()
     microphone = torch.tensor([3.0, -2.0, 0.5, 7.0])
     assert_close(cmvn(X + microphone, X_lens), Z, rtol=1e-4, atol=1e-5)
+    louder = CMVN(4, kind)
+    assert torch.allclose(louder(3 * X, X_lens), louder(X, X_lens), atol=0.01) == (kind == "utterance")
     assert_close(cmvn(X[1:2, :4], X_lens[1:2])[0], Z[1, :4])
 
 
 def test_the_frontend_centres_utterances_when_asked():
     settings = {"fbank": {"sample_rate": 8000, "mels": 24}}
-    plain, centred = (Frontend(FrontendSettings(**settings, cmvn=kind)) for kind in ("global", "utterance"))
+    plain, centred = (Frontend(FrontendSettings(**settings, cmvn=kind)) for kind in ("global", "utterance_mean"))
     lens = torch.tensor([4000, 2500])
     waveforms = torch.randn(2, 4000, generator=torch.Generator().manual_seed(1)) * 0.1
     (quiet, X_lens), (loud, _) = (centred(gain * waveforms, lens) for gain in (0.1, 1.0))

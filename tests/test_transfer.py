@@ -155,7 +155,7 @@ def test_tied_weights(root, tmp_path, old, new):
 
 
 def test_what_does_not_fit_is_told(root):
-    sizes = ["model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20", "features.cmvn=utterance"]
+    sizes = ["model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20", "features.cmvn=utterance_mean"]
     model = make(load(root, "x", *sizes), seed=2)
     before, transfer = state(model), load_what_fits(model, root / "base-x")
     layer = "model.decoder.layers.0.feedforward.inner.weight"

@@ -1,12 +1,10 @@
 """The feature-extraction frontend: waveforms, lengths → X, X_lens."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from asr.config import Settings
-from asr.features.cmvn import CMVN
+from asr.features.cmvn import CMVN, Kind
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.noise import another
 from asr.features.specaugment import SpecAugment, SpecAugmentSettings
@@ -16,7 +14,7 @@ class FrontendSettings(Settings):
     """Features of the experiment."""
 
     fbank: FbankSettings
-    cmvn: Literal["global", "utterance"] = "global"  # utterance: each one's own mean goes first; no stream can do that
+    cmvn: Kind = "global"  # what an utterance's own statistics do first; a stream has none
     specaugment: SpecAugmentSettings | None = None
 
 
@@ -26,7 +24,7 @@ class Frontend(nn.Module):
     def __init__(self, settings: FrontendSettings):
         super().__init__()
         self.fbank = Fbank(**settings.fbank.model_dump())
-        self.cmvn = CMVN(self.fbank.mels, settings.cmvn == "utterance")
+        self.cmvn = CMVN(self.fbank.mels, settings.cmvn)
         self.specaugment = SpecAugment(**settings.specaugment.model_dump()) if settings.specaugment else None
 
     def forward(

@@ -152,7 +152,7 @@ def _notes(model: nn.Module, other: nn.Module, folder: str | Path) -> list[str]:
     names = ("sample_rate", "frame_samples", "shift_samples")
     same = {
         "fbank": all(getattr(own, n) == getattr(its, n) for n in names) and torch.equal(own.filters, its.filters),
-        "cmvn": model.frontend.cmvn.per_utterance == other.frontend.cmvn.per_utterance,
+        "cmvn": model.frontend.cmvn.kind == other.frontend.cmvn.kind,
     }
     what = f"differs from that of {folder}, which its weights and statistics expect"
     return [f"features.{name} {what}" for name, equal in same.items() if not equal]
