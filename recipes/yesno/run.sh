@@ -13,6 +13,6 @@ else
 fi
 keep_places "run its commands one by one to have it elsewhere" "$@"
 asr-prepare yesno "$corpus" data/yesno
-asr-tokenizer data/yesno/train.jsonl.gz exp/yesno/tokenizer --kind bpe --size 10
+asr-tokenizer data/yesno/train.jsonl.gz exp/yesno/tokenizer --kind bpe --size 13  # both words whole
 step asr-train --gpus all --config conf/yesno.yaml "$@"
 bash scripts/evaluate.sh yesno test
