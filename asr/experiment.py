@@ -44,11 +44,12 @@ class SpeechExperiment(Settings):
 
     @model_validator(mode="after")
     def _shards_pass_through_all_layers(self):
-        if self.training.shard and self.model.encoder.layer_dropout:
-            raise ValueError(
-                "training: shard: can't be had with model.encoder.layer_dropout, by which each process leaves out "
-                "other layers; leave one of them out"
-            )
+        for name in ("encoder", "decoder"):
+            if self.training.shard and getattr(self.model, name).layer_dropout:
+                raise ValueError(
+                    f"training: shard: can't be had with model.{name}.layer_dropout, by which each process leaves out "
+                    "other layers; leave one of them out"
+                )
         return self
 
 

@@ -7,9 +7,10 @@ trained for as many epochs as take so many minutes by its own pace, which one ep
 comes to its end; then dev is decoded by CTC greedy and by joint beam search. The same command again continues where it
 was stopped, passes over what is finished, and prints the whole table. key.path=value changes all settings.
 
-"base" is conf/an4.yaml without its two views of a batch, which take twice the time, and without its running average;
-each other setting changes it in one way. "s/s" are seconds of audio that a second of training takes in. Two trainings
-that differ in nothing but the seed differ by a point of WER or two here: read small gains so.
+"base" is conf/an4.yaml without its two views of a batch, which take twice the time, with 2 time masks in place of 5,
+and without its running average; each other setting changes it in one way, but that "consistency" has the 5 masks, too,
+as "more_masks" has alone. "s/s" are seconds of audio that a second of training takes in. Two trainings that differ in
+nothing but the seed differ by a point of WER or two here: read small gains so.
 """
 
 import json
@@ -29,14 +30,15 @@ from asr.scoring.score import percent, score
 CONFIG = Path(__file__).parents[1] / "conf" / "an4.yaml"
 BASE = ["model.consistency=null", "features.specaugment.time_masks=2", "training.ema=null"]
 SIZES = "d_model: 192, heads: 4, dropout: 0.1, channels: 64, subsampling: 8"
+HALFWAY = "model.intermediate_ctc.layers=[6]"  # of twelve layers, as the third of the base's six
 ENCODERS = {  # of about as many parameters as the base, a Conformer
-    "transformer": "kind: transformer, layers: 12, ff: 768",
-    "rotary": "kind: transformer, positions: rotary, layers: 12, ff: 768",
-    "e_branchformer": "kind: e_branchformer, layers: 6, ff: 576, cgmlp: 768, kernel: 15, merge_kernel: 15",
+    "transformer": ["kind: transformer, layers: 12, ff: 768", HALFWAY],
+    "rotary": ["kind: transformer, positions: rotary, layers: 12, ff: 768", HALFWAY],
+    "e_branchformer": ["kind: e_branchformer, layers: 6, ff: 576, cgmlp: 768, kernel: 15, merge_kernel: 15"],
 }
 SETTINGS = {
     "base": [],
-    **{name: [f"model.encoder={{{encoder}, {SIZES}}}"] for name, encoder in ENCODERS.items()},
+    **{name: [f"model.encoder={{{encoder}, {SIZES}}}", *more] for name, (encoder, *more) in ENCODERS.items()},
     "no_intermediate": ["model.intermediate_ctc=null"],
     "flat_start": ["training.flat_start=1"],
     "more_ctc": ["model.ctc_weight=0.8"],
@@ -75,13 +77,17 @@ def train(folder: Path, overrides: Sequence[str]) -> float:
 
 
 def pace(folder: Path, overrides: Sequence[str]) -> tuple[float, float]:
-    """Train an epoch: seconds that its steps take, with masks from the first on, and those of the rest."""
-    short = ["training.epochs=1", "training.mask_after=0", "training.validate_every=1", "training.log_every=3"]
-    seconds = train(folder, [*overrides, *short])
+    """Train an epoch as late ones are: seconds of audio a second of its steps, and the seconds of all the rest."""
+    short = ["epochs=1", "mask_after=0", "flat_start=0", "validate_every=1", "log_every=3"]
+    seconds = train(folder, [*overrides, *(f"training.{setting}" for setting in short)])
     lines = [json.loads(line) for line in (folder / "model/metrics.jsonl").read_text().splitlines()]
     rate = statistics.median(line["s_per_second"] for line in lines if line["kind"] == "train")
-    epoch = float(table.read(config.load(Experiment, CONFIG, overrides).data.train).durations.sum()) / rate
-    return epoch, max(0.0, seconds - epoch)
+    return rate, max(0.0, seconds - audio(overrides) / rate)
+
+
+def audio(overrides: Sequence[str]) -> float:
+    """Seconds of audio of an epoch, as recorded."""
+    return float(table.read(config.load(Experiment, CONFIG, overrides).data.train).durations.sum())
 
 
 def epochs_within(seconds: float, epoch: float, rest: float) -> int:
@@ -110,18 +116,18 @@ def scaled(overrides: Sequence[str], epochs: int) -> list[str]:
 
 def row(name: str, folder: Path, minutes: float, overrides: Sequence[str]) -> str:
     """Train and decode one setting, as far as that isn't done, and lay out its row."""
-    data = config.load(Experiment, CONFIG, overrides).data
-    epoch, rest = pace(folder / "pace", overrides)
-    epochs = epochs_within(60 * minutes, epoch, rest)
+    dev = config.load(Experiment, CONFIG, overrides).data.dev
+    rate, rest = pace(folder / "pace", overrides)
+    epochs = epochs_within(60 * minutes, audio(overrides) / rate, rest)
     seconds, rates = train(folder, scaled(overrides, epochs)), []
     for mode, options in SEARCHES.items():
         out = folder / f"{mode}.txt"
-        run("decode", "--model", folder / "model", "--manifest", data.dev, "--mode", mode, *options, "--out", out)
-        words = score(data.dev, out, unit="word").scores["word"]
+        run("decode", "--model", folder / "model", "--manifest", dev, "--mode", mode, *options, "--out", out)
+        words = score(dev, out, unit="word").scores["word"]
         rates.append(f"{percent(words.total.rate)} [{percent(words.low)}, {percent(words.high)}]")
     millions = sum(p.numel() for p in recognizer.load(folder / "model").parameters()) / 1e6
-    pace_, rtf = float(table.read(data.train).durations.sum()) / epoch, stamp.read(out)["made"]["rtf"]
-    return COLUMNS.format(name, f"{millions:.1f}", f"{pace_:.0f}", epochs, f"{seconds / 60:.1f}", *rates, f"{rtf:.4f}")
+    rtf = stamp.read(out)["made"]["rtf"]
+    return COLUMNS.format(name, f"{millions:.1f}", f"{rate:.0f}", epochs, f"{seconds / 60:.1f}", *rates, f"{rtf:.4f}")
 
 
 @command

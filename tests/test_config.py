@@ -242,9 +242,15 @@ def test_a_mistake_in_the_file(mistake, tmp_path, case):
     assert mistake(old, new).startswith(f"{tmp_path / 'x.yaml'}: {expected}"), mistake(old, new)
 
 
-def test_shards_and_layers_left_out_exclude_each_other(mistake):
-    said = mistake("", "", "model.encoder.layer_dropout=0.1", "training.shard=true")
-    assert "training: shard: can't be had with model.encoder.layer_dropout, by which each process leaves out" in said
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_shards_and_layers_left_out_exclude_each_other(mistake, part):
+    said = mistake("", "", f"model.{part}.layer_dropout=0.1", "training.shard=true")
+    assert f"training: shard: can't be had with model.{part}.layer_dropout, by which each process leaves out" in said
+
+
+def test_ctc_has_its_turn_after_a_flat_start(mistake):
+    said = mistake("", "", "training.epochs=3", "training.flat_start=3")
+    assert "training.flat_start: got 3, expected fewer than the 3 epochs: CTC itself would never be trained" in said
 
 
 def test_further_mistakes_are_counted(mistake):

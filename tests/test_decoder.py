@@ -177,3 +177,22 @@ def test_maps_of_every_layer():
         assert_close(m.sum(-1), torch.ones_like(m[..., 0]))
     assert not any(m.triu(1).any() for m in maps)
     assert not any(m[1, :, :, 2:].any() for m in cross)
+
+
+def test_layers_are_left_out_in_training_as_the_seed_draws():
+    decoder, (H, H_lens) = build(layer_dropout=0.5, dropout=0.0), memory()
+    Y, taken = torch.tensor([[SOS, 1, 2]] * 3), []
+    for n, layer in enumerate(decoder.layers):
+        layer.register_forward_hook(lambda *_, n=n: taken.append(n))
+    decoder(Y, H, H_lens)
+    assert taken == [0, 1]  # all, outside of training
+    met = set()
+    for seed in range(20):
+        taken.clear()
+        torch.manual_seed(seed)
+        kept = [n for n, u in enumerate(torch.rand(2)) if u >= 0.5]
+        torch.manual_seed(seed)
+        decoder.train()(Y, H, H_lens)
+        assert taken == kept
+        met.add(tuple(kept))
+    assert len(met) == 4

@@ -155,7 +155,7 @@ def test_tied_weights(root, tmp_path, old, new):
 
 
 def test_what_does_not_fit_is_told(root):
-    sizes = ["model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20", "features.cmvn=utterance_mean"]
+    sizes = ["model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20", "model.ctc_weight=0.3"]
     model = make(load(root, "x", *sizes), seed=2)
     before, transfer = state(model), load_what_fits(model, root / "base-x")
     layer = "model.decoder.layers.0.feedforward.inner.weight"
@@ -165,8 +165,7 @@ def test_what_does_not_fit_is_told(root):
     assert all(name.startswith("model.encoder.layers.2.") for name in transfer.missing) and len(transfer.missing) == 16
     assert not transfer.has_statistics and "frontend.cmvn.mean" in transfer.other_shape
     assert transfer.notes == [
-        f"features.{name} differs from that of {root}/base-x, which its weights and statistics expect"
-        for name in ("fbank", "cmvn")
+        f"features.fbank differs from that of {root}/base-x, which its weights and statistics expect"
     ]
     kept = [*transfer.missing, *transfer.other_shape]
     assert_close({n: state(model)[n] for n in kept}, {n: before[n] for n in kept}, rtol=0, atol=0)
@@ -174,6 +173,17 @@ def test_what_does_not_fit_is_told(root):
     assert set(listed) == set(model.state_dict()) and listed["model.ctc_out.bias"] == "loaded"
     smaller = load_what_fits(make(load(root, "x", "model.encoder.layers=1")), root / "base-x")
     assert "model.encoder.layers.1.* (16): of the folder, not used" in smaller.message
+
+
+def test_statistics_of_another_normalisation_are_not_taken(root):
+    model = make(load(root, "x", "features.cmvn=utterance"), seed=2)
+    before, transfer = state(model), load_what_fits(model, root / "base-x")
+    names = ["frontend.cmvn.mean", "frontend.cmvn.std"]
+    assert transfer.missing == names and not transfer.has_statistics
+    assert_close({n: state(model)[n] for n in names}, {n: before[n] for n in names}, rtol=0, atol=0)
+    assert transfer.notes == [
+        f"features.cmvn is 'utterance', that of {root}/base-x 'global': its statistics are taken anew"
+    ]
 
 
 def test_names_are_grouped_where_all_below_a_prefix_agree():

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from asr.nn.masks import length_mask
 
-Kind = Literal["global", "utterance_mean", "utterance"]
+CMVNKind = Literal["global", "utterance_mean", "utterance"]
 FLOOR = 0.01  # of an utterance's variance: a bin that stands still, as in digital silence, is not blown up
 
 
@@ -20,7 +20,7 @@ class CMVN(nn.Module):
            divided by its own deviation, too (`apply-cmvn --norm-vars`), so that noise is as far from speech in all
     """
 
-    def __init__(self, features: int, kind: Kind = "global"):
+    def __init__(self, features: int, kind: CMVNKind = "global"):
         super().__init__()
         self.kind = kind
         self.register_buffer("mean", torch.zeros(features))

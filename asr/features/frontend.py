@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from asr.config import Settings
-from asr.features.cmvn import CMVN, Kind
+from asr.features.cmvn import CMVN, CMVNKind
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.noise import another
 from asr.features.specaugment import SpecAugment, SpecAugmentSettings
@@ -14,7 +14,7 @@ class FrontendSettings(Settings):
     """Features of the experiment."""
 
     fbank: FbankSettings
-    cmvn: Kind = "global"  # what an utterance's own statistics do first; a stream has none
+    cmvn: CMVNKind = "global"  # utterance_mean, utterance: its own mean, and deviation, go first
     specaugment: SpecAugmentSettings | None = None
 
 

@@ -23,6 +23,7 @@ class DecoderSettings(StackSettings):
 
     kind: Literal["transformer"]
     tied: bool = False  # output projection = embedding
+    layer_dropout: float = Field(0.0, ge=0.0, lt=1.0)
 
 
 class IntermediateCTCSettings(Settings):

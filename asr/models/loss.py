@@ -19,7 +19,7 @@ class Loss:
     """Sums over a batch, so that batches add: divide by `tokens` for the loss per target token.
 
     total:    scalar, what is trained, with gradient (`Hybrid.loss`)
-    ctc:      scalar, -ln P(Y | X) by CTC, natural logarithm
+    ctc:      scalar, -ln P(Y | X) by CTC, natural logarithm; in a flat start its cross-entropy (`flat_start`)
     attention:  scalar, label-smoothed cross-entropy
     correct:  scalar, targets that the decoder ranks first
     tokens:   scalar int, targets: the labels and each utterance's end symbol

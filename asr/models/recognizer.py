@@ -54,10 +54,11 @@ class Recognizer(nn.Module):
     ) -> Loss:
         """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1.
 
-        seeds (B,) augment it in training mode, by SpecAugment too if masked: then a consistency loss has its two views
+        seeds (B,) augment it in training mode, by SpecAugment too if masked: then a consistency loss has its two views;
+        flat gives CTC equal alignments, as in `Hybrid.loss`
         """
         if self.model.consistency and self.training and masked and seeds is not None:
-            return self.model.loss(*self.frontend.two_views(waveforms, wave_lens, seeds), Y, Y_lens, 2, flat)
+            return self.model.loss(*self.frontend.two_views(waveforms, wave_lens, seeds), Y, Y_lens, views=2, flat=flat)
         X, X_lens = self.frontend(waveforms, wave_lens, seeds, masked)  # (B, T, F)
         return self.model.loss(X, X_lens, Y, Y_lens, flat=flat)
 

@@ -84,7 +84,8 @@ def load_what_fits(model: Recognizer | LanguageModel, folder: str | Path) -> Tra
     """Copy into a model, in place, the weights of a model folder that fit it by name and shape.
 
     Where a row is a token and the tokenizers differ, the rows of the tokens that both have are copied: pieces and
-    characters by their text, blank and start/end symbol by their role. Statistics of CMVN are copied too.
+    characters by their text, blank and start/end symbol by their role. Statistics of CMVN are copied too, unless they
+    are of another kind.
     raises   UserError if the folder holds no model, a damaged one, one of another kind, or one of which no matrix fits
     """
     try:
@@ -92,11 +93,12 @@ def load_what_fits(model: Recognizer | LanguageModel, folder: str | Path) -> Tra
     except UserError as error:
         raise UserError(f"init_from: {error}") from None
     theirs, own = other.state_dict(), _unique(model)
+    anew = isinstance(model, Recognizer) and model.frontend.cmvn.kind != other.frontend.cmvn.kind
     transfer = Transfer(str(folder), notes=_notes(model, other, folder))
     old, new = other.tokenizer, model.tokenizer
     tokens = None if old.symbols() == new.symbols() else shared_tokens(old, new)
     for name, tensor in own.items():
-        if name not in theirs:
+        if name not in theirs or (anew and name.startswith(STATISTICS)):
             transfer.missing.append(name)
         elif tokens and name.rpartition(".")[0] in BY_TOKEN and tensor.shape[1:] == theirs[name].shape[1:]:
             tensor[tokens[1]] = theirs[name][tokens[0]]
@@ -150,9 +152,9 @@ def _notes(model: nn.Module, other: nn.Module, folder: str | Path) -> list[str]:
         return []
     own, its = model.frontend.fbank, other.frontend.fbank
     names = ("sample_rate", "frame_samples", "shift_samples")
-    same = {
-        "fbank": all(getattr(own, n) == getattr(its, n) for n in names) and torch.equal(own.filters, its.filters),
-        "cmvn": model.frontend.cmvn.kind == other.frontend.cmvn.kind,
-    }
-    what = f"differs from that of {folder}, which its weights and statistics expect"
-    return [f"features.{name} {what}" for name, equal in same.items() if not equal]
+    same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(own.filters, its.filters)
+    notes = [f"features.fbank differs from that of {folder}, which its weights and statistics expect"] * (not same)
+    kinds = model.frontend.cmvn.kind, other.frontend.cmvn.kind
+    if kinds[0] != kinds[1]:
+        notes.append(f"features.cmvn is {kinds[0]!r}, that of {folder} {kinds[1]!r}: its statistics are taken anew")
+    return notes

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from asr.nn.attention import MultiHeadAttention
 from asr.nn.cache import Tree, stack
+from asr.nn.dropout import taking_part
 from asr.nn.feedforward import FeedForward
 from asr.nn.masks import causal_mask, key_mask
 from asr.nn.positions import ScaledPositions
@@ -91,6 +92,7 @@ class TransformerDecoder(nn.Module):
     vocabulary:  V, the start/end symbol included
     d_memory:    width of H
     tied:        the output projection's weight is the embedding's
+    layer_dropout:  as in `Encoder`
     Sizes and dropouts as in the encoder `transformer`.
     """
 
@@ -110,8 +112,10 @@ class TransformerDecoder(nn.Module):
         norm: str = "pre",
         activation: str = "relu",
         tied: bool = False,
+        layer_dropout: float = 0.0,
     ):
         super().__init__()
+        self.layer_dropout = layer_dropout
         self.embedding = nn.Embedding(vocabulary, d_model)
         self.positions = ScaledPositions(d_model, dropout)
         self.layers = nn.ModuleList(
@@ -142,8 +146,9 @@ class TransformerDecoder(nn.Module):
         """
         Z = self.positions(self.embedding(Y))  # (B, U, D)
         mask, cross_mask = causal_mask(Y.size(1), Y.device), key_mask(H_lens, H.size(1))
-        for layer in self.layers:
-            Z = layer(Z, H, mask, cross_mask, maps, cross_maps)  # (B, U, D)
+        drawn = taking_part(self.layers, self.layer_dropout, self.training)
+        for layer, takes_part in zip(self.layers, drawn, strict=True):
+            Z = layer(Z, H, mask, cross_mask, maps, cross_maps) if takes_part else Z  # (B, U, D)
         return self.out(self.norm(Z))  # (B, U, V)
 
     def start(self, H: Tensor, H_lens: Tensor, K: int = 1) -> DecoderState:

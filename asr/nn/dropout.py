@@ -34,6 +34,16 @@ def dropout(X: Tensor, p: float) -> Tensor:
     return _Drop.apply(X, _keep(X, p), 1 / (1 - p))
 
 
+def taking_part(layers: nn.ModuleList, p: float, training: bool) -> list[bool]:
+    """Which layers a batch goes through: all; in training each with probability 1 - p (LayerDrop, Fan et al. 2019).
+
+    The CPU's generator draws: no GPU is awaited.
+    """
+    if not (training and p):
+        return [True] * len(layers)
+    return (torch.rand(len(layers)) >= p).tolist()
+
+
 def relu_dropout(X: Tensor, p: float) -> Tensor:
     """dropout(max(0, X), p), which on a CPU keeps the result alone for the gradient: it is zero where either is."""
     if p == 0.0 or X.device.type != "cpu":

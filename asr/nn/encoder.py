@@ -6,6 +6,7 @@ B batch, T frames, F features, T' subsampled frames, D model width.
 import torch
 from torch import Tensor, nn
 
+from asr.nn.dropout import taking_part
 from asr.nn.masks import chunk_mask, key_mask, length_mask, zero_padding
 from asr.nn.streaming import Chunk, EncoderState, Past
 from asr.nn.subsampling import Subsampling
@@ -18,7 +19,7 @@ class Encoder(nn.Module):
     layers:         modules (H, mask, padding, maps, past) → H
     chunk:          when given, a frame sees its own chunk and `left` chunks before it, and no more; so `step` can read
                     a stream and give what `forward` gives
-    layer_dropout:  probability that training leaves out a layer, drawn for each batch (LayerDrop, Fan et al. 2019)
+    layer_dropout:  probability that training leaves out a layer, drawn for each batch
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class Encoder(nn.Module):
         H = self.positions(H)  # (B, T', D)
         mask = self._mask(H_lens, H.size(1))  # (B, 1, 1 or T', T')
         padding = length_mask(H_lens, H.size(1)).unsqueeze(2)  # (B, T', 1)
-        for n, (layer, takes_part) in enumerate(zip(self.layers, self._drawn(), strict=True), start=1):
+        drawn = taking_part(self.layers, self.layer_dropout, self.training)
+        for n, (layer, takes_part) in enumerate(zip(self.layers, drawn, strict=True), start=1):
             H = layer(H, mask, padding, maps) if takes_part else H  # (B, T', D)
             if inner and n in inner:
                 inner[n] = self.norm(H)  # (B, T', D)
@@ -105,9 +107,3 @@ class Encoder(nn.Module):
         near = chunk_mask(T, self.chunk.frames, self.chunk.left, H_lens.device)  # (T', T')
         unread = length_mask(H_lens, T)[:, None, :, None]  # (B, 1, T', 1)
         return (near | key_mask(H_lens, T)).masked_fill(unread, False)  # a query that sees nothing would become NaN
-
-    def _drawn(self) -> list[bool]:
-        """Which layers take part: all; in training those that the CPU's generator draws: no GPU is awaited."""
-        if not (self.training and self.layer_dropout):
-            return [True] * len(self.layers)
-        return (torch.rand(len(self.layers)) >= self.layer_dropout).tolist()

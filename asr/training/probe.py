@@ -44,5 +44,5 @@ def batch_seconds(task: SpeechTask, device: torch.device, precision: str, proces
 
 def _gradient(task: SpeechTask, batch: Batch, device: torch.device, precision: str) -> None:
     with autocast(device, precision):
-        loss = task.loss(task.model, batch.to(device), task.mask_after)
+        loss = task.loss(task.model, batch.to(device), max(task.mask_after, task.flat_start))
     loss.total.backward()

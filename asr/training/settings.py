@@ -84,6 +84,13 @@ class TrainingSettings(LoopSettings):
     flat_start: int = Field(0, ge=0)  # epochs in which CTC is given equal alignments, from which it finds its own
     best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"  # wer: of Han and such, by characters
 
+    @model_validator(mode="after")
+    def _ctc_has_its_turn(self):
+        if self.flat_start >= self.epochs:
+            what = f"flat_start: got {self.flat_start}, expected fewer than the {self.epochs} epochs"
+            raise ValueError(f"{what}: CTC itself would never be trained")
+        return self
+
 
 class TextTrainingSettings(LoopSettings):
     """The loop of a language model; the least loss is the least perplexity."""
