@@ -376,6 +376,25 @@ def test_small_recipes_refuse_another_place_too(recipe, tmp_path):
     assert ended.returncode == 2 and "the recipe sets out itself" in ended.stderr
 
 
+def test_an4_has_a_place_of_its_own_for_a_gpus_model(tmp_path):
+    """With commands that only say what they are asked."""
+    House(tmp_path)
+    (tmp_path / "bin").mkdir()
+    commands = ["asr-prepare", "asr-tokenizer", "asr-train", "asr-ngram", "asr-decode", "asr-score", "python"]
+    for name in commands:
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$*" >>said\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = ENVIRONMENT | {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    command = ["bash", "recipes/an4/run.sh", "--gpu", "corpus", "training.epochs=2"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "said").read_text().splitlines()
+    assert {line.split()[0] for line in said} == set(commands)
+    assert "asr-train --gpus all --config conf/an4-gpu.yaml training.epochs=2" in said
+    places = [word for line in said for word in line.split() if re.match("(data|exp|conf)/", word)]
+    assert places and all(re.match(r"(data|exp|conf)/an4-gpu[/.]|data/an4-gpu$", place) for place in places)
+
+
 SLURM = {
     "srun": "exec sleep 60",
     "scontrol": 'echo "scontrol $*" >>said; [ "$1" != show ] || echo node1',
