@@ -6,6 +6,8 @@ planted against what could go unseen: padding that a convolution reads, a chunk 
 """
 
 import math
+import re
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -429,6 +431,17 @@ PUBLISHED = {  # configuration → tokens, millions of parameters in ESPnet's RE
     "aishell-e_branchformer": (4233, 37.88),
 }
 HYBRIDS = sorted(path.stem for path in CONF.glob("*.yaml") if not path.stem.endswith("lm"))
+TOKENS = {"librispeech": 5000, "aishell": 4233, "an4": 110}  # by how the configuration's name begins
+
+
+def shown(name):
+    """Millions of parameters in a configuration's opening comment, as written there; None = it names none."""
+    header = takewhile(lambda line: line.startswith("#"), (CONF / f"{name}.yaml").read_text("utf-8").splitlines())
+    found = re.search(r"([\d.]+) M parameters", "\n".join(header))
+    return found and found[1]
+
+
+SHOWN = [name for name in HYBRIDS if shown(name)]
 
 
 def parameters(name, tokens):
@@ -445,6 +458,18 @@ def test_published_sizes(name):
     stands for; ESPnet has one LayerNorm more, behind the last block's own."""
     tokens, published = PUBLISHED[name]
     assert_close(parameters(name, tokens), published, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_header_shows_the_size(name):
+    """To the last digit shown; also of the Transformers, whose sizes ESPnet's READMEs don't name."""
+    (tokens,) = (size for corpus, size in TOKENS.items() if name.startswith(corpus))
+    digits = len(shown(name).partition(".")[2])
+    assert shown(name) == f"{parameters(name, tokens):.{digits}f}"
+
+
+def test_every_published_configuration_shows_its_size():
+    assert {*PUBLISHED, "librispeech100", "aishell-transformer"} <= set(SHOWN)
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
