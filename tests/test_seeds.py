@@ -17,7 +17,7 @@ GIVEN = {  # what the script's head leaves open; what it says may be left out, i
     "NAME SET": "yesno test",
     "1 2 3": "1 7",
     ' [--decode "--ctc-weight 0.7 ..."]': "",
-    "[key.path=value ...]": "training.epochs=3",
+    "[key.path=value ...]": "training.epochs=11",
 }
 YAML = (SCRIPTS.parent / "conf/yesno.yaml").read_text()
 
@@ -54,9 +54,9 @@ def test_each_seed_has_its_folder_and_the_yamls_is_the_recipes(seeds, monkeypatc
     train, decode = ("train", "--config", "conf/yesno.yaml"), ("--manifest", "data/yesno/test.jsonl.gz")
     mode = ("--mode", "joint", "--out")
     assert calls == [
-        (*train, "training.epochs=3", "seed=1", "out=exp/yesno/model"),
+        (*train, "training.epochs=11", "seed=1", "out=exp/yesno/model"),
         ("decode", "--model", "exp/yesno/model", *decode, *mode, "exp/yesno/test.joint.txt"),
-        (*train, "training.epochs=3", "seed=7", "out=exp/yesno/seed-7/model"),
+        (*train, "training.epochs=11", "seed=7", "out=exp/yesno/seed-7/model"),
         ("decode", "--model", "exp/yesno/seed-7/model", *decode, *mode, "exp/yesno/seed-7/test.joint.txt"),
     ]
     lines = capsys.readouterr().out.splitlines()
