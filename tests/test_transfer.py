@@ -179,7 +179,9 @@ def test_statistics_of_another_normalisation_are_not_taken(root):
     model = make(load(root, "x", "features.cmvn=utterance"), seed=2)
     before, transfer = state(model), load_what_fits(model, root / "base-x")
     names = ["frontend.cmvn.mean", "frontend.cmvn.std"]
-    assert transfer.missing == names and not transfer.has_statistics
+    assert transfer.anew == names and not transfer.has_statistics and not transfer.missing
+    assert "frontend.cmvn.* (2): of another features.cmvn; not used" in transfer.message
+    assert "left as initialised" not in transfer.message
     assert_close({n: state(model)[n] for n in names}, {n: before[n] for n in names}, rtol=0, atol=0)
     assert transfer.notes == [
         f"features.cmvn is 'utterance', that of {root}/base-x 'global': its statistics are taken anew"

@@ -28,6 +28,7 @@ class Transfer:
     rows         name → (rows taken, rows of the model); a row is a token
     other_shape  name → (shape in the folder, shape in the model)
     missing      names that the folder doesn't have
+    anew         names of statistics that are of another normalisation there
     unused       names of the folder that the model doesn't have
     notes        what else the person should know, one sentence each
     """
@@ -37,6 +38,7 @@ class Transfer:
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
     other_shape: dict[str, tuple[tuple, tuple]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    anew: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -54,6 +56,7 @@ class Transfer:
             **{name: f"{taken} of {rows} rows" for name, (taken, rows) in self.rows.items()},
             **shapes,
             **dict.fromkeys(self.missing, "not in the folder"),
+            **dict.fromkeys(self.anew, "of another features.cmvn; not used"),
             **dict.fromkeys(self.unused, "of the folder, not used"),
         }
 
@@ -93,13 +96,15 @@ def load_what_fits(model: Recognizer | LanguageModel, folder: str | Path) -> Tra
     except UserError as error:
         raise UserError(f"init_from: {error}") from None
     theirs, own = other.state_dict(), _unique(model)
-    anew = isinstance(model, Recognizer) and model.frontend.cmvn.kind != other.frontend.cmvn.kind
+    renormalised = isinstance(model, Recognizer) and model.frontend.cmvn.kind != other.frontend.cmvn.kind
     transfer = Transfer(str(folder), notes=_notes(model, other, folder))
     old, new = other.tokenizer, model.tokenizer
     tokens = None if old.symbols() == new.symbols() else shared_tokens(old, new)
     for name, tensor in own.items():
-        if name not in theirs or (anew and name.startswith(STATISTICS)):
+        if name not in theirs:
             transfer.missing.append(name)
+        elif renormalised and name.startswith(STATISTICS):
+            transfer.anew.append(name)
         elif tokens and name.rpartition(".")[0] in BY_TOKEN and tensor.shape[1:] == theirs[name].shape[1:]:
             tensor[tokens[1]] = theirs[name][tokens[0]]
             transfer.rows[name] = len(tokens[1]), len(tensor)
