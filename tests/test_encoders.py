@@ -1,8 +1,8 @@
 """Prove the encoders: each obeys the contract, is what its paper's formulas say, and reads streams as it reads wholes.
 
 References: relative attention, depthwise convolution and chunks in loops over single numbers; rotation by complex
-numbers; the modules of the papers written out with PyTorch's functions; published sizes of models, counted. Faults are
-planted against what could go unseen: padding that a convolution reads, a chunk that sees ahead.
+numbers; the modules of the papers written out with PyTorch's functions. Faults are planted against what could go
+unseen: padding that a convolution reads, a chunk that sees ahead.
 """
 
 import math
