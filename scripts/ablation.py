@@ -28,7 +28,13 @@ from asr.models import recognizer
 from asr.scoring.score import percent, score
 
 CONFIG = Path(__file__).parents[1] / "conf" / "an4.yaml"
-BASE = ["model.consistency=null", "features.specaugment.time_masks=2", "training.ema=null"]
+BASE = [
+    "model.consistency=null",
+    "features.specaugment.time_masks=2",
+    "training.ema=null",
+    "model.encoder.subsampling=8",
+    "training.flat_start=0",
+]
 SIZES = "d_model: 192, heads: 4, dropout: 0.1, channels: 64, subsampling: 8"
 HALFWAY = "model.intermediate_ctc.layers=[6]"  # of twelve layers, as the third of the base's six
 ENCODERS = {  # of about as many parameters as the base, a Conformer
@@ -39,6 +45,7 @@ ENCODERS = {  # of about as many parameters as the base, a Conformer
 SETTINGS = {
     "base": [],
     **{name: [f"model.encoder={{{encoder}, {SIZES}}}", *more] for name, (encoder, *more) in ENCODERS.items()},
+    "subsampling_4": ["model.encoder.subsampling=4"],
     "no_intermediate": ["model.intermediate_ctc=null"],
     "flat_start": ["training.flat_start=1"],
     "more_ctc": ["model.ctc_weight=0.8"],
