@@ -162,6 +162,18 @@ def test_impossible_mel_edges(low, high):
         FbankSettings(sample_rate=16000, low_hz=low, high_hz=high)
 
 
+def test_mel_floor_makes_digital_silence_the_noise_of_elsewhere():
+    waveforms = 0.003 * torch.randn(2, 16000, generator=torch.Generator().manual_seed(1))  # -50 dB
+    waveforms[1, 4000:12000] = 0  # a gate
+    lens = torch.tensor([16000, 16000])
+    X, X_lens = Fbank(16000)(waveforms, lens)
+    floored, _ = Fbank(16000, mel_floor=3e4)(waveforms, lens)
+    assert_close(floored, X.clamp(min=math.log(3e4)), rtol=0, atol=0)
+    assert X[1].min() < -15 and X[0].min() < floored.min() < X[0].mean()
+    shorter, lens = Fbank(16000, mel_floor=3e4)(waveforms, torch.tensor([16000, 8000]))
+    assert (shorter[1, lens[1] :] == 0).all()  # padding is no silence
+
+
 def test_dither_is_seeded_by_utterance():
     fbank = Fbank(16000, dither=1.0)
     long, short = sounds(16000)["near silence"], sounds(16000)["digital silence"]

@@ -29,6 +29,7 @@ class FbankSettings(Settings):
     low_hz: float = Field(20.0, ge=0)
     high_hz: float | None = None  # None = half the sample rate
     dither: float = Field(0.0, ge=0)  # standard deviation on the 16-bit scale, in training only
+    mel_floor: float = Field(LOG_FLOOR, gt=0)  # least energy of a bin, on the 16-bit scale
 
     @model_validator(mode="after")
     def _edges_in_order(self):
@@ -43,6 +44,9 @@ class Fbank(nn.Module):
     mels:         F [num-mel-bins]
     frame_ms, shift_ms:  [frame-length], [frame-shift]; frames lie within the waveform [snip-edges=true]
     low_hz, high_hz:     edges of the mel bins [low-freq], [high-freq]; None = half the sample rate
+    dither:       standard deviation of noise on the 16-bit scale [dither], in training only
+    mel_floor:    energies below it, on the 16-bit scale, count as it; Kaldi's unless given. One as high as the quiet
+                  parts of other recordings makes digital silence, which noise gates and codecs leave, look like them
     """
 
     def __init__(
@@ -54,9 +58,10 @@ class Fbank(nn.Module):
         low_hz: float = 20.0,
         high_hz: float | None = None,
         dither: float = 0.0,
+        mel_floor: float = LOG_FLOOR,
     ):
         super().__init__()
-        self.sample_rate, self.mels, self.dither = sample_rate, mels, dither
+        self.sample_rate, self.mels, self.dither, self.mel_floor = sample_rate, mels, dither, mel_floor
         self.frame_samples = int(sample_rate * frame_ms / 1000)
         self.shift_samples = int(sample_rate * shift_ms / 1000)
         self.fft_size = 1 << (self.frame_samples - 1).bit_length()  # [round-to-power-of-two=true]
@@ -121,7 +126,7 @@ class Fbank(nn.Module):
         squares = spectrum.square_()  # (..., N_fft/2, 2)
         power = squares[..., 0] + squares[..., 1]  # (..., N_fft/2) [use-power=true]
         energies = torch.cat([power[..., a:b] @ self.filters[a:b, c:d] for a, b, c, d in self.bands], -1)  # (..., F)
-        return energies.clamp_(min=LOG_FLOOR).log_()
+        return energies.clamp_(min=self.mel_floor).log_()
 
 
 def pieces(length: int, most: int) -> list[tuple[int, int]]:
