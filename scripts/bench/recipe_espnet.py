@@ -1,0 +1,221 @@
+"""A recipe's corpus in ESPnet's hands: its Conformer in our size, trained for so many minutes on the same utterances.
+
+    python scripts/bench/recipe_espnet.py NAME SET [--minutes 120] [--threads 2]
+
+data/NAME and exp/NAME/tokenizer are needed, which recipes/NAME/run.sh makes, and .bench/espnet, which environments.sh
+makes. All goes to exp/NAME/espnet: sound files at three speeds, ESPnet's statistics, its training, and the texts of SET
+that its joint search finds, which are scored. What is finished is passed over by the same command; a training that was
+stopped begins anew, so that its minutes stay whole.
+
+ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropout, loss weights, optimiser and the mean
+of the ten models best by dev accuracy, all as in its LibriSpeech-100 recipe for the Conformer
+(egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam 10, CTC weight 0.3). Of our recipe are:
+the utterances and tokens, d_model, layers, heads, widths and kernel, and how many seconds make a step. Its warm-up, of
+15000 steps there, is cut to --warmup, since so few minutes have fewer steps.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import soundfile
+import yaml
+from tqdm import tqdm
+
+from asr import audio, config
+from asr.cli.command import command, parser, say
+from asr.data import manifest
+from asr.errors import UserError
+from asr.experiment import Experiment
+from asr.files import write_text
+from asr.scoring.score import score
+from asr.text import tokenizer
+
+PYTHON = Path(".bench/espnet/bin/python")
+SPEEDS = {"train": (0.9, 1.0, 1.1)}  # of its speed perturbation: copies of the training set
+DROPOUTS = {"dropout_rate": 0.1, "positional_dropout_rate": 0.1}
+MASKS = {
+    "apply_time_warp": True,
+    "time_warp_window": 5,
+    "time_warp_mode": "bicubic",
+    "apply_freq_mask": True,
+    "freq_mask_width_range": [0, 27],
+    "num_freq_mask": 2,
+    "apply_time_mask": True,
+    "time_mask_width_ratio_range": [0.0, 0.05],
+    "num_time_mask": 5,
+}
+
+
+def settings(ours: Experiment, tokens: Path, warmup: int) -> dict:
+    """ESPnet's configuration, with the sizes of a recipe of ours."""
+    encoder, decoder, rate = ours.model.encoder, ours.model.decoder, ours.features.fbank.sample_rate
+    symbols, bpe = tokenizer.load(ours.tokenizer).symbols(), Path(ours.tokenizer) / "bpe.model"
+    sizes = {"output_size": encoder.d_model, "attention_heads": encoder.heads, "linear_units": encoder.ff}
+    shape = {"macaron_style": True, "use_cnn_module": True, "cnn_module_kernel": encoder.kernel}
+    relative = {"rel_pos_type": "latest", "pos_enc_layer_type": "rel_pos", "selfattention_layer_type": "rel_selfattn"}
+    write_text(tokens, "\n".join(["<blank>", "<unk>", *symbols[1:-1], "<sos/eos>"]) + "\n")
+    return {
+        "token_list": str(tokens),
+        **({"token_type": "bpe", "bpemodel": str(bpe)} if bpe.exists() else {"token_type": "char"}),
+        "frontend_conf": {"fs": rate, "n_fft": 512, "win_length": rate // 40, "hop_length": rate // 100},
+        "specaug": "specaug",
+        "specaug_conf": MASKS,
+        "encoder": "conformer",
+        "encoder_conf": {
+            **sizes, **shape, **relative, **DROPOUTS,
+            "num_blocks": encoder.layers, "input_layer": "conv2d", "activation_type": "swish",
+        },
+        "decoder": "transformer",
+        "decoder_conf": {
+            **DROPOUTS,
+            "attention_heads": decoder.heads, "linear_units": decoder.ff, "num_blocks": decoder.layers,
+        },
+        "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1, "length_normalized_loss": False},
+        "optim": "adam",
+        "optim_conf": {"lr": 0.002, "weight_decay": 1e-6},
+        "scheduler": "warmuplr",
+        "scheduler_conf": {"warmup_steps": warmup},
+        "batch_type": "numel",
+        "batch_bins": int(ours.data.batch_seconds * rate),  # samples
+        "accum_grad": ours.training.accumulate,
+        "best_model_criterion": [["valid", "acc", "max"]],
+        "keep_nbest_models": 10,
+        "num_att_plot": 0,
+        "use_tensorboard": False,
+        "use_matplotlib": False,
+    }  # fmt: skip
+
+
+def dump(source: Path, out: Path, rate: int, speeds: Sequence[float]) -> None:
+    """Write an ESPnet data folder: sound files of our manifest at each speed, wav.scp, text."""
+    if out.exists():
+        return
+    folder = out.with_name(f".partial-{out.name}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    lines: dict[str, list[str]] = {"wav.scp": [], "text": []}
+    for utterance in tqdm(list(manifest.read(source)), desc=f"sound files of {out.name}", disable=None):
+        waveform = audio.load(utterance.path, rate, utterance.start, utterance.duration)
+        for speed in speeds:
+            name = f"sp{speed}-{utterance.id}"
+            soundfile.write(folder / f"{name}.flac", audio.resample(waveform, rate * speed, rate), rate)
+            lines["wav.scp"].append(f"{name} {out / name}.flac")
+            lines["text"].append(f"{name} {utterance.text}")
+    for name, rows in lines.items():
+        write_text(folder / name, "\n".join(sorted(rows)) + "\n")
+    folder.rename(out)
+
+
+def espnet(tool: str, log: Path, threads: int, *arguments: object) -> subprocess.Popen:
+    """Start one of ESPnet's tools, with its messages in a file."""
+    environment = {"OMP_NUM_THREADS": str(threads), "PATH": "/usr/bin:/bin"}
+    call = [PYTHON, "-m", f"espnet2.bin.{tool}", *arguments]
+    return subprocess.Popen([*map(str, call)], env=environment, stdout=open(log, "a"), stderr=subprocess.STDOUT)
+
+
+def finish(process: subprocess.Popen, log: Path) -> None:
+    """Wait; end with the log's last lines if the tool failed."""
+    if process.wait():
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+        raise UserError(f"{log}: ESPnet ended with status {process.returncode}:\n{tail}")
+
+
+def data(out: Path, stats: Path | None) -> list[str]:
+    """The options of a training that name its data."""
+    options = []
+    for split, folder in (("train", out / "train"), ("valid", out / "dev")):
+        for file, facts in (("wav.scp", "speech,sound"), ("text", "text,text")):
+            options += [f"--{split}_data_path_and_name_and_type", f"{folder / file},{facts}"]
+        if stats:
+            options += [f"--{split}_shape_file", str(stats / split / "speech_shape")]
+        else:
+            options += [f"--{split}_shape_file", str(folder / "wav.scp")]
+    return options
+
+
+def statistics(out: Path, threads: int) -> Path:
+    """Have ESPnet measure lengths, and the features' mean and deviation."""
+    stats, log = out / "stats", out / "stats.log"
+    if not (stats / "train" / "feats_stats.npz").exists():
+        unsorted = ["--collect_stats", "true", "--batch_type", "unsorted", "--batch_size", "16"]
+        common = ["--config", out / "config.yaml", "--ngpu", 0, "--use_preprocessor", "true", "--output_dir", stats]
+        finish(espnet("asr_train", log, threads, *common, *unsorted, *data(out, None)), log)
+    return stats
+
+
+def train(out: Path, stats: Path, minutes: float, threads: int) -> None:
+    """Train until the time is over; then have ESPnet take the mean of its best models."""
+    exp, log = out / "exp", out / "train.log"
+    if (exp / "valid.acc.ave.pth").exists():
+        return
+    shutil.rmtree(exp, ignore_errors=True)
+    log.unlink(missing_ok=True)
+    common = ["--config", out / "config.yaml", "--ngpu", 0, "--use_preprocessor", "true", "--output_dir", exp]
+    common += ["--normalize", "global_mvn", "--normalize_conf", f"stats_file={stats / 'train' / 'feats_stats.npz'}"]
+    common += ["--num_workers", 0, "--resume", "true", *data(out, stats)]
+    process = espnet("asr_train", log, threads, *common, "--max_epoch", 100000)
+    try:
+        process.wait(60 * minutes)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
+    else:
+        finish(process, log)
+    epochs = max(map(int, re.findall(r"(\d+)epoch results", log.read_text(errors="replace"))), default=0)
+    if not epochs:
+        raise UserError(f"{log}: ESPnet hasn't finished an epoch in {minutes:g} minutes; give it more --minutes")
+    say(f"{epochs} epochs in {minutes:g} minutes")
+    finish(espnet("asr_train", log, threads, *common, "--max_epoch", epochs), log)
+
+
+def decode(out: Path, split: str, threads: int) -> Path:
+    """Decode by joint search, a process a core, and write `id<TAB>text` lines."""
+    text, rows = out / f"{split}.txt", (out / split / "wav.scp").read_text().splitlines()
+    if text.exists():
+        return text
+
+    def part(n: int) -> list[str]:
+        keys, folder, log = out / f"{split}.keys.{n}", out / f"{split}.decode.{n}", out / f"{split}.decode.{n}.log"
+        write_text(keys, "\n".join(rows[n::threads]) + "\n")
+        model = ["--asr_train_config", out / "exp/config.yaml", "--asr_model_file", out / "exp/valid.acc.ave.pth"]
+        search = ["--beam_size", 10, "--ctc_weight", 0.3, "--lm_weight", 0.0, "--ngpu", 0, "--num_workers", 0]
+        sound = ["--data_path_and_name_and_type", f"{out / split / 'wav.scp'},speech,sound", "--key_file", keys]
+        finish(espnet("asr_inference", log, 1, *model, *search, *sound, "--output_dir", folder), log)
+        return (folder / "1best_recog/text").read_text().splitlines()
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = [line.partition(" ") for lines in pool.map(part, range(threads)) for line in lines]
+    write_text(text, "".join(f"{name.removeprefix('sp1.0-')}\t{words}\n" for name, _, words in sorted(found)))
+    return text
+
+
+@command
+def main(argv):
+    """Prepare, train, decode, score."""
+    args = parser("recipe_espnet.py", "Train ESPnet's Conformer on a recipe's corpus.", __doc__)
+    args.add_argument("name", metavar="NAME", help="of a recipe: conf/NAME.yaml, data/NAME, exp/NAME")
+    args.add_argument("set", metavar="SET", help="of its test sets")
+    args.add_argument("--minutes", type=float, default=120.0, help="of training (default: 120)")
+    args.add_argument("--threads", type=int, default=2, help="cores (default: 2)")
+    args.add_argument("--warmup", type=int, default=1000, help="steps (default: 1000)")
+    args = args.parse_args(argv)
+    if not PYTHON.exists():
+        raise UserError(f"{PYTHON}: no ESPnet here; bash scripts/bench/environments.sh espnet makes it")
+    ours = config.load(Experiment, Path(f"conf/{args.name}.yaml"))
+    out = Path(f"exp/{args.name}/espnet")
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "config.yaml", yaml.safe_dump(settings(ours, out / "tokens.txt", args.warmup)))
+    for split in ("train", "dev", args.set):
+        source = Path(f"data/{args.name}/{split}.jsonl.gz")
+        dump(source, out / split, ours.features.fbank.sample_rate, SPEEDS.get(split, (1.0,)))
+    train(out, statistics(out, args.threads), args.minutes, args.threads)
+    text = decode(out, args.set, args.threads)
+    print(*(s.line() for s in score(Path(f"data/{args.name}/{args.set}.jsonl.gz"), text).scores.values()), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
