@@ -116,7 +116,9 @@ def make_task(experiment: Experiment, model: Recognizer | LanguageModel, train: 
     data, seed = experiment.data, experiment.seed
     if isinstance(experiment, TextExperiment):
         return TextTask(model, data, train, dev, seed)
-    return SpeechTask(model, data, train, dev, seed, experiment.training.mask_after, experiment.training.flat_start)
+    training = experiment.training
+    flat_start = min(training.flat_start, training.epochs - 1)  # CTC has its turn in a try of one epoch, too
+    return SpeechTask(model, data, train, dev, seed, training.mask_after, flat_start)
 
 
 def read(experiment: Experiment, model: Recognizer | LanguageModel, continued: bool = False) -> tuple:

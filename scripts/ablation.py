@@ -28,14 +28,8 @@ from asr.models import recognizer
 from asr.scoring.score import percent, score
 
 CONFIG = Path(__file__).parents[1] / "conf" / "an4.yaml"
-BASE = [
-    "model.consistency=null",
-    "features.specaugment.time_masks=2",
-    "training.ema=null",
-    "model.encoder.subsampling=8",
-    "training.flat_start=0",
-]
-SIZES = "d_model: 192, heads: 4, dropout: 0.1, channels: 64, subsampling: 8"
+BASE = ["model.consistency=null", "features.specaugment.time_masks=2", "training.ema=null"]
+SIZES = "d_model: 192, heads: 4, dropout: 0.1, channels: 64, subsampling: 4"
 HALFWAY = "model.intermediate_ctc.layers=[6]"  # of twelve layers, as the third of the base's six
 ENCODERS = {  # of about as many parameters as the base, a Conformer
     "transformer": ["kind: transformer, layers: 12, ff: 768", HALFWAY],
@@ -45,9 +39,10 @@ ENCODERS = {  # of about as many parameters as the base, a Conformer
 SETTINGS = {
     "base": [],
     **{name: [f"model.encoder={{{encoder}, {SIZES}}}", *more] for name, (encoder, *more) in ENCODERS.items()},
-    "subsampling_4": ["model.encoder.subsampling=4"],
+    "subsampling_6": ["model.encoder.subsampling=6"],
+    "subsampling_8": ["model.encoder.subsampling=8"],
     "no_intermediate": ["model.intermediate_ctc=null"],
-    "flat_start": ["training.flat_start=1"],
+    "no_flat_start": ["training.flat_start=0"],
     "more_ctc": ["model.ctc_weight=0.8"],
     "less_ctc": ["model.ctc_weight=0.2"],
     "no_masks": ["features.specaugment=null"],

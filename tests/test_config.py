@@ -248,11 +248,6 @@ def test_shards_and_layers_left_out_exclude_each_other(mistake, part):
     assert f"training: shard: can't be had with model.{part}.layer_dropout, by which each process leaves out" in said
 
 
-def test_ctc_has_its_turn_after_a_flat_start(mistake):
-    said = mistake("", "", "training.epochs=3", "training.flat_start=3")
-    assert "training.flat_start: got 3, expected fewer than the 3 epochs: CTC itself would never be trained" in said
-
-
 def test_further_mistakes_are_counted(mistake):
     assert "(and 2 more mistakes)" in mistake(
         text=COMPLETE.replace("seed: 1\n", "").replace("0.1}", "-1}").replace("10}", "0}")

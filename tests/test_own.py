@@ -78,16 +78,16 @@ def test_a_tier_at_its_own_hours_is_the_file_in_conf(scaled):
 
 
 def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled):
-    """conf/an4.yaml: 0.69 h, 70 epochs, 12 of them unmasked, validated every 4, 800 steps of warm-up."""
+    """conf/an4.yaml: 0.69 h, 64 epochs, a flat start in one, 8 unmasked, validated every 4, 800 steps of warm-up."""
 
     def counts(hours):
         made = scaled.settings(hours, "d", "e")
         t = made["training"]
-        return t["epochs"], t["mask_after"], t["validate_every"], made["schedule"]["warmup"]
+        return t["epochs"], t["flat_start"], t["mask_after"], t["validate_every"], made["schedule"]["warmup"]
 
-    assert counts(0.69) == (70, 12, 4, 800)
-    assert counts(1.38) == (35, 6, 2, 800)  # as many steps in all
-    assert counts(0.069) == (140, 24, 8, 160)  # twice the epochs at most: a fifth of the steps
+    assert counts(0.69) == (64, 1, 8, 4, 800)
+    assert counts(1.38) == (32, 1, 4, 2, 800)  # as many steps in all
+    assert counts(0.069) == (128, 2, 16, 8, 160)  # twice the epochs at most: a fifth of the steps
 
 
 SPOKEN = ["TURN THE LIGHT ON", "TURN IT OFF", "PLAY SOME MUSIC", "DON'T STOP", "ROOM 12 B", "A"]
@@ -241,7 +241,7 @@ def test_the_recipe_goes_from_a_table_to_an_error_rate(checkout):
     assert len({u.speaker for split in splits.values() for u in split}) == 4
     assert len({(name, u.speaker) for name, split in splits.items() for u in split}) == 4  # each in one split
     made = config.load(Experiment, checkout / "exp/mine/config.yaml")
-    assert made.training.epochs == 140 and made.out == "exp/mine/model"
+    assert made.training.epochs == 128 and made.out == "exp/mine/model"
 
 
 def test_mistakes_of_the_recipe(checkout):

@@ -338,6 +338,11 @@ def test_the_first_epochs_are_sorted_and_no_others(root):
     assert order == [True, True, False, False]
 
 
+@pytest.mark.parametrize("epochs, flat", [(1, 0), (3, 2), (20, 9)])
+def test_a_flat_start_leaves_ctc_the_last_epoch(root, epochs, flat):
+    assert speech_task(root, "training.flat_start=9", f"training.epochs={epochs}").flat_start == flat
+
+
 def test_training_reads_other_token_ids_each_epoch_and_validation_the_plain_ones(root):
     """What CTC has for an utterance are its frames at the fastest speed, whichever is drawn."""
     task = speech_task(root)

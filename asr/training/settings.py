@@ -81,15 +81,8 @@ class TrainingSettings(LoopSettings):
     """The loop of a recogniser."""
 
     mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
-    flat_start: int = Field(0, ge=0)  # epochs in which CTC is given equal alignments, from which it finds its own
+    flat_start: int = Field(0, ge=0)  # epochs, never the last, in which CTC has equal alignments, to find its own from
     best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"  # wer: of Han and such, by characters
-
-    @model_validator(mode="after")
-    def _ctc_has_its_turn(self):
-        if self.flat_start >= self.epochs:
-            what = f"flat_start: got {self.flat_start}, expected fewer than the {self.epochs} epochs"
-            raise ValueError(f"{what}: CTC itself would never be trained")
-        return self
 
 
 class TextTrainingSettings(LoopSettings):

@@ -56,7 +56,7 @@ def settings(hours: float, data: str, exp: str) -> dict:
     training, schedule = made["training"], made["schedule"]
     share = min(max(tier.hours / hours, FEWER), MORE)
     steps = min(1.0, share * hours / tier.hours)
-    for name in ("epochs", "validate_every", "mask_after"):
+    for name in ("epochs", "validate_every", "mask_after", "flat_start"):
         if training.get(name):
             training[name] = max(1, round(share * training[name]))
     schedule["warmup"] = max(1, round(steps * schedule["warmup"]))
