@@ -18,13 +18,22 @@ from asr.training import device as devices
 from asr.training.blocks import recompute
 from asr.training.examples import read_data, read_texts
 from asr.training.freeze import freeze
-from asr.training.optimizer import AdamSettings, AdamWSettings
+from asr.training.optimizer import AdamSettings, AdamWSettings, MuonSettings
 from asr.training.probe import batch_seconds
 from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings, WSDSettings
 from asr.training.settings import DataSettings, TextDataSettings, TextTrainingSettings, TrainingSettings
 from asr.training.speech import SpeechTask, Split
 from asr.training.task import Task
 from asr.training.text import TextTask
+
+
+def whole_matrices(experiment: Settings) -> Settings:
+    """Refuse Muon over shards: it makes the singular values of whole matrices alike."""
+    if experiment.training.shard and experiment.optimizer.kind == "muon":
+        raise ValueError(
+            "training: shard: can't be had with optimizer.kind: muon, which needs whole matrices; use adamw"
+        )
+    return experiment
 
 
 class SpeechExperiment(Settings):
@@ -38,9 +47,11 @@ class SpeechExperiment(Settings):
     data: DataSettings
     features: FrontendSettings
     model: HybridSettings
-    optimizer: one_of(AdamSettings, AdamWSettings)
+    optimizer: one_of(AdamSettings, AdamWSettings, MuonSettings)
     schedule: one_of(NoamSettings, CosineSettings, WSDSettings, ConstantSettings)
     training: TrainingSettings
+
+    _whole = model_validator(mode="after")(whole_matrices)
 
     @model_validator(mode="after")
     def _shards_pass_through_all_layers(self):
@@ -63,9 +74,11 @@ class TextExperiment(Settings):
     freeze: list[str] = []  # patterns of names of parameters that are not trained
     data: TextDataSettings
     model: LMSettings
-    optimizer: one_of(AdamSettings, AdamWSettings)
+    optimizer: one_of(AdamSettings, AdamWSettings, MuonSettings)
     schedule: one_of(NoamSettings, CosineSettings, WSDSettings, ConstantSettings)
     training: TextTrainingSettings
+
+    _whole = model_validator(mode="after")(whole_matrices)
 
 
 Experiment = by_part("model", SpeechExperiment, TextExperiment)

@@ -58,6 +58,7 @@ SETTINGS = {
     "layer_dropout": ["model.encoder.layer_dropout=0.1"],
     "attention_dropout": ["model.encoder.attention_dropout=0.1", "model.decoder.attention_dropout=0.1"],
     "wsd": ["schedule={kind: wsd, warmup: 800}"],
+    "muon": ["optimizer.kind=muon"],
     "noam": ["schedule={kind: noam, warmup: 800}"],
 }
 SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe

@@ -218,14 +218,14 @@ WRONG = {  # what is replaced, by what, and what the message says after the file
     "unknown kind": (
         "kind: adam",
         "kind: adamx",
-        "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw'; did you",
+        "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw', 'muon'; did you",
     ),
     "unknown kind of the whole": (
         "hybrid",
         "hybird",
         "model.kind: got 'hybird', expected one of 'hybrid', 'lm'; did you mean 'hybrid'?",
     ),
-    "no kind": ("kind: adam, ", "", "optimizer.kind: missing, expected one of 'adam', 'adamw'"),
+    "no kind": ("kind: adam, ", "", "optimizer.kind: missing, expected one of 'adam', 'adamw', 'muon'"),
     "no kind of the whole": ("kind: hybrid", "kind:", "model.kind: missing, expected one of 'hybrid', 'lm'"),
     "another kind of the whole": ("hybrid", "lm", "data.batch_seconds: no such setting; did you mean 'batch_tokens'?"),
     "misspelt name of the whole's kind": ("model:", "modle:", "modle: no such setting; did you mean 'model'?; known: "),
@@ -246,6 +246,11 @@ def test_a_mistake_in_the_file(mistake, tmp_path, case):
 def test_shards_and_layers_left_out_exclude_each_other(mistake, part):
     said = mistake("", "", f"model.{part}.layer_dropout=0.1", "training.shard=true")
     assert f"training: shard: can't be had with model.{part}.layer_dropout, by which each process leaves out" in said
+
+
+def test_muon_has_whole_matrices(mistake):
+    said = mistake("", "", "optimizer={kind: muon, lr: 1e-3}", "training.shard=true")
+    assert "training: shard: can't be had with optimizer.kind: muon, which needs whole matrices; use adamw" in said
 
 
 def test_further_mistakes_are_counted(mistake):
@@ -319,7 +324,7 @@ OVERRIDES = {
     "optimizer.lr=[1": "optimizer.lr:1: not valid YAML: ",
     "optimizer.lr=\0": "optimizer.lr: not valid YAML: ",
     "optimizer.lr.x=1": "optimizer.lr is a value, it has no x",
-    "optimizer.kind=adamx": "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw'; did you mean 'adam'?",
+    "optimizer.kind=adamx": "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw', 'muon'; did you mean",
     "model.encoder.heads=7": "model.encoder.heads: got 7, expected a divisor of d_model = 256, or d_k given",
     "optimizer={kind: adam, lr: 1, lr: 2}": "optimizer:1: key 'lr' stands here a second time",
 }
@@ -370,7 +375,7 @@ def test_write_and_parse(tree):
 def test_the_schema_is_json_and_knows_the_kinds():
     definitions = json.loads(schema(Experiment))["$defs"]
     kinds = {d["properties"]["kind"]["const"] for d in definitions.values() if "kind" in d.get("properties", {})}
-    parts = {"adam", "adamw", "noam", "cosine", "wsd", "constant", "transformer", "conformer", "e_branchformer"}
+    parts = {"adam", "adamw", "muon", "noam", "cosine", "wsd", "constant", "transformer", "conformer", "e_branchformer"}
     assert kinds == parts | {"hybrid", "lm"}
     assert all(d["additionalProperties"] is False for d in definitions.values())
 

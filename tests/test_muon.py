@@ -1,0 +1,115 @@
+"""Prove Muon: a step evens out the singular values of the momentum, as a decomposition shows; which weights it has;
+a training with it that was stopped and goes on is the uninterrupted one.
+"""
+
+import copy
+import math
+
+import pytest
+import torch
+from runs import Stop, assert_same, history, make_root, stopping, train, weights
+from torch import nn
+from torch.testing import assert_close
+
+from asr.training.optimizer import AdamWSettings, MuonSettings, layer_matrices, optimizer
+from asr.training.together import Together
+
+LR = 1e-2
+SETTINGS = MuonSettings(kind="muon", lr=LR, weight_decay=0.1)
+
+
+class Layer(nn.Module):
+    """Two linear maps, one within the other's layer, a bias of two dimensions, and a convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.inner = nn.Linear(24, 40), nn.ModuleList([nn.Linear(40, 24)])
+        self.positions = nn.Parameter(torch.randn(2, 12))
+        self.depthwise = nn.Conv1d(24, 24, 3, groups=24)
+
+
+def model():
+    torch.manual_seed(1)
+    parts = {"embedding": nn.Embedding(9, 24), "layers": nn.ModuleList([Layer(), Layer()]), "out": nn.Linear(24, 9)}
+    return nn.ModuleDict(parts)
+
+
+def give_gradients(module, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def test_muon_has_the_linear_maps_of_layers_and_adamw_the_rest():
+    module = model()
+    chosen = {id(p) for p in layer_matrices(module)}
+    names = [name for name, p in module.named_parameters() if id(p) in chosen]
+    assert names == [f"layers.{n}.{name}.weight" for n in (0, 1) for name in ("wide", "inner.0")]
+    made = optimizer(SETTINGS, module)
+    held = [id(p) for group in made.param_groups for p in group["params"]]
+    assert sorted(held) == sorted(map(id, module.parameters()))  # each once
+    assert [type(part).__name__ for part in made.parts] == ["AdamW", "Muon"]
+    assert {group["initial_lr"] for group in made.param_groups} == {LR}
+    assert [group["weight_decay"] for group in made.param_groups] == [0.1, 0.0, 0.1]
+
+
+def test_frozen_weights_are_in_neither_and_without_matrices_it_is_adamw():
+    module = model()
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_("wide" in name)
+    assert [len(group["params"]) for group in optimizer(SETTINGS, module).param_groups] == [0, 2, 2]
+    for parameter in module.parameters():
+        parameter.requires_grad_(parameter.dim() == 1)
+    assert isinstance(optimizer(SETTINGS, module), torch.optim.AdamW)
+
+
+def test_a_step_makes_the_singular_values_alike():
+    """Jordan et al. 2024: five iterations bring them into about 0.7 .. 1.2; Liu et al. 2025: times 0.2 √max(n, m)."""
+    module, rest = model(), model()
+    made, adamw = optimizer(SETTINGS, module), optimizer(AdamWSettings(kind="adamw", lr=LR, weight_decay=0.1), rest)
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    for steps in (module, rest):
+        give_gradients(steps, 2)
+    made.step()
+    adamw.step()
+    for (name, p), other in zip(module.named_parameters(), rest.parameters(), strict=True):
+        if not name.endswith(("wide.weight", "inner.0.weight")):
+            assert_close(p, other)  # as AdamW alone
+            continue
+        update = (before[name] * (1 - LR * 0.1) - p.detach()) / (LR * 0.2 * math.sqrt(max(p.shape)))
+        U, S, V = torch.linalg.svd(p.grad, full_matrices=False)
+        assert S.max() / S.min() > 3  # what is made alike
+        values = torch.linalg.svdvals(update)
+        assert values.min() > 0.6 and values.max() < 1.3
+        assert (update * (U @ V)).sum() / (update.norm() * (U @ V).norm()) > 0.97
+
+
+def test_a_state_that_is_saved_and_loaded_goes_on_alike():
+    module, other = model(), model()
+    made, again = optimizer(SETTINGS, module), optimizer(SETTINGS, other)
+    give_gradients(module, 3)
+    made.step()
+    other.load_state_dict(module.state_dict())
+    again.load_state_dict(copy.deepcopy(made.state_dict()))
+    assert len(again.state) == len(made.state) == len(list(module.parameters()))
+    for steps, optimiser in ((module, made), (other, again)):
+        give_gradients(steps, 4)
+        optimiser.step()
+    for p, q in zip(module.parameters(), other.parameters(), strict=True):
+        assert_close(p, q, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="shorter|longer"):
+        Together(made.parts[0]).load_state_dict(made.state_dict())
+
+
+def test_continued_equals_uninterrupted(tmp_path, monkeypatch):
+    root = make_root(tmp_path / "root")
+    muon = "optimizer={kind: muon, lr: 2e-3}"
+    expected = weights(train(root, tmp_path / "whole", muon))
+    stopping(monkeypatch, 7)
+    with pytest.raises(Stop):
+        train(root, tmp_path / "x", muon, "training.save_steps=1")
+    monkeypatch.undo()
+    assert_same(weights(train(root, tmp_path / "x", muon)), expected)
+    assert history(tmp_path / "x") == history(tmp_path / "whole")
+    losses = [line["loss"] for line in history(tmp_path / "whole") if line["kind"] == "dev"]
+    assert losses[-1] < losses[0]
