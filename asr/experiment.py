@@ -27,7 +27,7 @@ from asr.training.task import Task
 from asr.training.text import TextTask
 
 
-def whole_matrices(experiment: Settings) -> Settings:
+def muon_has_whole_matrices(experiment: Settings) -> Settings:
     """Refuse Muon over shards: it makes the singular values of whole matrices alike."""
     if experiment.training.shard and experiment.optimizer.kind == "muon":
         raise ValueError(
@@ -51,7 +51,7 @@ class SpeechExperiment(Settings):
     schedule: one_of(NoamSettings, CosineSettings, WSDSettings, ConstantSettings)
     training: TrainingSettings
 
-    _whole = model_validator(mode="after")(whole_matrices)
+    _muon_has_whole_matrices = model_validator(mode="after")(muon_has_whole_matrices)
 
     @model_validator(mode="after")
     def _shards_pass_through_all_layers(self):
@@ -78,7 +78,7 @@ class TextExperiment(Settings):
     schedule: one_of(NoamSettings, CosineSettings, WSDSettings, ConstantSettings)
     training: TextTrainingSettings
 
-    _whole = model_validator(mode="after")(whole_matrices)
+    _muon_has_whole_matrices = model_validator(mode="after")(muon_has_whole_matrices)
 
 
 Experiment = by_part("model", SpeechExperiment, TextExperiment)

@@ -112,6 +112,7 @@ def scaled(overrides: Sequence[str], epochs: int) -> list[str]:
         *overrides,
         f"training.epochs={epochs}",
         f"training.mask_after={round(share * base.training.mask_after)}",
+        f"training.flat_start={min(base.training.flat_start, max(1, round(share * base.training.flat_start)))}",
         f"training.validate_every={max(1, epochs // VALIDATIONS)}",
         f"schedule.warmup={max(1, round(share * base.schedule.warmup))}",
     ]

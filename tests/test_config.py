@@ -248,11 +248,6 @@ def test_shards_and_layers_left_out_exclude_each_other(mistake, part):
     assert f"training: shard: can't be had with model.{part}.layer_dropout, by which each process leaves out" in said
 
 
-def test_muon_has_whole_matrices(mistake):
-    said = mistake("", "", "optimizer={kind: muon, lr: 1e-3}", "training.shard=true")
-    assert "training: shard: can't be had with optimizer.kind: muon, which needs whole matrices; use adamw" in said
-
-
 def test_further_mistakes_are_counted(mistake):
     assert "(and 2 more mistakes)" in mistake(
         text=COMPLETE.replace("seed: 1\n", "").replace("0.1}", "-1}").replace("10}", "0}")

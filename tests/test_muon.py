@@ -4,16 +4,23 @@ a training with it that was stopped and goes on is the uninterrupted one.
 
 import copy
 import math
+from pathlib import Path
 
 import pytest
 import torch
-from runs import Stop, assert_same, history, make_root, stopping, train, weights
+from runs import Stop, assert_same, dev_losses, history, make_root, stopping, train, weights
 from torch import nn
 from torch.testing import assert_close
 
+from asr import config
+from asr.errors import UserError
+from asr.experiment import Experiment
+from asr.models.hybrid import Hybrid
+from asr.models.lm import TransformerLM
 from asr.training.optimizer import AdamWSettings, MuonSettings, layer_matrices, optimizer
 from asr.training.together import Together
 
+ROOT = Path(__file__).parents[1]
 LR = 1e-2
 SETTINGS = MuonSettings(kind="muon", lr=LR, weight_decay=0.1)
 
@@ -51,6 +58,24 @@ def test_muon_has_the_linear_maps_of_layers_and_adamw_the_rest():
     assert [type(part).__name__ for part in made.parts] == ["AdamW", "Muon"]
     assert {group["initial_lr"] for group in made.param_groups} == {LR}
     assert [group["weight_decay"] for group in made.param_groups] == [0.1, 0.0, 0.1]
+
+
+@pytest.mark.parametrize("recipe", ["an4", "librispeech960-e_branchformer", "librispeech-lm"])
+def test_neither_embeddings_nor_projections_of_a_recipe_are_muons(recipe):
+    settings = config.load(Experiment, ROOT / f"conf/{recipe}.yaml").model
+    with torch.device("meta"):
+        module = Hybrid(settings, 80, 50) if settings.kind == "hybrid" else TransformerLM(settings, 50)
+    chosen = {id(p) for p in layer_matrices(module)}
+    rest = [(name, p) for name, p in module.named_parameters() if id(p) not in chosen and p.dim() == 2]
+    assert len(chosen) > 20 and all(50 in p.shape or "subsampling.project" in name for name, p in rest)
+    assert not any(50 in p.shape for p in module.parameters() if id(p) in chosen)
+
+
+@pytest.mark.parametrize("recipe", ["an4", "librispeech-lm"])
+def test_shards_are_refused(recipe):
+    changes = ["optimizer={kind: muon, lr: 1e-3}", "training.shard=true", "training.ema=null"]
+    with pytest.raises(UserError, match="training: shard: can't be had with optimizer.kind: muon, which needs whole"):
+        config.load(Experiment, ROOT / f"conf/{recipe}.yaml", changes)
 
 
 def test_frozen_weights_are_in_neither_and_without_matrices_it_is_adamw():
@@ -111,5 +136,15 @@ def test_continued_equals_uninterrupted(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert_same(weights(train(root, tmp_path / "x", muon)), expected)
     assert history(tmp_path / "x") == history(tmp_path / "whole")
-    losses = [line["loss"] for line in history(tmp_path / "whole") if line["kind"] == "dev"]
+    losses = dev_losses(tmp_path / "whole")
     assert losses[-1] < losses[0]
+
+
+def test_the_number_of_processes_changes_little(tmp_path):
+    """The gradients differ by rounding to float32, of which rounding to bf16 makes more."""
+    root = make_root(tmp_path / "root")
+    more = ["optimizer={kind: muon, lr: 2e-3}", "model.encoder.dropout=0", "model.decoder.dropout=0"]
+    more += ["training.accumulate=4", "training.epochs=2"]
+    for n in (1, 2):
+        train(root, tmp_path / f"{n}", *more, f"training.processes={n}")
+    assert dev_losses(tmp_path / "2") == pytest.approx(dev_losses(tmp_path / "1"), rel=0.02)

@@ -50,7 +50,7 @@ def peak_bytes(device: torch.device, compute: Callable[[], None]) -> float:
 
 
 def optimizer_bytes(model: nn.Module) -> float:
-    """What Adam's two moments take, which come with the first step."""
+    """What Adam's two moments take, which come with the first step; Muon takes less."""
     return sum(2 * p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from asr.training.processes import Group
+from asr.training.together import Together
 
 
 class Replicas:
@@ -21,7 +22,9 @@ class Replicas:
 
     independent = True  # within a step no process waits for another
 
-    def __init__(self, model: nn.Module, optimizer: Callable[[nn.Module], torch.optim.Optimizer], group: Group):
+    def __init__(
+        self, model: nn.Module, optimizer: Callable[[nn.Module], torch.optim.Optimizer | Together], group: Group
+    ):
         self.model, self.group = model, group
         self.optimizer = optimizer(model)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

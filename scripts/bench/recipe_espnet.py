@@ -57,6 +57,8 @@ def settings(ours: Experiment, tokens: Path, warmup: int) -> dict:
     sizes = {"output_size": encoder.d_model, "attention_heads": encoder.heads, "linear_units": encoder.ff}
     shape = {"macaron_style": True, "use_cnn_module": True, "cnn_module_kernel": encoder.kernel}
     relative = {"rel_pos_type": "latest", "pos_enc_layer_type": "rel_pos", "selfattention_layer_type": "rel_selfattn"}
+    if not bpe.exists():
+        symbols = ["<space>" if symbol == "▁" else symbol for symbol in symbols]
     write_text(tokens, "\n".join(["<blank>", "<unk>", *symbols[1:-1], "<sos/eos>"]) + "\n")
     return {
         "token_list": str(tokens),
@@ -206,6 +208,8 @@ def main(argv):
     if not PYTHON.exists():
         raise UserError(f"{PYTHON}: no ESPnet here; bash scripts/bench/environments.sh espnet makes it")
     ours = config.load(Experiment, Path(f"conf/{args.name}.yaml"))
+    if getattr(getattr(ours.model, "encoder", None), "kind", None) != "conformer":
+        raise UserError(f"conf/{args.name}.yaml: its encoder is no Conformer, whose sizes ESPnet's would take")
     out = Path(f"exp/{args.name}/espnet")
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "config.yaml", yaml.safe_dump(settings(ours, out / "tokens.txt", args.warmup)))
