@@ -319,7 +319,8 @@ OVERRIDES = {
     "optimizer.lr=[1": "optimizer.lr:1: not valid YAML: ",
     "optimizer.lr=\0": "optimizer.lr: not valid YAML: ",
     "optimizer.lr.x=1": "optimizer.lr is a value, it has no x",
-    "optimizer.kind=adamx": "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw', 'muon'; did you mean",
+    "optimizer.kind=adamx": "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw', 'muon'; "
+    "did you mean 'adam'?",
     "model.encoder.heads=7": "model.encoder.heads: got 7, expected a divisor of d_model = 256, or d_k given",
     "optimizer={kind: adam, lr: 1, lr: 2}": "optimizer:1: key 'lr' stands here a second time",
 }
