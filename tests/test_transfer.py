@@ -188,6 +188,12 @@ def test_statistics_of_another_normalisation_are_not_taken(root):
     ]
 
 
+def test_another_floor_of_the_features_is_told(root):
+    transfer = load_what_fits(make(load(root, "x", "features.fbank.mel_floor=1e4")), root / "base-x")
+    said = f"features.fbank differs from that of {root}/base-x, which its weights and statistics expect"
+    assert transfer.notes == [said] and transfer.has_statistics
+
+
 def test_names_are_grouped_where_all_below_a_prefix_agree():
     words = {"a.0.x": "new", "a.0.y": "new", "a.1.x": "new", "a.1.y": "old", "b": "old"}
     assert grouped(words) == ["a.0.* (2): new", "a.1.x: new", "a.1.y: old", "b: old"]

@@ -156,7 +156,7 @@ def _notes(model: nn.Module, other: nn.Module, folder: str | Path) -> list[str]:
     if not isinstance(model, Recognizer):
         return []
     own, its = model.frontend.fbank, other.frontend.fbank
-    names = ("sample_rate", "frame_samples", "shift_samples")
+    names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor")
     same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(own.filters, its.filters)
     notes = [f"features.fbank differs from that of {folder}, which its weights and statistics expect"] * (not same)
     kinds = model.frontend.cmvn.kind, other.frontend.cmvn.kind
