@@ -1,0 +1,79 @@
+"""Prove the random numbers of augmentation: SplitMix64 in Python's integers, itself held to its published numbers."""
+
+import torch
+from torch.testing import assert_close
+
+from asr.features.noise import another, normals, uniforms, utterance_seed
+
+
+def splitmix64(state, n):
+    """The n-th output of SplitMix64 (Steele, Lea and Flood 2014) in Python's integers."""
+    z = (state + n * 0x9E3779B97F4A7C15) % 2**64
+    return finalise(z)
+
+
+def finalise(z):
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
+
+
+def test_the_reference_generator_gives_the_published_numbers():
+    """Seed 1234567, as in the test vectors of Rosetta Code's "Pseudo-random numbers/Splitmix64"."""
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    assert [splitmix64(1234567, n) for n in range(1, 6)] == published
+
+
+def test_uniforms_are_splitmix64():
+    seeds = [0, 1, -1, 2**62 + 12345, -(2**63), 2**63 - 1]
+    expected = [[(splitmix64(finalise(s % 2**64), n) >> 11) * 2**-53 for n in range(1, 8)] for s in seeds]
+    assert_close(uniforms(torch.tensor(seeds), 7), torch.tensor(expected, dtype=torch.double), rtol=0, atol=0)
+
+
+def test_uniforms_are_sane():
+    u = uniforms(torch.arange(400), 500)  # neighbouring seeds, as the worst case
+    assert u.min() >= 0 and u.max() < 1
+    half, twelfth = torch.tensor([0.5, 1 / 12], dtype=torch.double)
+    assert_close(u.mean(), half, rtol=0, atol=0.003)
+    assert_close(u.var(), twelfth, rtol=0, atol=0.001)
+    assert_close(u.mean(0), half.expand(500), rtol=0, atol=0.08)  # five standard deviations
+    assert_close(u.mean(1), half.expand(400), rtol=0, atol=0.07)
+    counts = torch.histc(u, 20, 0, 1)
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 50  # chi-squared with 19 degrees of freedom, p = 1e-4
+    for a, b in ((u[:-1], u[1:]), (u[:, :-1], u[:, 1:])):
+        assert torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1].abs() < 0.012
+    assert len(u.unique()) == u.numel()
+
+
+def test_another_seed_is_a_number_that_uniforms_never_draws():
+    seeds = [0, 1, -1, 2**62 + 12345, -(2**63)]
+    made = [splitmix64(finalise(s % 2**64), -1) for s in seeds]
+    assert [s % 2**64 for s in another(torch.tensor(seeds)).tolist()] == made
+    both = torch.stack([uniforms(torch.arange(2000), 9).flatten(), uniforms(another(torch.arange(2000)), 9).flatten()])
+    assert torch.corrcoef(both)[0, 1].abs() < 0.03
+
+
+def test_uniforms_do_not_depend_on_batch_or_count():
+    u = uniforms(torch.tensor([3, 1, 2]), 9)
+    assert_close(uniforms(torch.tensor([1]), 5)[0], u[1, :5], rtol=0, atol=0)
+
+
+def test_normals_are_sane():
+    x = normals(torch.arange(200), 1000).double()
+    moments = torch.stack([x.mean(), x.var(), (x**3).mean(), (x**4).mean()])
+    assert_close(moments, torch.tensor([0.0, 1.0, 0.0, 3.0], dtype=torch.double), rtol=0, atol=0.1)
+    assert x.isfinite().all()
+
+
+def test_utterance_seeds():
+    """The number is blake2b's of b"1\\x1f2\\x1fa" by coreutils' `b2sum -l 64`, read as little-endian and halved."""
+    assert utterance_seed(1, 2, "a") == 4869288256290416682
+    assert len({utterance_seed(s, e, u) for s in range(5) for e in range(5) for u in ("a", "b", "1")}) == 75
+    assert utterance_seed(1, 12, "x") != utterance_seed(11, 2, "x")
+    assert all(0 <= utterance_seed(n) < 2**63 for n in range(50))
