@@ -11,6 +11,7 @@ import yaml
 from asr import config
 from asr.data import manifest
 from asr.data.manifest import Utterance
+from asr.errors import UserError
 from asr.experiment import Experiment
 from asr.text import tokenizer
 
@@ -30,7 +31,7 @@ def script(monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind, space", [("characters", "<space>"), ("bpe", "▁TWO")])
 def test_espnet_has_our_sizes_tokens_and_batches(script, tmp_path, kind, space):
     ours = config.load(Experiment, ROOT / "conf/an4.yaml", [f"tokenizer={tmp_path / kind}"])
-    made = script.settings(ours, tmp_path / "tokens.txt", 700)
+    made = script.settings(ours, tmp_path / "tokens.txt")
     tokens = (tmp_path / "tokens.txt").read_text(encoding="utf-8").split()
     assert tokens[:2] == ["<blank>", "<unk>"] and tokens[-1] == "<sos/eos>" and space in tokens
     assert len(tokens) == tokenizer.load(tmp_path / kind).vocabulary + 1 == len(set(tokens))
@@ -38,7 +39,7 @@ def test_espnet_has_our_sizes_tokens_and_batches(script, tmp_path, kind, space):
     assert made["encoder_conf"]["output_size"] == 192 and made["encoder_conf"]["num_blocks"] == 6
     assert made["encoder_conf"]["linear_units"] == made["decoder_conf"]["linear_units"] == 768
     assert made["batch_bins"] == 20 * 16000 and made["accum_grad"] == 2  # samples a batch, batches a step
-    assert made["scheduler_conf"] == {"warmup_steps": 700}
+    assert made["scheduler_conf"] == {"warmup_steps": 1000}
     assert yaml.safe_load(yaml.safe_dump(made)) == made
 
 
@@ -57,6 +58,30 @@ def test_sound_files_at_each_speed(script, tmp_path):
     written = (out / "wav.scp").stat().st_mtime_ns
     script.dump(tmp_path / "x.jsonl.gz", out, 16000, (0.9, 1.0, 1.1))
     assert (out / "wav.scp").stat().st_mtime_ns == written
+
+
+def test_a_training_is_what_fits_in_its_minutes(script, tmp_path, monkeypatch):
+    """With a Python in ESPnet's place that finishes two epochs and goes on, and takes the mean when told to end."""
+    stand_in = tmp_path / "python"
+    stand_in.write_text(
+        "#!/bin/sh\necho called $*; case $* in\n"
+        "*collect_stats*) mkdir -p out/stats/train; : >out/stats/train/feats_stats.npz;;\n"
+        "*'--max_epoch 100000') echo 1epoch results; echo 2epoch results; exec sleep 60;;\n"
+        "*'--max_epoch 2') mkdir out/run/exp; : >out/run/exp/valid.acc.ave.pth;;\n"
+        "*) echo no such thing; exit 3;;\nesac\n"
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(script, "PYTHON", stand_in)
+    out = Path("out")
+    out.mkdir()
+    for _ in range(2):  # the second time nothing is left to do
+        script.train(out, out / "run", 1 / 60, 1)
+    said = (out / "run/train.log").read_text()
+    assert said.count("called") == 2 and (out / "stats.log").read_text().count("called") == 1
+    assert "--train_shape_file out/stats/train/speech_shape" in said
+    assert "--valid_data_path_and_name_and_type out/dev/wav.scp,speech,sound" in said
+    with pytest.raises(UserError, match="x.log: ESPnet ended with status 3:\n.*\nno such thing"):
+        script.espnet("asr_inference", tmp_path / "x.log", 1)
 
 
 def test_mistakes(script, tmp_path, monkeypatch, capsys):

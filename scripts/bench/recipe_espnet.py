@@ -3,17 +3,18 @@
     python scripts/bench/recipe_espnet.py NAME SET [--minutes 120] [--threads 2]
 
 data/NAME and exp/NAME/tokenizer are needed, which recipes/NAME/run.sh makes, and .bench/espnet, which environments.sh
-makes. All goes to exp/NAME/espnet: sound files at three speeds, ESPnet's statistics, its training, and the texts of SET
-that its joint search finds, which are scored. What is finished is passed over by the same command; a training that was
-stopped begins anew, so that its minutes stay whole.
+makes. All goes to exp/NAME/espnet: sound files at three speeds, ESPnet's statistics, and in a folder of the minutes its
+training and the texts of SET that its joint search finds, which are scored. What is finished is passed over by the same
+command; a training that was stopped begins anew, so that its minutes stay whole.
 
 ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropout, loss weights, optimiser and the mean
 of the ten models best by dev accuracy, all as in its LibriSpeech-100 recipe for the Conformer
 (egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam 10, CTC weight 0.3). Of our recipe are:
 the utterances and tokens, d_model, layers, heads, widths and kernel, and how many seconds make a step. Its warm-up, of
-15000 steps there, is cut to --warmup, since so few minutes have fewer steps.
+15000 steps there, is cut to 1000, since so few minutes have fewer steps.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -35,6 +36,7 @@ from asr.scoring.score import score
 from asr.text import tokenizer
 
 PYTHON = Path(".bench/espnet/bin/python")
+WARMUP = 1000  # steps
 SPEEDS = {"train": (0.9, 1.0, 1.1)}  # of its speed perturbation: copies of the training set
 DROPOUTS = {"dropout_rate": 0.1, "positional_dropout_rate": 0.1}
 MASKS = {
@@ -50,7 +52,7 @@ MASKS = {
 }
 
 
-def settings(ours: Experiment, tokens: Path, warmup: int) -> dict:
+def settings(ours: Experiment, tokens: Path) -> dict:
     """ESPnet's configuration, with the sizes of a recipe of ours."""
     encoder, decoder, rate = ours.model.encoder, ours.model.decoder, ours.features.fbank.sample_rate
     symbols, bpe = tokenizer.load(ours.tokenizer).symbols(), Path(ours.tokenizer) / "bpe.model"
@@ -80,7 +82,7 @@ def settings(ours: Experiment, tokens: Path, warmup: int) -> dict:
         "optim": "adam",
         "optim_conf": {"lr": 0.002, "weight_decay": 1e-6},
         "scheduler": "warmuplr",
-        "scheduler_conf": {"warmup_steps": warmup},
+        "scheduler_conf": {"warmup_steps": WARMUP},
         "batch_type": "numel",
         "batch_bins": int(ours.data.batch_seconds * rate),  # samples
         "accum_grad": ours.training.accumulate,
@@ -112,82 +114,81 @@ def dump(source: Path, out: Path, rate: int, speeds: Sequence[float]) -> None:
     folder.rename(out)
 
 
-def espnet(tool: str, log: Path, threads: int, *arguments: object) -> subprocess.Popen:
-    """Start one of ESPnet's tools, with its messages in a file."""
-    environment = {"OMP_NUM_THREADS": str(threads), "PATH": "/usr/bin:/bin"}
-    call = [PYTHON, "-m", f"espnet2.bin.{tool}", *arguments]
-    return subprocess.Popen([*map(str, call)], env=environment, stdout=open(log, "a"), stderr=subprocess.STDOUT)
+def espnet(tool: str, log: Path, threads: int, *arguments: object, seconds: float | None = None) -> None:
+    """Run one of ESPnet's tools, with its messages in a file, to its end or for so many seconds.
 
-
-def finish(process: subprocess.Popen, log: Path) -> None:
-    """Wait; end with the log's last lines if the tool failed."""
-    if process.wait():
+    raises   UserError with the log's last lines if it fails
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    call = [PYTHON, "-m", f"espnet2.bin.{tool}", "--ngpu", 0, *arguments]
+    with open(log, "a") as said:
+        try:
+            done = subprocess.run(
+                [*map(str, call)],
+                env=environment | {"OMP_NUM_THREADS": str(threads)},
+                stdout=said,
+                stderr=said,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            return
+    if done.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
-        raise UserError(f"{log}: ESPnet ended with status {process.returncode}:\n{tail}")
+        raise UserError(f"{log}: ESPnet ended with status {done.returncode}:\n{tail}")
 
 
-def data(out: Path, stats: Path | None) -> list[str]:
-    """The options of a training that name its data."""
-    options = []
+def data(out: Path, shapes: str) -> list[str]:
+    """The options of a training that name its data; shapes: the files of lengths, with {split} and {folder} in it."""
+    options = ["--config", f"{out / 'config.yaml'}", "--use_preprocessor", "true"]
     for split, folder in (("train", out / "train"), ("valid", out / "dev")):
+        options += [f"--{split}_shape_file", shapes.format(split=split, folder=folder)]
         for file, facts in (("wav.scp", "speech,sound"), ("text", "text,text")):
             options += [f"--{split}_data_path_and_name_and_type", f"{folder / file},{facts}"]
-        if stats:
-            options += [f"--{split}_shape_file", str(stats / split / "speech_shape")]
-        else:
-            options += [f"--{split}_shape_file", str(folder / "wav.scp")]
     return options
 
 
 def statistics(out: Path, threads: int) -> Path:
     """Have ESPnet measure lengths, and the features' mean and deviation."""
-    stats, log = out / "stats", out / "stats.log"
-    if not (stats / "train" / "feats_stats.npz").exists():
-        unsorted = ["--collect_stats", "true", "--batch_type", "unsorted", "--batch_size", "16"]
-        common = ["--config", out / "config.yaml", "--ngpu", 0, "--use_preprocessor", "true", "--output_dir", stats]
-        finish(espnet("asr_train", log, threads, *common, *unsorted, *data(out, None)), log)
+    stats = out / "stats"
+    if not (stats / "train/feats_stats.npz").exists():
+        how = ["--collect_stats", "true", "--batch_type", "unsorted", "--batch_size", 16, "--output_dir", stats]
+        espnet("asr_train", out / "stats.log", threads, *data(out, "{folder}/wav.scp"), *how)
     return stats
 
 
-def train(out: Path, stats: Path, minutes: float, threads: int) -> None:
+def train(out: Path, run: Path, minutes: float, threads: int) -> None:
     """Train until the time is over; then have ESPnet take the mean of its best models."""
-    exp, log = out / "exp", out / "train.log"
+    exp, log, stats = run / "exp", run / "train.log", statistics(out, threads)
     if (exp / "valid.acc.ave.pth").exists():
         return
-    shutil.rmtree(exp, ignore_errors=True)
-    log.unlink(missing_ok=True)
-    common = ["--config", out / "config.yaml", "--ngpu", 0, "--use_preprocessor", "true", "--output_dir", exp]
-    common += ["--normalize", "global_mvn", "--normalize_conf", f"stats_file={stats / 'train' / 'feats_stats.npz'}"]
-    common += ["--num_workers", 0, "--resume", "true", *data(out, stats)]
-    process = espnet("asr_train", log, threads, *common, "--max_epoch", 100000)
-    try:
-        process.wait(60 * minutes)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        process.wait()
-    else:
-        finish(process, log)
+    shutil.rmtree(run, ignore_errors=True)
+    run.mkdir()
+    how = data(out, f"{stats}/{{split}}/speech_shape")
+    how += ["--normalize", "global_mvn", "--normalize_conf", f"stats_file={stats / 'train/feats_stats.npz'}"]
+    how += ["--num_workers", "0", "--resume", "true", "--output_dir", str(exp), "--max_epoch"]
+    espnet("asr_train", log, threads, *how, 100000, seconds=60 * minutes)
     epochs = max(map(int, re.findall(r"(\d+)epoch results", log.read_text(errors="replace"))), default=0)
     if not epochs:
         raise UserError(f"{log}: ESPnet hasn't finished an epoch in {minutes:g} minutes; give it more --minutes")
     say(f"{epochs} epochs in {minutes:g} minutes")
-    finish(espnet("asr_train", log, threads, *common, "--max_epoch", epochs), log)
+    espnet("asr_train", log, threads, *how, epochs)
 
 
-def decode(out: Path, split: str, threads: int) -> Path:
+def decode(out: Path, run: Path, split: str, threads: int) -> Path:
     """Decode by joint search, a process a core, and write `id<TAB>text` lines."""
-    text, rows = out / f"{split}.txt", (out / split / "wav.scp").read_text().splitlines()
+    text, scp, exp = run / f"{split}.txt", out / split / "wav.scp", run / "exp"
     if text.exists():
         return text
+    rows = scp.read_text(encoding="utf-8").splitlines()
 
     def part(n: int) -> list[str]:
-        keys, folder, log = out / f"{split}.keys.{n}", out / f"{split}.decode.{n}", out / f"{split}.decode.{n}.log"
+        keys, folder = run / f"{split}.keys.{n}", run / f"{split}.decode.{n}"
         write_text(keys, "\n".join(rows[n::threads]) + "\n")
-        model = ["--asr_train_config", out / "exp/config.yaml", "--asr_model_file", out / "exp/valid.acc.ave.pth"]
-        search = ["--beam_size", 10, "--ctc_weight", 0.3, "--lm_weight", 0.0, "--ngpu", 0, "--num_workers", 0]
-        sound = ["--data_path_and_name_and_type", f"{out / split / 'wav.scp'},speech,sound", "--key_file", keys]
-        finish(espnet("asr_inference", log, 1, *model, *search, *sound, "--output_dir", folder), log)
-        return (folder / "1best_recog/text").read_text().splitlines()
+        how = ["--asr_train_config", exp / "config.yaml", "--asr_model_file", exp / "valid.acc.ave.pth"]
+        how += ["--beam_size", 10, "--ctc_weight", 0.3, "--lm_weight", 0.0, "--num_workers", 0, "--output_dir", folder]
+        how += ["--data_path_and_name_and_type", f"{scp},speech,sound", "--key_file", keys]
+        espnet("asr_inference", run / f"{split}.decode.{n}.log", 1, *how)
+        return (folder / "1best_recog/text").read_text(encoding="utf-8").splitlines()
 
     with ThreadPoolExecutor(threads) as pool:
         found = [line.partition(" ") for lines in pool.map(part, range(threads)) for line in lines]
@@ -203,7 +204,6 @@ def main(argv):
     args.add_argument("set", metavar="SET", help="of its test sets")
     args.add_argument("--minutes", type=float, default=120.0, help="of training (default: 120)")
     args.add_argument("--threads", type=int, default=2, help="cores (default: 2)")
-    args.add_argument("--warmup", type=int, default=1000, help="steps (default: 1000)")
     args = args.parse_args(argv)
     if not PYTHON.exists():
         raise UserError(f"{PYTHON}: no ESPnet here; bash scripts/bench/environments.sh espnet makes it")
@@ -212,12 +212,13 @@ def main(argv):
         raise UserError(f"conf/{args.name}.yaml: its encoder is no Conformer, whose sizes ESPnet's would take")
     out = Path(f"exp/{args.name}/espnet")
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "config.yaml", yaml.safe_dump(settings(ours, out / "tokens.txt", args.warmup)))
+    write_text(out / "config.yaml", yaml.safe_dump(settings(ours, out / "tokens.txt")))
     for split in ("train", "dev", args.set):
         source = Path(f"data/{args.name}/{split}.jsonl.gz")
         dump(source, out / split, ours.features.fbank.sample_rate, SPEEDS.get(split, (1.0,)))
-    train(out, statistics(out, args.threads), args.minutes, args.threads)
-    text = decode(out, args.set, args.threads)
+    run = out / f"{args.minutes:g}-minutes"
+    train(out, run, args.minutes, args.threads)
+    text = decode(out, run, args.set, args.threads)
     print(*(s.line() for s in score(Path(f"data/{args.name}/{args.set}.jsonl.gz"), text).scores.values()), sep="\n")
 
 
