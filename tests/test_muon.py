@@ -1,5 +1,5 @@
-"""Prove Muon: a step evens out the singular values of the momentum, as a decomposition shows; which weights it has;
-a training with it that was stopped and goes on is the uninterrupted one.
+"""Prove Muon: it is PyTorch's to the bit, in however many processes; a step evens out the singular values, as a
+decomposition shows; which weights it has; a training with it that was stopped and goes on is the uninterrupted one.
 """
 
 import copy
@@ -17,6 +17,8 @@ from asr.errors import UserError
 from asr.experiment import Experiment
 from asr.models.hybrid import Hybrid
 from asr.models.lm import TransformerLM
+from asr.training import muon, processes
+from asr.training.muon import Muon
 from asr.training.optimizer import AdamWSettings, MuonSettings, layer_matrices, optimizer
 from asr.training.together import Together
 
@@ -107,6 +109,63 @@ def test_a_step_makes_the_singular_values_alike():
         values = torch.linalg.svdvals(update)
         assert values.min() > 0.6 and values.max() < 1.3
         assert (update * (U @ V)).sum() / (update.norm() * (U @ V).norm()) > 0.97
+
+
+def matrices():
+    """Tall, wide, square, and a zero one, whose norm nothing may be divided by."""
+    torch.manual_seed(5)
+    return [nn.Parameter(torch.randn(*shape)) for shape in [(48, 16), (16, 40), (24, 24), (8, 8)]]
+
+
+def steps_of(optimiser, own, first=0):
+    """Take three steps with gradients that depend on the number of the step alone."""
+    for n in range(first, first + 3):
+        generator = torch.Generator().manual_seed(n)
+        for m in own:
+            m.grad = torch.randn(m.shape, generator=generator) * (m.shape != (8, 8))
+        optimiser.step()
+
+
+def test_it_is_pytorchs():
+    ours, theirs = matrices(), matrices()
+    settings = {"lr": LR, "momentum": 0.9, "weight_decay": 0.1}
+    own, reference = (
+        Muon(ours, **settings, group=processes.Group()),
+        torch.optim.Muon(theirs, **settings, adjust_lr_fn="match_rms_adamw"),
+    )
+    steps_of(own, ours)
+    steps_of(reference, theirs)
+    assert_close(ours, theirs, rtol=0, atol=0)
+    again = Muon(matrices(), **settings, group=processes.Group())
+    again.load_state_dict(reference.state_dict())
+    for m, p in zip(again.param_groups[0]["params"], theirs, strict=True):
+        assert_close(again.state[m]["momentum_buffer"], reference.state[p]["momentum_buffer"], rtol=0, atol=0)
+
+
+def write_steps(group, folder):
+    """Take steps in one of several processes, and write the weights and states it then has."""
+    own = matrices()
+    optimiser = Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=group)
+    steps_of(optimiser, own)
+    torch.save({"weights": [m.detach() for m in own], "state": optimiser.state_dict()}, folder / f"{group.rank}.pt")
+
+
+def test_processes_share_the_work_and_all_have_what_one_alone_has(tmp_path):
+    write_steps(processes.Group(), tmp_path)
+    expected = torch.load(tmp_path / "0.pt")
+    processes.run(write_steps, 3, tmp_path)
+    for rank in range(3):
+        assert_close(torch.load(tmp_path / f"{rank}.pt"), expected, rtol=0, atol=0)
+
+
+def test_a_process_makes_its_share_only(monkeypatch):
+    made = []
+    monkeypatch.setattr(muon, "orthogonal", lambda m: made.append(tuple(m.shape)) or torch.zeros_like(m))
+    monkeypatch.setattr(processes.Group, "add", lambda self, tensor: None)
+    for rank in range(2):
+        own = matrices()
+        steps_of(Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=processes.Group(rank, 2)), own)
+    assert made == [(48, 16), (24, 24)] * 3 + [(16, 40), (8, 8)] * 3  # the largest first
 
 
 def test_a_state_that_is_saved_and_loaded_goes_on_alike():

@@ -80,7 +80,7 @@ def make(fits=99, where="forward", clip=1e9, group=ALONE):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Softplus(), nn.Linear(4, 2))
     groups = [{"params": list(model.parameters()), "initial_lr": 0.1}]
-    copies = Replicas(model, lambda _: torch.optim.SGD(groups, lr=0.1), group)
+    copies = Replicas(model, lambda *_: torch.optim.SGD(groups, lr=0.1), group)
     said = []
     task = NumbersTask(model, fits, where)
     return Step(task, copies, group, precision="fp32", clip=clip, seed=1, places=3, say=said.append), copies, said
@@ -169,7 +169,7 @@ def test_the_gradient_is_that_of_the_mean_per_token_and_its_norm_is_clipped():
 
 def test_gradients_lie_in_one_tensor_in_their_parameters_layout():
     model = nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last)
-    copies = Replicas(model, lambda m: torch.optim.SGD(m.parameters(), lr=0.1), Group())
+    copies = Replicas(model, lambda m, _: torch.optim.SGD(m.parameters(), lr=0.1), Group())
     model(torch.randn(1, 2, 5, 5)).sum().backward()
     assert copies.gradient.norm() == pytest.approx(
         float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm()), rel=1e-6

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from asr.config import Settings
 from asr.training.blocks import blocks
+from asr.training.muon import Muon
+from asr.training.processes import Group
 from asr.training.together import Together
 
 
@@ -33,7 +35,7 @@ class MuonSettings(AdamWSettings):
     """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else.
 
     A matrix's step is its momentum with all singular values made alike, so that what few examples teach is learnt as
-    soon as the rest. Times 0.2 √max(rows, columns) it is as large as AdamW's: one rate serves both (Liu et al. 2025).
+    soon as the rest. It is as large as AdamW's: one rate serves both (Liu et al. 2025).
     """
 
     kind: Literal["muon"]
@@ -41,13 +43,21 @@ class MuonSettings(AdamWSettings):
 
 
 def optimizer(
-    settings: AdamSettings | AdamWSettings | MuonSettings, model: nn.Module
+    settings: AdamSettings | AdamWSettings | MuonSettings,
+    model: nn.Module,
+    group: Group = Group(),  # noqa: B008 - frozen
 ) -> torch.optim.Optimizer | Together:
-    """Build the optimiser of a model's parameters; biases, norms and embeddings of one dimension don't decay."""
+    """Build the optimiser of a model's parameters; biases, norms and embeddings of one dimension don't decay.
+
+    group  the processes, which share Muon's work
+    """
     matrices = layer_matrices(model) if settings.kind == "muon" else []
     taken = set(map(id, matrices))
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
-    return Together(adam(settings, rest), muon(settings, matrices)) if matrices else adam(settings, rest)
+    if not matrices:
+        return adam(settings, rest)
+    groups = [{"params": matrices, "initial_lr": settings.lr}]
+    return Together(adam(settings, rest), Muon(groups, settings.lr, settings.momentum, settings.weight_decay, group))
 
 
 def layer_matrices(model: nn.Module) -> list[Tensor]:
@@ -63,10 +73,3 @@ def adam(settings: AdamSettings, parameters: list[Tensor]) -> torch.optim.Optimi
     groups = [group | {"initial_lr": settings.lr} for group in groups]  # what schedules multiply
     kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
     return kind(groups, lr=settings.lr, betas=(settings.beta1, settings.beta2), eps=settings.eps, fused=True)
-
-
-def muon(settings: MuonSettings, matrices: list[Tensor]) -> torch.optim.Optimizer:
-    """PyTorch's Muon, with steps of AdamW's size."""
-    groups = [{"params": matrices, "initial_lr": settings.lr}]
-    options = {"weight_decay": settings.weight_decay, "momentum": settings.momentum}
-    return torch.optim.Muon(groups, lr=settings.lr, adjust_lr_fn="match_rms_adamw", **options)

@@ -23,10 +23,10 @@ class Replicas:
     independent = True  # within a step no process waits for another
 
     def __init__(
-        self, model: nn.Module, optimizer: Callable[[nn.Module], torch.optim.Optimizer | Together], group: Group
+        self, model: nn.Module, optimizer: Callable[[nn.Module, Group], torch.optim.Optimizer | Together], group: Group
     ):
         self.model, self.group = model, group
-        self.optimizer = optimizer(model)
+        self.optimizer = optimizer(model, group)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradient = torch.zeros(sum(p.numel() for p in trained), device=trained[0].device)
         for parameter, part in zip(trained, self.gradient.split([p.numel() for p in trained]), strict=True):

@@ -18,7 +18,7 @@ class Shards:
 
     independent = False  # all processes pass through the same layers at the same time
 
-    def __init__(self, model: nn.Module, optimizer: Callable[[nn.Module], torch.optim.Optimizer], group: Group):
+    def __init__(self, model: nn.Module, optimizer: Callable[[nn.Module, Group], torch.optim.Optimizer], group: Group):
         from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
         self.group, self.twin, self.model = group, model, copy.deepcopy(model)
@@ -33,7 +33,7 @@ class Shards:
             if isinstance(module, FSDPModule):  # sums, not means; and such as gloo knows
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
-        self.optimizer = optimizer(self.model)
+        self.optimizer = optimizer(self.model, group)
 
     def share(self, step: list) -> list[tuple[int, list, float]]:
         """This process' batches of a step: (place in the step, batch, weight of its loss).
