@@ -9,7 +9,7 @@ from asr.training.processes import Group
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024: the polynomial that is steepest at zero
 ITERATIONS = 5
-TINY = 1e-7
+TINY = 1e-7  # of a norm, which a matrix of zeros may be divided by
 
 
 class Muon(torch.optim.Optimizer):
@@ -41,19 +41,18 @@ class Muon(torch.optim.Optimizer):
         together = torch.zeros(sum(sizes), dtype=torch.bfloat16, device=matrices[0].device)
         directions = [part.view(m.shape) for m, part in zip(matrices, together.split(sizes), strict=True)]
         for place, n in enumerate(sorted(range(len(sizes)), key=lambda n: -sizes[n])):
-            nesterov = self._momentum(matrices[n], momentum)
+            kept, gradient = self._momentum(matrices[n], momentum), matrices[n].grad
             if place % self.group.size == self.group.rank:
-                directions[n].copy_(orthogonal(nesterov))
+                directions[n].copy_(orthogonal(gradient.lerp(kept, momentum)))  # Nesterov's: one gradient ahead
         self.group.add(together)
         return directions
 
     def _momentum(self, matrix: Tensor, momentum: float) -> Tensor:
-        """Add the gradient to the momentum → Nesterov's, which looks one gradient ahead."""
+        """Add the gradient to the momentum, which every process keeps whole, and return it."""
         state = self.state[matrix]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(matrix.grad)
-        kept = state["momentum_buffer"].lerp_(matrix.grad, 1 - momentum)
-        return matrix.grad.lerp(kept, momentum)
+        return state["momentum_buffer"].lerp_(matrix.grad, 1 - momentum)
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
