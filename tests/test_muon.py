@@ -129,10 +129,8 @@ def steps_of(optimiser, own, first=0):
 def test_it_is_pytorchs():
     ours, theirs = matrices(), matrices()
     settings = {"lr": LR, "momentum": 0.9, "weight_decay": 0.1}
-    own, reference = (
-        Muon(ours, **settings, group=processes.Group()),
-        torch.optim.Muon(theirs, **settings, adjust_lr_fn="match_rms_adamw"),
-    )
+    own = Muon(ours, **settings, group=processes.Group())
+    reference = torch.optim.Muon(theirs, **settings, adjust_lr_fn="match_rms_adamw")
     steps_of(own, ours)
     steps_of(reference, theirs)
     assert_close(ours, theirs, rtol=0, atol=0)
