@@ -9,7 +9,10 @@ source "$(dirname "$0")/../../scripts/recipe.sh"
 keep_places "recipes/librispeech/run.sh takes data/mini-corpus and more options" "$@"
 
 python recipes/mini/synthesise.py data/mini-corpus
+# the weights: chosen on dev by asr-decode --tune
 bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config conf/mini.yaml \
-    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 300" \
+    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 100" --decode "--length-bonus 1" \
     --modes "ctc-greedy attention-greedy ctc attention rescoring joint" "$@"
+asr-ngram data/mini/train-mini.jsonl.gz exp/mini/tokenizer exp/mini/lm.arpa.gz --order 8
+bash scripts/evaluate.sh mini test-mini --length-bonus 1 --lm exp/mini/lm.arpa.gz --lm-weight 0.6
 bash recipes/mini/listen.sh
