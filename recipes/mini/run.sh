@@ -14,5 +14,5 @@ bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config c
     --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 100" --decode "--length-bonus 1" \
     --modes "ctc-greedy attention-greedy ctc attention rescoring joint" "$@"
 asr-ngram data/mini/train-mini.jsonl.gz exp/mini/tokenizer exp/mini/lm.arpa.gz --order 8
-bash scripts/evaluate.sh mini test-mini --length-bonus 1 --lm exp/mini/lm.arpa.gz --lm-weight 0.6
+bash scripts/evaluate.sh mini test-mini --length-bonus 2 --lm exp/mini/lm.arpa.gz --lm-weight 0.6
 bash recipes/mini/listen.sh
