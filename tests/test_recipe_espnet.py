@@ -96,5 +96,6 @@ def test_mistakes(script, tmp_path, monkeypatch, capsys):
     python.touch()
     monkeypatch.setattr(script, "PYTHON", python)
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    assert "conf/aishell-mini.yaml: its encoder is no Conformer, whose sizes ESPnet's would take" in said("aishell-mini")
+    refused = said("aishell-mini")
+    assert "conf/aishell-mini.yaml: its encoder is no Conformer, whose sizes ESPnet's would take" in refused
     assert not (tmp_path / "exp").exists()
