@@ -15,4 +15,5 @@ bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config c
     --modes "ctc-greedy attention-greedy ctc attention rescoring joint" "$@"
 asr-ngram data/mini/train-mini.jsonl.gz exp/mini/tokenizer exp/mini/lm.arpa.gz --order 8
 bash scripts/evaluate.sh mini test-mini --length-bonus 2 --lm exp/mini/lm.arpa.gz --lm-weight 0.6
+python scripts/results.py exp/mini/results.md mini  # again, with the n-gram model
 bash recipes/mini/listen.sh
