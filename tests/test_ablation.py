@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from asr import config
+from asr.data import manifest
+from asr.data.manifest import Utterance
 from asr.experiment import Experiment
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -42,3 +44,18 @@ def test_what_is_counted_in_epochs_or_steps_keeps_its_share(ablation):
 )
 def test_epochs_fill_the_time(ablation, seconds, epoch, rest, expected):
     assert ablation.epochs_within(seconds, epoch, rest) == expected
+
+
+def test_a_setting_is_told_beside_the_base(ablation, tmp_path):
+    """Of twenty words base has 2 wrong, the setting 1 of these: 5 points fewer, or none where it isn't drawn."""
+    size = {"rate": 8000, "samples": 80_000, "channels": 1, "start": 0.0, "duration": 10.0}
+    spoken = [Utterance(id=name, path="a.wav", text="YES YES", speaker="he", **size) for name in "abcdefghij"]
+    dev, base, out = tmp_path / "dev.jsonl.gz", tmp_path / "base.txt", tmp_path / "setting.txt"
+    manifest.write(dev, spoken)
+    base.write_text("".join(f"{name}\t{'YES NO' if name in 'ab' else 'YES YES'}\n" for name in "abcdefghij"))
+    assert ablation.error_rate(dev, base, base) == ["10.00", ""]
+    assert ablation.error_rate(dev, base, tmp_path / "not yet") == ["10.00", ""]
+    out.write_text(base.read_text().replace("a\tYES NO", "a\tYES YES"))
+    rate, difference = ablation.error_rate(dev, out, base)
+    value, low, high = (float(n) for n in difference.replace("[", "").replace("]", "").replace(",", "").split())
+    assert (rate, value, high) == ("5.00", -5.0, 0.0) and -20 < low < -5
