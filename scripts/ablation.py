@@ -129,9 +129,11 @@ def scaled(overrides: Sequence[str], epochs: int) -> list[str]:
 def error_rate(dev: str, out: Path, base: Path) -> list[str]:
     """Score a setting on dev: its WER and, once the base is decoded, how much it differs, with the 95 % interval."""
     report = score(dev, out, unit="word", against=base if base.exists() and base != out else None)
-    found = report.differences.get("word")
-    points = [f"{100 * value:+.2f}" for value in (found.value, found.low, found.high)] if found else []
-    return [percent(report.scores["word"].total.rate), "{} [{}, {}]".format(*points) if found else ""]
+    rate = percent(report.scores["word"].total.rate)
+    if not report.differences:
+        return [rate, ""]
+    found = report.differences["word"]
+    return [rate, f"{100 * found.value:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}]"]
 
 
 def row(name: str, folder: Path, minutes: float, overrides: Sequence[str]) -> str:
