@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The main job on nothing but a computer: synthesise a small corpus of English speech, then run the LibriSpeech recipe
-# on it, and listen. On two CPU cores about 15 minutes. Run it again: nothing is redone.
+# on it, and listen. On two CPU cores 15 to 20 minutes. Run it again: nothing is redone.
 #   recipes/mini/run.sh [key.path=value ...]
 set -euo pipefail
 # shellcheck source=scripts/recipe.sh
