@@ -4,15 +4,17 @@
 
 data/an4 and exp/an4/tokenizer are needed, which recipes/an4/run.sh makes. Each setting has a folder below OUT: it is
 trained for as many epochs as take so many minutes by its own pace, which one epoch tells before, so that its schedule
-comes to its end; then dev is decoded by CTC greedy and by joint beam search. The same command again continues where it
-was stopped, passes over what is finished, and prints the whole table. key.path=value changes all settings.
+comes to its end; then dev is decoded by CTC greedy and by joint beam search. An epoch of the base just before that
+tells how much slower the machine has become since the base's own, of which a setting gets so many times the minutes.
+The same command again continues where it was stopped, passes over what is finished, and prints the whole table.
+key.path=value changes all settings.
 
 "base" is conf/an4.yaml with Muon, which learns more in few minutes, without its two views of a batch, which take twice
 the time, with 2 time masks in place of 5, and without its running average; each other setting changes it in one way,
 but that "consistency" has the 5 masks, too, as "more_masks" has alone. "s/s" are seconds of audio that a second of
-training takes in. "minus base's" is a setting's WER less that of the base, where that one is decoded, with the 95 %
-interval of the paired bootstrap; it is of these two trainings: two that differ in nothing but the seed may differ by a
-point of WER or two.
+training takes in, on the machine as it was for the base. "minus base's" is a setting's WER less that of the base, where
+that one is decoded, with the 95 % interval of the paired bootstrap. The interval is of these two trainings: how much
+two differ that have nothing but the seed for a difference, "another_seed" tells.
 """
 
 import json
@@ -46,6 +48,7 @@ ENCODERS = {  # of about as many parameters as the base, a Conformer
 }
 SETTINGS = {
     "base": [],
+    "another_seed": ["seed=2"],
     **{name: [f"model.encoder={{{encoder}, {SIZES}}}", *more] for name, (encoder, *more) in ENCODERS.items()},
     "subsampling_6": ["model.encoder.subsampling=6"],
     "subsampling_8": ["model.encoder.subsampling=8"],
@@ -136,19 +139,28 @@ def error_rate(dev: str, out: Path, base: Path) -> list[str]:
     return [rate, f"{100 * found.value:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}]"]
 
 
-def row(name: str, folder: Path, minutes: float, overrides: Sequence[str]) -> str:
-    """Train and decode one setting, as far as that isn't done, and lay out its row."""
+def slowness(folder: Path, base: Sequence[str]) -> float:
+    """How many times longer an epoch of the base takes now than it took at first."""
+    at_first, _ = pace(folder.parent / "base" / "pace", base)
+    now, _ = pace(folder / "base-pace", base)
+    return at_first / now
+
+
+def row(name: str, folder: Path, minutes: float, base: Sequence[str], overrides: Sequence[str]) -> str:
+    """Train and decode one setting, as far as that isn't done, and lay out its row; base: the overrides of base."""
     dev = config.load(Experiment, CONFIG, overrides).data.dev
+    slower = slowness(folder, base) if overrides != base else 1.0
     rate, rest = pace(folder / "pace", overrides)
-    epochs = epochs_within(60 * minutes, audio(overrides) / rate, rest)
+    epochs = epochs_within(60 * minutes * slower, audio(overrides) / rate, rest)
     seconds, rates = train(folder, scaled(overrides, epochs)), []
     for mode, options in SEARCHES.items():
         out = folder / f"{mode}.txt"
         run("decode", "--model", folder / "model", "--manifest", dev, "--mode", mode, *options, "--out", out)
         rates += error_rate(dev, out, folder.parent / "base" / out.name)
     millions = sum(p.numel() for p in recognizer.load(folder / "model").parameters()) / 1e6
-    rtf = stamp.read(out)["made"]["rtf"]
-    return COLUMNS.format(name, f"{millions:.1f}", f"{rate:.0f}", epochs, f"{seconds / 60:.1f}", *rates, f"{rtf:.4f}")
+    size, pace_then, took = f"{millions:.1f}", f"{rate * slower:.0f}", f"{seconds / 60:.1f}"
+    rtf = f"{stamp.read(out)['made']['rtf']:.4f}"
+    return COLUMNS.format(name, size, pace_then, epochs, took, *rates, rtf)
 
 
 @command
@@ -163,9 +175,11 @@ def main(argv):
     rates = ["CTC greedy", "minus base's", "joint", "minus base's"]
     head = ["dev WER %", "M par.", "s/s", "epochs", "minutes", *rates, "RTF"]
     print(COLUMNS.format(*head), flush=True)
+    base = [*BASE, *args.overrides]
     for name in args.setting or SETTINGS:
         (args.out / name).mkdir(parents=True, exist_ok=True)
-        print(row(name, args.out / name, args.minutes, [*BASE, *SETTINGS[name], *args.overrides]), flush=True)
+        own = [*BASE, *SETTINGS[name], *args.overrides]
+        print(row(name, args.out / name, args.minutes, base, own), flush=True)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,15 @@ def test_epochs_fill_the_time(ablation, seconds, epoch, rest, expected):
     assert ablation.epochs_within(seconds, epoch, rest) == expected
 
 
+def test_a_slower_machine_gives_more_minutes(ablation, monkeypatch, tmp_path):
+    """At first the base's epoch took in 90 s of audio a second, beside this setting's own 60."""
+    rates = {tmp_path / "base/pace": (90.0, 5.0), tmp_path / "noam/base-pace": (60.0, 7.0)}
+    asked = []
+    monkeypatch.setattr(ablation, "pace", lambda folder, overrides: (asked.append(overrides), rates[folder])[1])
+    assert ablation.slowness(tmp_path / "noam", ["seed=1"]) == 1.5
+    assert asked == [["seed=1"]] * 2
+
+
 def test_a_setting_is_told_beside_the_base(ablation, tmp_path):
     """Of twenty words base has 2 wrong, the setting 1 of these: 5 points fewer, or none where it isn't drawn."""
     size = {"rate": 8000, "samples": 80_000, "channels": 1, "start": 0.0, "duration": 10.0}
