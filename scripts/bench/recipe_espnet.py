@@ -11,7 +11,9 @@ ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropou
 of the ten models best by dev accuracy, all as in its LibriSpeech-100 recipe for the Conformer
 (egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam 10, CTC weight 0.3). Of our recipe are:
 the utterances and tokens, d_model, layers, heads, widths and kernel, and how many seconds make a step. Its warm-up, of
-15000 steps there, is cut to 1000, since so few minutes have fewer steps.
+15000 steps there, is cut to 1000, since so few minutes have fewer steps, and what it calls an epoch, after which it
+validates and keeps a model, to a tenth of a pass through the copies at three speeds: else few would be kept to take the
+mean of, and much of the last would be lost.
 """
 
 import os
@@ -37,6 +39,7 @@ from asr.text import tokenizer
 
 PYTHON = Path(".bench/espnet/bin/python")
 WARMUP = 1000  # steps
+EPOCHS = 10  # of a pass through the training set
 SPEEDS = {"train": (0.9, 1.0, 1.1)}  # of its speed perturbation: copies of the training set
 DROPOUTS = {"dropout_rate": 0.1, "positional_dropout_rate": 0.1}
 MASKS = {
@@ -156,6 +159,12 @@ def statistics(out: Path, threads: int) -> Path:
     return stats
 
 
+def batches(out: Path, stats: Path) -> int:
+    """About how many batches the training set makes."""
+    lengths = [int(line.split()[1]) for line in (stats / "train/speech_shape").read_text().splitlines()]
+    return sum(lengths) // yaml.safe_load((out / "config.yaml").read_text())["batch_bins"]
+
+
 def train(out: Path, run: Path, minutes: float, threads: int) -> None:
     """Train until the time is over; then have ESPnet take the mean of its best models."""
     exp, log, stats = run / "exp", run / "train.log", statistics(out, threads)
@@ -165,7 +174,8 @@ def train(out: Path, run: Path, minutes: float, threads: int) -> None:
     run.mkdir()
     how = data(out, f"{stats}/{{split}}/speech_shape")
     how += ["--normalize", "global_mvn", "--normalize_conf", f"stats_file={stats / 'train/feats_stats.npz'}"]
-    how += ["--num_workers", "0", "--resume", "true", "--output_dir", str(exp), "--max_epoch"]
+    how += ["--num_workers", "0", "--resume", "true", "--output_dir", str(exp)]
+    how += ["--num_iters_per_epoch", str(batches(out, stats) // EPOCHS), "--max_epoch"]
     espnet("asr_train", log, threads, *how, 100000, seconds=60 * minutes)
     epochs = max(map(int, re.findall(r"(\d+)epoch results", log.read_text(errors="replace"))), default=0)
     if not epochs:
