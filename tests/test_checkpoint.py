@@ -34,6 +34,16 @@ def test_states_are_numbered_the_newest_is_read_and_the_last_stay(tmp_path):
     assert [path.name[:12] for path in states.paths()] == ["state-000012", "state-000011"]
 
 
+def test_damaged_states_make_room_not_good_ones(tmp_path):
+    states = Checkpoints(tmp_path / "c", 2, lambda _: None)
+    good, later = states.save({"n": 1}), states.save({"n": 2})
+    later.write_bytes(later.read_bytes()[:-1] + b"?")
+    assert states.load()["n"] == 1
+    assert states.paths() == [later, good]  # nothing is taken away before there is more
+    newest = states.save({"n": 3})
+    assert states.paths() == [newest, good] and Checkpoints(tmp_path / "c", 2, print).load()["n"] == 3
+
+
 def test_what_a_kill_left_is_removed_and_never_read(tmp_path):
     states = Checkpoints(tmp_path / "c", 2, print)
     (tmp_path / "c/.partial-123-state.pt").write_bytes(b"half")

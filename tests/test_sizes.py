@@ -1,4 +1,7 @@
-"""Prove the sizes of the configurations in conf/: published counts of parameters, the papers' formulas, the headers."""
+"""Prove the sizes of the configurations in conf/: published counts of parameters, the papers' formulas, the headers.
+
+And that what published results were trained with is what their configurations have.
+"""
 
 import re
 from itertools import takewhile
@@ -20,6 +23,16 @@ PUBLISHED = {  # configuration → tokens, millions of parameters in ESPnet's RE
     "librispeech960-conformer": (5000, 116.2),
     "aishell-conformer": (4233, 46.25),
     "aishell-e_branchformer": (4233, 37.88),
+}
+TRAINED = {  # by ESPnet's YAML: heads, rate, warm-up, decay, masks in time, epochs; dropout of attention, and of layers
+    "librispeech100": (4, 2e-3, 15000, 1e-6, 5, 70, (0.1, 0.1), (0.0, 0.0)),
+    "librispeech100-conformer": (4, 2e-3, 15000, 1e-6, 5, 70, (0.1, 0.1), (0.0, 0.0)),
+    "librispeech100-e_branchformer": (4, 2e-3, 15000, 1e-6, 5, 70, (0.1, 0.1), (0.0, 0.0)),
+    "librispeech960-conformer": (8, 2.5e-3, 40000, 1e-6, 10, 50, (0.1, 0.1), (0.0, 0.0)),
+    "librispeech960-e_branchformer": (8, 2e-3, 40000, 1e-6, 10, 80, (0.1, 0.1), (0.1, 0.2)),
+    "aishell-conformer": (4, 1e-3, 35000, 1e-6, 10, 60, (0.1, 0.0), (0.0, 0.0)),
+    "aishell-e_branchformer": (4, 1e-3, 35000, 1e-6, 10, 60, (0.1, 0.0), (0.0, 0.0)),
+    "aishell-transformer": (4, 5e-4, 30000, 0.0, 2, 50, (0.0, 0.0), (0.0, 0.0)),
 }
 HYBRIDS = sorted(path.stem for path in CONF.glob("*.yaml") if not path.stem.endswith("lm"))
 TOKENS = {"librispeech": 5000, "aishell": 4233, "an4": 110}  # by how the configuration's name begins
@@ -49,6 +62,25 @@ def test_published_sizes(name):
     stands for; ESPnet has one LayerNorm more, behind the last block's own."""
     tokens, published = PUBLISHED[name]
     assert_close(parameters(name, tokens), published, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_published_hyper_parameters(name):
+    """What the count of parameters doesn't show. ESPnet's YAMLs leave Adam's constants to PyTorch, whose are these;
+    its epochs are of three copies of the training set, one a speed."""
+    e = load(Experiment, CONF / f"{name}.yaml")
+    encoder, decoder, adam, training = e.model.encoder, e.model.decoder, e.optimizer, e.training
+    heads, lr, warmup, decay, masks, epochs, attention_dropout, layer_dropout = TRAINED[name]
+    assert (encoder.heads, decoder.heads, encoder.dropout, decoder.dropout) == (heads, heads, 0.1, 0.1)
+    assert (encoder.attention_dropout, decoder.attention_dropout) == attention_dropout
+    assert (encoder.layer_dropout, decoder.layer_dropout) == layer_dropout
+    assert (e.model.ctc_weight, e.model.label_smoothing) == (0.3, 0.1)
+    assert (adam.kind, adam.lr, adam.weight_decay) == ("adam", lr, decay)
+    assert (adam.beta1, adam.beta2, adam.eps) == (0.9, 0.999, 1e-8)
+    assert (e.schedule.kind, e.schedule.warmup, e.features.specaugment.time_masks) == ("noam", warmup, masks)
+    assert (training.epochs, training.average, e.data.speeds) == (3 * epochs, 10, [0.9, 1.0, 1.1])
+    tokens = 45 if name.startswith("librispeech") else 15  # of an utterance, which ESPnet clips the loss of
+    assert_close(training.clip, 5 / tokens, rtol=0.02, atol=0)
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -27,9 +27,10 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep: int, say: Callable[[str], None]):
         self.folder, self.keep, self.say = make_folder(folder), keep, say
+        self.damaged: set[Path] = set()  # known to be
 
     def save(self, state: dict) -> Path:
-        """Write a state; of the older ones the `keep` - 1 newest stay."""
+        """Write a state; of the older ones that aren't known to be damaged the `keep` - 1 newest stay."""
         for left in self.folder.glob(".partial-*"):  # by a kill
             left.unlink(missing_ok=True)
         number = max((int(path.name.split("-")[1]) for path in self.paths()), default=0) + 1
@@ -37,7 +38,8 @@ class Checkpoints:
         named = lambda: self.folder / f"state-{number:06d}-{hashed.hexdigest()[:DIGITS]}.pt"  # noqa: E731
         with replacing(self.folder / "state.pt", named) as temporary, open(temporary, "wb") as file:
             torch.save({"format": FORMAT, **state}, _Hashing(file, hashed))
-        for old in self.paths()[self.keep :]:
+        good = [path for path in self.paths() if path not in self.damaged]
+        for old in {*self.damaged, *good[self.keep :]}:
             old.unlink(missing_ok=True)
         return named()
 
@@ -65,6 +67,7 @@ class Checkpoints:
                 raise ValueError("it isn't what was written")
             state = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # noqa: BLE001 - torch raises many kinds
+            self.damaged.add(path)
             self.say(f"{path}: damaged ({str(error).splitlines()[0]}), so it is passed over")
             return None
         if state["format"] != FORMAT:

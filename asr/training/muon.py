@@ -16,7 +16,8 @@ class Muon(torch.optim.Optimizer):
     """Muon (Jordan et al. 2024): a matrix's step is its momentum with all singular values made alike.
 
     Times 0.2 √max(rows, columns) it is as large as AdamW's (Liu et al. 2025). Weights and states are those of
-    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` to the bit; but there each process makes all matrices' steps.
+    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` to the bit; but there each process makes all matrices' steps, and
+    a matrix without gradient, of a layer that was left out, takes a whole one, however old its momentum is: here none.
 
     parameters  matrices, or groups of them
     group       the processes, which have the same gradients when they call `step`
@@ -43,7 +44,8 @@ class Muon(torch.optim.Optimizer):
         for place, n in enumerate(sorted(range(len(sizes)), key=lambda n: -sizes[n])):
             kept, gradient = self._momentum(matrices[n], momentum), matrices[n].grad
             if place % self.group.size == self.group.rank:
-                directions[n].copy_(orthogonal(gradient.lerp(kept, momentum)))  # Nesterov's: one gradient ahead
+                ahead = gradient.lerp(kept, momentum)  # Nesterov's: by one gradient
+                directions[n].copy_(orthogonal(ahead)).mul_(gradient.any())
         self.group.add(together)
         return directions
 
