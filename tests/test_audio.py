@@ -63,6 +63,18 @@ def test_a_part_is_what_the_whole_holds_there(tmp_path):
     np.testing.assert_array_equal(audio.load(path, 16000, duration=1.0008), whole)  # rounded up by under 1 ms
 
 
+def test_a_part_begins_at_the_nearest_sample(tmp_path):
+    path = save(tmp_path / "a.flac", 44100)
+    assert 0.57 * 44100 < 25137  # in binary fractions
+    np.testing.assert_array_equal(audio.load(path, 44100, start=0.57), audio.load(path, 44100)[25137:])
+
+
+def test_what_a_lower_rate_cannot_hold_is_filtered_away(tmp_path):
+    """A tone of 12 kHz at 16 kHz would come back as one of 4 kHz."""
+    soundfile.write(tmp_path / "a.wav", 0.5 * np.sin(2 * np.pi * 12000 * np.arange(48000) / 48000), 48000)
+    assert np.abs(audio.load(tmp_path / "a.wav", 16000)[2000:14000]).max() < 1e-4
+
+
 def test_float_samples_beyond_one_are_clipped(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.array([0.5, 1.5, -3.0]), 16000, subtype="FLOAT")
     np.testing.assert_array_equal(audio.load(tmp_path / "a.wav", 16000), np.array([0.5, 1, -1], dtype=np.float32))
@@ -164,7 +176,10 @@ def test_truncated_ogg(tmp_path, kind):
             call()
 
 
-@pytest.mark.parametrize("start,duration,asked", [(0.5, 0.6, "0.500 to 1.100"), (2.0, None, "2.000 to 1.000")])
+@pytest.mark.parametrize(
+    "start,duration,asked",
+    [(0.5, 0.6, "0.500 to 1.100"), (0.5, 0.502, "0.500 to 1.002"), (2.0, None, "2.000 to 1.000")],
+)
 def test_a_part_beyond_the_end(tmp_path, start, duration, asked):
     path = save(tmp_path / "a.wav")
     with pytest.raises(UserError) as error:

@@ -6,6 +6,7 @@ counts are in their README.
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +191,8 @@ def test_carving_is_near_the_wish_and_the_same_for_any_order():
     assert {i.speaker for i in dev} == choose_speakers(items[::-1], 20)
     with pytest.raises(UserError, match="even the speaker who says least has 50 utterances; ask for about 50"):
         carve([Item(f"{s}-{n}", Path("x"), "T", f"s{s}", "") for s in (1, 2) for n in range(50)], 10)
+    unequal = [Item(f"{s}-{n}", Path("x"), "T", s, "") for s, size in (("a", 3), ("b", 100)) for n in range(size)]
+    assert len(choose_speakers(unequal, 102)) == 1  # both would be nearer, but nobody would be left to train on
     with pytest.raises(UserError, match=r"--dev 500: expected 1 to 114 of 115 training utterances, or a fraction"):
         carve(items, 500)
 
@@ -207,6 +210,9 @@ def test_again_does_nothing_and_a_change_is_seen(tmp_path):
     sound(source / "train-mini/10/7/10-7-0000.flac", 0.7)
     made = prepare("librispeech", source, tmp_path / "out")
     assert not made.current and made.statistics["train-mini"].shortest == 0.7
+    file = source / "train-mini/10/7/10-7-0000.flac"
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1_000_000))  # another recording may be as long in bytes
+    assert not prepare("librispeech", source, tmp_path / "out").current
 
 
 def test_a_dev_set_no_longer_wanted_does_not_stay_beside_train(tmp_path):
@@ -217,6 +223,23 @@ def test_a_dev_set_no_longer_wanted_does_not_stay_beside_train(tmp_path):
     }  # fmt: skip
     prepare("tsv", file, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["train.jsonl.gz"]
+
+
+def test_a_dev_set_of_another_size_is_carved_anew(tmp_path):
+    names = "abcd"
+    file = tsv(tmp_path, "train.tsv", [f"{n}\tclips/{n}.wav\tA\t{n}" for n in names], sounds=names)
+    sizes = [len(texts(prepare("tsv", file, tmp_path / "out", dev=n), "dev")) for n in (1, 2, 1)]
+    assert sizes == [1, 2, 1]
+
+
+def test_several_supervisions_of_a_cut_are_one_text():
+    """lhotse has them where a recording's parts were joined."""
+    parts = [{"text": "GO"}, {"speaker": "s1"}, {"text": "ON", "speaker": "s2"}]
+    source = {"type": "file", "channels": [0], "source": "a.wav"}
+    recording = {"id": "a", "sources": [source], "sampling_rate": 8000, "num_samples": 8000, "duration": 1.0}
+    line = {"id": "a", "start": 0.0, "duration": 1.0, "recording": recording, "supervisions": parts}
+    found = manifest.Utterance.of_line(line)
+    assert (found.text, found.speaker) == ("GO ON", "s1")
 
 
 def test_only_the_splits_asked_for(tmp_path, capsys):

@@ -37,6 +37,20 @@ def test_a_stamp_is_current_until_an_argument_an_input_or_the_output_changes(tmp
     assert not stamp(tmp_path).is_current()
 
 
+def test_a_file_of_a_folder_that_is_written_anew_is_seen_by_its_time(tmp_path):
+    finished(tmp_path)
+    file, time = tmp_path / "sounds/a.wav", (tmp_path / "sounds/a.wav").stat().st_mtime_ns
+    file.write_text(file.read_text()[::-1])  # as long as before
+    os.utime(file, ns=(time, time + 1_000_000))
+    assert not stamp(tmp_path).is_current()
+
+
+def test_another_version_makes_all_anew(tmp_path, monkeypatch):
+    finished(tmp_path)
+    monkeypatch.setattr("asr.stamp.__version__", "0.0.0")
+    assert not stamp(tmp_path).is_current()
+
+
 def test_a_damaged_stamp_is_none(tmp_path):
     finished(tmp_path)
     for content in ("", "[]", "7", "{}", "no json"):

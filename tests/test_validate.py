@@ -51,8 +51,11 @@ def test_lhotse_cuts_are_checked_too(good, tmp_path):
         ({"rate": 8000}, "has 16000 Hz, the manifest says 8000 Hz"),
         ({"samples": 17600}, "has 1.000 s, the manifest says 1.100 s"),
         ({"samples": 15000}, "has 1.000 s, the manifest says 0.938 s"),
+        ({"samples": 16048}, "has 1.000 s, the manifest says 1.003 s"),
         ({"duration": 1.25}, "has 1.000 s, the manifest asks for 0.000 to 1.250 s"),
         ({"start": 0.75, "duration": 0.5}, "has 1.000 s, the manifest asks for 0.750 to 1.250 s"),
+        ({"start": -0.25, "duration": 0.5}, "has 1.000 s, the manifest asks for -0.250 to 0.250 s"),
+        ({"start": 0.5, "duration": 0.0}, "has 1.000 s, the manifest asks for 0.500 to 0.500 s"),
     ],
 )
 def test_a_manifest_that_disagrees_with_its_file(good, change, says):
