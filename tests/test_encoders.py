@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from asr.nn.attention import MultiHeadAttention
 from asr.nn.conformer import conformer
 from asr.nn.convolution import ConvolutionModule, DepthwiseConvolution
-from asr.nn.dropout import taking_part
+from asr.nn.dropout import Dropout, taking_part
 from asr.nn.e_branchformer import ConvolutionalGatingMLP, e_branchformer
 from asr.nn.masks import causal_mask, chunk_mask, key_mask
 from asr.nn.positions import sinusoids
@@ -71,6 +71,15 @@ def make(kind, features=FEATURES, **options):
 )
 def test_every_encoder_holds_the_contract(kind, positions, options):
     check_encoder(make(kind, positions=positions, **options), FEATURES)
+
+
+@pytest.mark.parametrize("kind, places", [("transformer", 3), ("conformer", 6), ("e_branchformer", 6)])
+def test_dropout_has_its_places(kind, places):
+    """Behind each sublayer, within each feed-forward and gate, behind the merged branches; and of the input."""
+    encoder = make(kind, dropout=0.11, attention_dropout=0.07)
+    layers = SIZES["layers"]
+    assert [m.p for m in encoder.modules() if isinstance(m, Dropout)] == [0.11] * (places * layers + 1)
+    assert [m.dropout for m in encoder.modules() if isinstance(m, MultiHeadAttention)] == [0.07] * layers
 
 
 @pytest.mark.parametrize("kind", ["conformer", "e_branchformer"])

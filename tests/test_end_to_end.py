@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 import torch
@@ -18,6 +19,7 @@ from tones import CONFIG, write_corpus
 from asr.cli import decode, ngram, prepare, score, tokenizer, train
 from asr.data import manifest as manifests
 from asr.models import lm
+from asr.transcribe import transcribe
 from asr.transcribe.options import MODES
 
 EPOCHS = 40
@@ -83,14 +85,53 @@ def test_finished_work_is_not_redone(run, capsys):
     assert [f"{run / name} is up to date" in said for name in ("model", "tokenizer", "data", "again.txt")] == [True] * 4
 
 
-def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys):
+def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys, monkeypatch):
+    """In whatever windows, too, of which a long list is sorted one by one."""
     files = sorted(str(p) for p in (run / "corpus").glob("test*.wav"))[:12][::-1]
     texts = []
-    for seconds in ("0.01", "4", "1000"):
+    for seconds, window in (("0.01", 3600), ("4", 2), ("1000", 3600)):
+        monkeypatch.setattr(transcribe, "WINDOW_SECONDS", window)
         decode.main(["--model", str(run / "model"), "--device", "cpu", "--batch-seconds", seconds, *files])
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] == texts[2]
     assert [line.split("\t")[0] for line in texts[0].splitlines()] == files
+
+
+def test_parts_of_a_recording_are_found_where_the_manifest_says(run, tmp_path, capsys):
+    """Two recordings in one file."""
+    files = [run / f"corpus/test00{n}.wav" for n in (1, 2)]
+    waves = [soundfile.read(file)[0] for file in files]
+    soundfile.write(tmp_path / "both.wav", np.concatenate(waves), 8000)
+    size = {"path": str(tmp_path / "both.wav"), "rate": 8000, "samples": sum(map(len, waves)), "channels": 1}
+    starts = (0.0, len(waves[0]) / 8000)
+    manifests.write(
+        tmp_path / "parts.jsonl.gz",
+        [
+            manifests.Utterance(id=file.name, start=start, duration=len(wave) / 8000, text="", speaker=None, **size)
+            for file, wave, start in zip(files, waves, starts, strict=True)
+        ],
+    )
+    texts = []
+    for sources in (["--manifest", tmp_path / "parts.jsonl.gz"], files):
+        decode.main(decoding(run, *sources))
+        texts.append([line.split("\t")[1] for line in capsys.readouterr().out.splitlines()])
+    assert texts[0] == texts[1] and texts[0][0] != texts[0][1]
+
+
+def test_the_real_time_factor_is_seconds_a_second():
+    assert transcribe.Clock(audio=10.0, wall=2.0).rtf == 0.2
+
+
+def test_a_changed_file_of_the_search_is_seen(run, tmp_path):
+    files = {"--hotwords": tmp_path / "words.txt", "--lm": tmp_path / "lm.arpa"}
+    seen = []
+    for changed in (None, *files):
+        for option, file in files.items():
+            file.write_text(f"{option} {option == changed}")
+        words = ["--model", str(run / "model"), "--out", str(tmp_path / "x.txt"), str(run / "corpus/test000.wav")]
+        options = [str(word) for pair in files.items() for word in pair]
+        seen.append(json.dumps(decode.identity(decode.arguments().parse_args([*words, *options])).facts))
+    assert len(set(seen)) == 3
 
 
 def test_json_lines_hold_scores_that_add_up(run):
@@ -174,7 +215,8 @@ def test_tuning_prints_the_wer_of_each_setting_as_decoding_with_it_has(run, caps
     decode.main(decoding(run, "--manifest", manifest, *grid))
     said = capsys.readouterr()
     rates = {options: rate for rate, options in (line.split("\t") for line in said.out.splitlines())}
-    assert len(rates) == 6 and said.err.splitlines()[-1].startswith("best: --ctc-weight ")
+    best, rate = re.fullmatch(r"best: (--ctc-weight .*) \(WER (.*) %\)", said.err.splitlines()[-1]).groups()
+    assert len(rates) == 6 and rates[best] == rate == min(rates.values(), key=float)
     assert len(set(rates.values())) > 1
     for options in ("--ctc-weight 0.2 --length-bonus 0.0", "--ctc-weight 1.0 --length-bonus -9.0"):
         out = run / f"{options}.txt"

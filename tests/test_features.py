@@ -198,7 +198,10 @@ def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
     assert_close(plain, frontend.cmvn(X, X_lens))
     assert_close(plain_lens, X_lens)
     seeds = torch.tensor([1, 2])
-    assert (frontend(waveforms, lens, seeds)[0] != plain).any()
+    masked = frontend(waveforms, lens, seeds)[0]
+    assert (masked != plain).any()
+    assert ((masked == plain) | (masked == 0)).all()  # 0 is the mean: masks come behind CMVN
+    assert_close(frontend(waveforms, lens, seeds, masked=False)[0], plain, rtol=0, atol=0)
     assert_close(frontend.eval()(waveforms, lens, seeds)[0], plain, rtol=0, atol=0)
 
 

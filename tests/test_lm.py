@@ -9,6 +9,7 @@ import random
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from runs import Stop, history, stopping, weights
@@ -264,6 +265,10 @@ def test_the_number_of_processes_changes_nothing(root, tmp_path):
         weights(train(root, tmp_path / str(n), "training.accumulate=3", f"training.processes={n}", "training.epochs=1"))
         for n in (1, 2)
     )
+    figures = "loss", "perplexity", "word_perplexity"
+    dev = [[line for line in history(tmp_path / str(n)) if line["kind"] == "dev"] for n in (1, 2)]
+    alone, shared = ([[line[name] for name in figures] for line in lines] for lines in dev)
+    assert np.array(shared) == pytest.approx(np.array(alone), rel=1e-3) and len(alone) == 1
     counted = [name for name in one if not name.endswith("key.bias")]
     assert_close({n: two[n] for n in counted}, {n: one[n] for n in counted}, rtol=1e-3, atol=1e-4)
 

@@ -167,6 +167,18 @@ def test_the_gradient_is_that_of_the_mean_per_token_and_its_norm_is_clipped():
     torch.testing.assert_close(before - weights(copies), moved, rtol=1e-4, atol=1e-7)
 
 
+def test_each_batch_of_each_step_draws_its_own_random_numbers_and_the_same_again():
+    step, _, _ = make()
+    drawn, loss = [], step.task.loss
+    step.task.loss = lambda *arguments: (drawn.append(float(torch.rand(1))), loss(*arguments))[1]
+    for number in (1, 2, 1):
+        step.run(batches(2, 2), 0, number, 1.0, [0])
+    step.seed += 1
+    step.run(batches(2, 2), 0, 1, 1.0, [0])
+    first, second, again, seeded = (drawn[n : n + 2] for n in range(0, 8, 2))
+    assert first == again and len({*first, *second, *seeded}) == 6
+
+
 def test_gradients_lie_in_one_tensor_in_their_parameters_layout():
     model = nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last)
     copies = Replicas(model, lambda m, _: torch.optim.SGD(m.parameters(), lr=0.1), Group())
