@@ -218,6 +218,25 @@ def test_a_plan_before_anything_is_made_names_every_step_and_the_heads_of_the_ya
 
 
 @needs_commands
+def test_an_n_gram_model_is_estimated_and_decoded_with(librispeech):
+    house, _ = librispeech
+    words = [*LIBRISPEECH, "--name", "grams", "--ngram", "2", "--decode-lm", "--lm-weight 0.4"]
+    assert planned(house.done(*words, "--dry-run")[0])["depends"][1:] == [
+        "exp/grams/lm.arpa.gz",
+        "exp/grams/model",
+        "exp/grams/test-clean.ctc-greedy.txt",
+        "exp/grams/test-clean.joint+lm.txt",
+    ]
+    out, _ = house.done(*words)
+    assert re.search(r"result recipe=grams set=test-clean mode=joint\+lm wer=", out), out
+    [fused, plain] = rows((house.root / "exp/grams/results.md").read_text())
+    assert (fused[2], plain[2]) == ("lm.arpa.gz 0.4", "")
+    both = house.run(*LIBRISPEECH, "--ngram", "2", "--lm", "lm.yaml")
+    said = "run.sh: got --lm and --ngram; choose one language model to decode with\n"
+    assert (both.returncode, both.stderr) == (2, said)
+
+
+@needs_commands
 def test_shards_are_made_of_prepared_manifests_and_trained_on(librispeech):
     """Training reads them; tokens and decoding need none."""
     house, _ = librispeech

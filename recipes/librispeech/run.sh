@@ -13,6 +13,7 @@
 #   --tokens "..."    options of asr-tokenizer (--kind bpe --size 5000)
 #   --lm YAML         train a language model, too, and decode with it besides
 #   --lm-text FILE    what it is trained on (default: DIR/librispeech-lm-norm.txt.gz, else downloaded)
+#   --ngram ORDER     estimate an n-gram model of the training texts' tokens instead, and decode with that
 #   --modes "..."     of decoding (ctc-greedy attention-greedy joint)
 #   --decode "..."    options of asr-decode for joint search and rescoring, such as "--beam 20"
 #   --decode-lm "..." the same with the language model (--lm-weight 0.6)
@@ -25,9 +26,10 @@ set -euo pipefail
 source "$(dirname "$0")/../../scripts/recipe.sh"
 
 corpus='' config=conf/librispeech100.yaml name='' train='' dev=dev-clean test="test-clean test-other"
-tokens="--kind bpe --size 5000" lm='' lm_text='' modes="ctc-greedy attention-greedy joint"
+tokens="--kind bpe --size 5000" lm='' lm_text='' ngram='' modes="ctc-greedy attention-greedy joint"
 decode='' decode_lm="--lm-weight 0.6" gpus=all shar=''
-options "corpus config name train dev test tokens lm lm-text modes decode decode-lm gpus shar!" "$@"
+options "corpus config name train dev test tokens lm lm-text ngram modes decode decode-lm gpus shar!" "$@"
+[ -z "$lm" ] || [ -z "$ngram" ] || mistake "got --lm and --ngram; choose one language model to decode with"
 
 config=$(yaml "$config") lm=$(yaml "$lm")
 name=${name:-$(basename "$config" .yaml)}
@@ -37,7 +39,7 @@ case "$train" in
     460) train="train-clean-100 train-clean-360" ;;
     960) train="train-clean-100 train-clean-360 train-other-500" ;;
 esac
-data=data/$name exp=exp/$name texts=() manifests=()
+data=data/$name exp=exp/$name texts=() manifests=() language=''
 for set in $train; do
     texts+=("$data/$set.jsonl.gz")
     manifests+=("$data/$set${shar:+.shar}.jsonl.gz")
@@ -75,8 +77,12 @@ if [ -n "$lm" ]; then
         lm_text=data/librispeech-lm/librispeech-lm-norm.txt.gz
         step asr-download librispeech-lm data/librispeech-lm --parts text
     fi
-    step asr-train --gpus "$gpus" --config "$lm" out="$exp/lm" tokenizer="$exp/tokenizer" data.train="$lm_text" \
+    language=$exp/lm
+    step asr-train --gpus "$gpus" --config "$lm" out="$language" tokenizer="$exp/tokenizer" data.train="$lm_text" \
         data.dev="$data/$dev.jsonl.gz"
+elif [ -n "$ngram" ]; then
+    language=$exp/lm.arpa.gz
+    step asr-ngram "${texts[@]}" "$exp/tokenizer" "$language" --order "$ngram"
 fi
 joined=$(IFS=,; echo "${manifests[*]}")
 [ ${#manifests[@]} = 1 ] || joined="[$joined]"
@@ -85,5 +91,5 @@ step asr-train --gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$ex
 # shellcheck disable=SC2086
 bash scripts/evaluate.sh "$name" "$test" --modes "$modes" $decode
 # shellcheck disable=SC2086
-[ -z "$lm" ] || bash scripts/evaluate.sh "$name" "$test" $decode --lm "$exp/lm" $decode_lm
+[ -z "$language" ] || bash scripts/evaluate.sh "$name" "$test" $decode --lm "$language" $decode_lm
 [ -n "$dry" ] || [ -z "$test" ] || python scripts/results.py "$exp/results.md" "$name"

@@ -11,9 +11,7 @@ keep_places "recipes/librispeech/run.sh takes data/mini-corpus and more options"
 python recipes/mini/synthesise.py data/mini-corpus
 # the weights: chosen on dev by asr-decode --tune
 bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config conf/mini.yaml \
-    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 100" --decode "--length-bonus 1" \
-    --modes "ctc-greedy attention-greedy ctc attention rescoring joint" "$@"
-asr-ngram data/mini/train-mini.jsonl.gz exp/mini/tokenizer exp/mini/lm.arpa.gz --order 8
-bash scripts/evaluate.sh mini test-mini --length-bonus 2 --lm exp/mini/lm.arpa.gz --lm-weight 0.6
-python scripts/results.py exp/mini/results.md mini  # again, with the n-gram model
+    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 100" --ngram 8 \
+    --modes "ctc-greedy attention-greedy ctc attention rescoring joint" \
+    --decode "--length-bonus 1" --decode-lm "--length-bonus 2 --lm-weight 0.6" "$@"
 bash recipes/mini/listen.sh
