@@ -33,7 +33,7 @@ from asr.experiment import (
 from asr.files import hold, make_folder, write_text
 from asr.models import lm
 from asr.models import recognizer as recognizers
-from asr.models.folder import describe
+from asr.models.folder import VERSIONS, describe
 from asr.models.lm import LanguageModel
 from asr.models.recognizer import Recognizer
 from asr.say import say
@@ -52,7 +52,7 @@ from asr.training.speech import Split
 
 CMVN_UTTERANCES = 20_000  # the statistics are taken over all training utterances, or so many drawn at random
 CMVN_BATCH = 100.0  # seconds of audio, where the training's batches aren't settled yet
-BEGUN, VERSIONS = "begun.json", "versions.json"
+BEGUN = "begun.json"
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,8 @@ def prepare(experiment: Experiment, stamp: Stamp, on: tuple[torch.device, str], 
     describe(out, dump(experiment), model.tokenizer)
     sitting = {"commit": origin.commit(), "hardware": devices.hardware(device, size)}
     facts = versions(which, experiment.seed) | {name: added(out, name, now) for name, now in sitting.items()}
+    if isinstance(model, Recognizer):
+        facts["longest_seconds"] = round(float(train.utterances.durations.max()), 2)
     write_text(out / VERSIONS, json.dumps(facts, indent=1) + "\n")
     return Data(train, dev, statistics(model))
 

@@ -18,6 +18,7 @@ import soundfile
 from tones import CONFIG, RATE, write_corpus
 
 from asr.cli import decode, prepare, score, tokenizer, train
+from asr.data import manifest
 from asr.errors import UserError
 from asr.files import hold
 
@@ -172,6 +173,12 @@ def test_train_refuses_a_manifest_that_lies(ready, tmp_path, capsys):
     assert not (tmp_path / "model").exists()
 
 
+def test_a_table_is_no_text_for_a_tokenizer(ready, tmp_path, capsys):
+    line = refused(capsys, tokenizer.main, ready / "corpus/train.tsv", tmp_path / "tokens", "--kind", "characters")
+    assert "train.tsv:1: has a tab, as a table; give the manifest that asr-prepare tsv makes of it" in line
+    assert not (tmp_path / "tokens").exists()
+
+
 def test_ctc_is_checked_at_the_fastest_speed(ready, tmp_path, capsys):
     def just_enough(line):
         frames = ((int(line["duration"] * RATE) - 200) // 80 + 1 - 3) // 2 + 1
@@ -215,6 +222,16 @@ def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
     assert "expected one of joint, attention" in refused(
         capsys, decode.main, *model, tmp_path / "whole.wav", "--mode", "x"
     )
+    same = [*model, tmp_path / "whole.wav", "--out", tmp_path / "x", "--json", tmp_path / "nothing/../x"]
+    assert f"--out and --json: both are {tmp_path}/x; give each its own file" in refused(capsys, decode.main, *same)
+    below = [*model, tmp_path / "whole.wav", "--out", tmp_path / "whole.wav/x"]
+    assert "whole.wav: can't write into this folder" in refused(capsys, decode.main, *below)
+    for seconds in ("0", "-1", "nan"):
+        line = refused(capsys, decode.main, *model, tmp_path / "whole.wav", f"--batch-seconds={seconds}")
+        assert f"--batch-seconds: got {seconds}, expected more than 0" in line
+    (tmp_path / "none.jsonl.gz").write_bytes(gzip.compress(b"\n"))
+    line = refused(capsys, decode.main, *model, "--manifest", tmp_path / "none.jsonl.gz")
+    assert "none.jsonl.gz: has no utterances; prepare it again" in line
     greedy = [*model, tmp_path / "whole.wav", "--mode", "ctc-greedy", "--length-bonus", "1"]
     assert "mode ctc-greedy knows no language model, hotwords or length bonus; a beam does" in refused(
         capsys, decode.main, *greedy
@@ -253,6 +270,17 @@ def test_decode_names_what_a_model_folder_lacks(ready, tmp_path, capsys, name):
     assert "no such model folder; asr-train makes one" in refused(
         capsys, decode.main, "--model", tmp_path / "no", sound
     )
+    above = refused(capsys, decode.main, "--model", ready, sound)
+    assert f"{ready}/config.yaml: missing; did you mean {ready}/model?" in above
+
+
+def test_recordings_far_longer_than_those_of_training_are_told(ready, tmp_path, capsys):
+    heard = max(u.duration for u in manifest.read(ready / "data/train.jsonl.gz"))
+    for name, seconds in (("a", 1.4 * heard), ("b", 1.6 * heard)):
+        soundfile.write(tmp_path / f"{name}.wav", np.zeros(int(seconds * RATE)), RATE)
+    decode.main(["--model", str(ready / "model"), "--mode", "ctc-greedy", str(tmp_path)])
+    said = f"1 recordings of up to {1.6 * heard:.0f} s are far longer than the model has heard, {heard:.1f} s at most"
+    assert f"{said} ({tmp_path}/b.wav); expect errors, or cut them at pauses" in capsys.readouterr().err
 
 
 def test_loading_a_model_runs_no_code(ready, tmp_path, capsys):

@@ -179,6 +179,10 @@ def test_mistakes(tmp_path):
     for arguments, message in (
         (([], V, 3), "n-gram model: got no text to count"),
         (([[1]], V, 0), "n-gram model: got order 0, expected 1 or more"),
+        (
+            ([[1], [1, 2]], V, 5),
+            "n-gram model: got order 5, expected 4 at most, the tokens of the longest sentence with its start and end",
+        ),
     ):
         with pytest.raises(UserError) as caught:
             estimate(*arguments)
@@ -228,6 +232,7 @@ def test_the_command_makes_what_the_call_makes_once(folder, capsys):
         ("AB\nAC\n", 2, "a.txt:2: character 'C' (U+0043) of 'AC' is not in the tokenizer's vocabulary"),
         (" \n", 2, "n-gram model: got no text to count"),
         (TEXT, 0, "n-gram model: got order 0, expected 1 or more"),
+        ("A\nB\n", 8, "n-gram model: got order 8, expected 3 at most, the tokens of the longest sentence"),
     ],
 )
 def test_mistakes_at_the_command(folder, capsys, text, order, message):

@@ -247,6 +247,14 @@ def test_mistakes(case, tmp_path):
     assert str(caught.value).startswith(str(tmp_path / "lm.arpa"))
 
 
+def test_words_that_are_no_pieces_are_told(tmp_path, capsys):
+    scorer_of(tmp_path, GOOD)
+    assert capsys.readouterr().err == ""
+    scorer_of(tmp_path, arpa_text(14, order=2, foreign=["WORD", "OTHER"]))
+    said = "lm.arpa: 2 of its 10 words are no pieces of this tokenizer; is it of another one?\n"
+    assert capsys.readouterr().err == f"{tmp_path}/{said}"
+
+
 def test_files_that_cannot_be_read(tmp_path):
     def message(name):
         with pytest.raises(UserError) as caught:

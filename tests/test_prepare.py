@@ -370,6 +370,19 @@ def test_repeated_ids_across_splits(tmp_path):
     refused(message, "tsv", tmp_path, tmp_path / "out")
 
 
+def test_a_header_of_other_names(tmp_path):
+    file = tsv(tmp_path, "a.tsv", ["utt\taudio\ttranscript", "u1\tclips/a.wav\tA"])
+    message = f"{file}:1: got utt, audio, transcript, expected a recording, or a header with the names id, path, text, "
+    refused(message + "speaker", "tsv", file, tmp_path / "out")
+
+
+@pytest.mark.parametrize("wish", ["nan", "inf", "-1"])
+def test_a_dev_set_of_no_size(tmp_path, wish):
+    file = tsv(tmp_path, "train.tsv", ["u1\tclips/a.wav\tA", "u2\tclips/b.wav\tB"])
+    message = f"--dev {wish}: expected 1 to 1 of 2 training utterances, or a fraction"
+    refused(message, "tsv", file, tmp_path / "out", dev=float(wish))
+
+
 def test_empty_text(tmp_path):
     file = tsv(tmp_path, "a.tsv", ["u1\tclips/a.wav\tA", "u2\tclips/b.wav\t "])
     refused(f"empty texts (1): u2 ({file}:2); transcribe them or leave them out", "tsv", file, tmp_path / "out")

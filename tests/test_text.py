@@ -200,6 +200,10 @@ def test_any_ids_decode(ids, kind):
 
 MISTAKES = {
     "no text": (("characters", ["", "  "]), "tokenizer: got no text to train on"),
+    "size of characters": (
+        ("characters", ["A"], 50),
+        "tokenizer: got size 50 of characters, which are as many as the texts have; leave it away",
+    ),
     "no texts": (("bpe", [], 10), "tokenizer: got no text to train on"),
     "kind": (("words", LATIN), "tokenizer: got kind 'words', expected 'characters' or 'bpe'"),
     "no size": (("bpe", LATIN), "tokenizer: bpe needs a vocabulary size, as --size 500; got None"),

@@ -6,15 +6,18 @@ EXAMPLES = """Text goes to stdout or --out as `id<TAB>text`, in the order of the
 as given.
 
 examples:
-  asr-decode --model exp/an4 a.wav b.flac recordings/
-  asr-decode --model exp/an4 --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
-  asr-decode --model exp/an4 --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5,0.7 --tune length-bonus=0,0.5
+  asr-decode --model exp/an4/model a.wav b.flac recordings/
+  asr-decode --model exp/an4/model --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
+  asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5 --tune length-bonus=0,1
 """
 
 SEARCH = (  # SearchOptions
     *("mode", "beam", "ctc_weight", "nbest", "length_bonus"),
     *("lm", "lm_weight", "hotwords", "hotword_weight"),
 )
+
+
+FAR = 1.5  # times the longest recording of training
 
 
 def arguments():
@@ -55,16 +58,35 @@ def arguments():
 def main(argv):
     """Transcribe, unless --out is there already."""
     args = arguments().parse_intermixed_args(argv)
-    from asr.errors import UserError
-
-    if not args.sources and not args.manifest:
-        raise UserError("nothing to transcribe; give sound files, folders, or --manifest")
+    check(args)
     if args.tune:
         return tune(args)
     stamp = identity(args) if args.out else None
     if stamp and stamp.is_current() and not args.json:
         return say(f"{args.out} is up to date")
     run(args, stamp)
+
+
+def check(args):
+    """Refuse what can be seen without the model, also where a plan asks (scripts/plan.py)."""
+    import os
+
+    from asr.errors import UserError
+
+    if not args.sources and not args.manifest:
+        raise UserError("nothing to transcribe; give sound files, folders, or --manifest")
+    if not args.batch_seconds > 0:
+        raise UserError(f"--batch-seconds: got {args.batch_seconds:g}, expected more than 0")
+    if args.out and args.json and os.path.realpath(args.out) == os.path.realpath(args.json):
+        raise UserError(f"--out and --json: both are {args.out}; give each its own file")
+    search_options(args)
+
+
+def search_options(args):
+    """How to search, checked."""
+    from asr.transcribe.options import SearchOptions
+
+    return SearchOptions(**{name: getattr(args, name) for name in SEARCH})
 
 
 def identity(args):
@@ -86,10 +108,9 @@ def load(args):
     from asr.errors import UserError
     from asr.models.recognizer import load
     from asr.training.device import choose, keep_memory
-    from asr.transcribe.options import SearchOptions
     from asr.transcribe.sources import find
 
-    options = SearchOptions(**{name: getattr(args, name) for name in SEARCH})
+    options = search_options(args)
     try:
         device, which = choose(args.device)
     except ValueError as error:
@@ -98,7 +119,23 @@ def load(args):
     sources = find(args.sources, args.manifest)
     recognizer = load(args.model, device)
     say(which)
+    tell_long(sources, args.model)
     return recognizer, sources, options
+
+
+def tell_long(sources, folder):
+    """Say which recordings are far longer than what the model has heard in training: it makes little of them."""
+    from asr.errors import shorten
+    from asr.models.folder import longest_heard
+
+    heard = longest_heard(folder)
+    long = [s.id for s in sources if heard and s.duration > FAR * heard]
+    if long:
+        most = max(s.duration for s in sources)
+        say(
+            f"{len(long)} recordings of up to {most:.0f} s are far longer than the model has heard, {heard:.1f} s at "
+            f"most ({shorten(long)}); expect errors, or cut them at pauses"
+        )
 
 
 def tune(args):
@@ -106,12 +143,11 @@ def tune(args):
     from asr.errors import UserError
     from asr.scoring.score import UNITS, percent, score_texts, units_of
     from asr.scoring.texts import match, read_texts
-    from asr.transcribe.options import SearchOptions
     from asr.transcribe.tuning import parse_grid, tune
 
     if args.sources or not args.manifest or args.out or args.json:
         raise UserError("--tune needs the texts of a --manifest, and neither sound files nor --out nor --json")
-    grid = parse_grid(args.tune, SearchOptions(**{name: getattr(args, name) for name in SEARCH}))
+    grid = parse_grid(args.tune, search_options(args))
     references = {}
     for path in args.manifest:
         texts = read_texts(path)
@@ -132,18 +168,20 @@ def tune(args):
 def run(args, stamp):
     """Load the model, transcribe, write."""
     import json
+    import os
     import sys
     from contextlib import ExitStack
 
     from tqdm import tqdm
 
-    from asr.files import replacing
+    from asr.files import make_folder, replacing
     from asr.training.device import hardware
     from asr.transcribe.transcribe import Clock, as_json, transcribe
 
     recognizer, sources, options = load(args)
     clock = Clock()
     if stamp:
+        make_folder(os.path.dirname(args.out) or ".")
         stamp.remove()
     with ExitStack() as stack:
         text = open_text(stack, args.out, replacing) if args.out else sys.stdout

@@ -35,6 +35,7 @@ def main(argv):
     from tqdm import tqdm
 
     from asr.data import texts
+    from asr.errors import UserError
     from asr.files import make_folder
     from asr.text import tokenizer
 
@@ -44,6 +45,10 @@ def main(argv):
         nonlocal count
         lines = itertools.chain.from_iterable(map(texts.read, args.source))
         for count, line in enumerate(tqdm(lines, unit=" texts", disable=None, leave=False), 1):  # noqa: B007 - told below
+            if "\t" in line.text:
+                raise UserError(
+                    f"{line.where}: has a tab, as a table; give the manifest that asr-prepare tsv makes of it"
+                )
             yield line.text
 
     made = tokenizer.train(args.kind, read(), args.size)

@@ -16,6 +16,12 @@ from asr import archive
 from asr.errors import UserError
 from asr.files import replacing
 
+STRING, WHOLE, NUMBER = ("a string", str), ("a whole number", int), ("a number", int, float)
+KINDS = {  # of an utterance's values: in words, and as JSON has them
+    **{"id": STRING, "path": STRING, "rate": WHOLE, "samples": WHOLE, "channels": WHOLE},
+    **{"start": NUMBER, "duration": NUMBER, "text": STRING, "speaker": ("a string or nothing", str, type(None))},
+}
+
 
 @dataclass(frozen=True)
 class Utterance:
@@ -130,7 +136,11 @@ def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserErr
 
 def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
     try:
-        return Utterance.of_line(json.loads(line), folder)
+        utterance = Utterance.of_line(json.loads(line), folder)
+        wrong = next((name for name, (_, *kinds) in KINDS.items() if type(getattr(utterance, name)) not in kinds), None)
+        if wrong is None:
+            return utterance
+        return UserError(f"{where}: {wrong}: got {getattr(utterance, wrong)!r}, expected {KINDS[wrong][0]}")
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         return UserError(f"{where}: expected a lhotse MonoCut with a recording ({reason})")

@@ -1,6 +1,7 @@
 """Carve a dev or test set from a training set: whole speakers, the same ones every time."""
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeVar
@@ -20,7 +21,7 @@ def carve(train: Sequence[Item], wanted: float, name: str = "dev") -> tuple[list
               else evenly spaced utterances
     raises    UserError if nothing would be left of either
     """
-    count = round(wanted * len(train)) if 0 < wanted < 1 else int(wanted)
+    count = round(wanted * len(train)) if 0 < wanted < 1 else int(wanted) if math.isfinite(wanted) else 0
     if not 1 <= count < len(train):
         most = len(train) - 1
         raise UserError(f"--{name} {wanted:g}: expected 1 to {most} of {len(train)} training utterances, or a fraction")

@@ -1,8 +1,10 @@
-"""A model's folder: `config.yaml` (the full experiment), `model.safetensors` (all weights) and the tokenizer's files.
+"""A model's folder: `config.yaml` (the full experiment), `model.safetensors` (all weights) and the tokenizer's files;
+`versions.json` says what it was made with and from.
 
 Loading one runs no code of its maker.
 """
 
+import json
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +17,7 @@ from asr.files import make_folder, replacing, write_text
 from asr.text.tokenizer import Tokenizer
 from asr.tree import read_tree
 
-CONFIG, WEIGHTS = "config.yaml", "model.safetensors"
+CONFIG, WEIGHTS, VERSIONS = "config.yaml", "model.safetensors", "versions.json"
 KINDS = {"hybrid": "recogniser", "lm": "language model"}  # `model.kind` and what people call it
 
 T = TypeVar("T", bound=Settings)
@@ -38,14 +40,22 @@ def read_settings(folder: str | Path, cls: type[T], kind: str) -> T:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such model folder; asr-train makes one")
     if not (folder / CONFIG).exists():
-        raise UserError(
-            f"{folder / CONFIG}: missing; is {folder} a model folder of asr-train whose training has begun?"
-        )
+        below = next(iter(sorted(folder.glob(f"*/{CONFIG}"))), None)
+        hint = f"is {folder} a model folder of asr-train whose training has begun?"
+        raise UserError(f"{folder / CONFIG}: missing; {f'did you mean {below.parent}?' if below else hint}")
     tree, source = read_tree(folder / CONFIG)
     got = tree["model"].get("kind") if isinstance(tree.get("model"), dict) else None
     if got in set(KINDS) - {kind}:
         raise UserError(f"{folder}: holds a {KINDS[got]} (model.kind: {got}), expected a {KINDS[kind]} ({kind})")
     return check(cls, {name: tree[name] for name in cls.model_fields if name in tree}, source)
+
+
+def longest_heard(folder: str | Path) -> float | None:
+    """Seconds of the longest recording that the model was trained on; None if its folder doesn't say."""
+    try:
+        return float(json.loads((Path(folder) / VERSIONS).read_text(encoding="utf-8"))["longest_seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def save_weights(module: nn.Module, path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from asr.errors import UserError
+from asr.say import say
 
 UNKNOWN = 0  # the word <unk>; 1 … V - 2 are the tokenizer's pieces, V - 1 is <s>, V is </s>
 LINES = 1 << 16  # parsed at once: bounds the memory
@@ -170,13 +171,15 @@ def _columns(group: Sequence[bytes], n: int, words: Mapping[bytes, int]) -> tupl
 
 
 def _check_words(path: Path, words: np.ndarray, count: int, V: int) -> None:
-    """See that most of the file's words are pieces, and that sentences start and end."""
+    """See that most of the file's words are pieces, and that sentences start and end; say how many are none."""
     pieces = int(((words > UNKNOWN) & (words < V - 1)).sum())
     if count - len(words) > pieces:
         raise UserError(
             f"{path}: {pieces} of its {count} words are pieces of the tokenizer, expected most; make a model of such "
             f"pieces with asr-ngram"
         )
+    if count > len(words):
+        say(f"{path}: {count - len(words)} of its {count} words are no pieces of this tokenizer; is it of another one?")
     for word, name in ((V - 1, "<s>"), (V, "</s>")):
         if word not in words:
             raise UserError(f"{path}: its 1-grams lack {name}; expected <s> and </s>, for sentences start and end")

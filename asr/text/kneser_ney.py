@@ -49,13 +49,19 @@ class Order:
 def estimate(sentences: Iterable[Sequence[int]], V: int, order: int) -> list[Order]:
     """Estimate a model of all ids from sentences of ids in 1 … V - 2; returns the n-grams of lengths 1 … order.
 
-    raises   UserError if there is no sentence, or the order is below 1
+    raises   UserError if there is no sentence, or the order is below 1 or above the longest sentence
 
     All is done in memory: of trigrams, some 120 bytes a token of the text.
     """
     if order < 1:
         raise UserError(f"n-gram model: got order {order}, expected 1 or more")
     levels = _count(_concatenate(sentences, V), V, order)
+    if not len(levels[-1].words):
+        longest = sum(len(level.words) > 0 for level in levels)
+        raise UserError(
+            f"n-gram model: got order {order}, expected {longest} at most, the tokens of the longest sentence with its "
+            "start and end"
+        )
     lower, orders = np.full(1, 1 / V), []
     for n, level in enumerate(levels, 1):
         counts = level.counts if n == order else _adjust(level, levels[n], V)

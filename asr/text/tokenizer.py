@@ -76,6 +76,10 @@ def train(kind: str, texts: Iterable[str], size: int | None = None) -> Tokenizer
     raises   UserError if the kind is unknown, there is no text, or the size doesn't fit
     """
     if kind == "characters":
+        if size is not None:
+            raise UserError(
+                f"tokenizer: got size {size} of characters, which are as many as the texts have; leave it away"
+            )
         from asr.text.characters import Characters
 
         made = Characters.train(texts)

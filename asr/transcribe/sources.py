@@ -19,17 +19,21 @@ class Source:
     duration: float
 
 
-def find(paths: Iterable[str], manifests: Iterable[str] = ()) -> list[Source]:
+def find(paths: str | os.PathLike | Iterable[str], manifests: Iterable[str] = ()) -> list[Source]:
     """List all utterances of sound files, folders (searched deeply, in order of name) and manifests.
 
     Hidden files of a folder are left out. The id of a file is its path as given, of a manifest's line its own id.
 
-    raises   UserError for a missing or unreadable file, an empty folder, or an id that comes twice
+    raises   UserError for a missing or unreadable file, an empty folder or manifest, or an id that comes twice
     """
+    paths = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else paths
     files = [file for path in paths for file in _files(path)]
     sources = [Source(file, file, 0.0, audio.info(file).duration) for file in files]
     for path in manifests:
-        sources += [Source(u.id, u.path, u.start, u.duration) for u in manifest.read(path)]
+        listed = [Source(u.id, u.path, u.start, u.duration) for u in manifest.read(path)]
+        if not listed:
+            raise UserError(f"{path}: has no utterances; prepare it again")
+        sources += listed
     seen: set[str] = set()
     repeated = [s.id for s in sources if s.id in seen or seen.add(s.id)]
     if repeated:

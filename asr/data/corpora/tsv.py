@@ -32,6 +32,7 @@ def read_split(file: Path) -> list[Item]:
         raise UserError(f"{file}: is empty; expected {LAYOUT}")
     columns = header(*rows[0])
     if columns is None:
+        refuse_other_header(file, *rows[0])
         return [item(file, where, cells, COLUMNS, len(NEEDED)) for where, cells in rows]
     least = 1 + max(columns.index(name) for name in NEEDED)
     return [item(file, where, cells, columns, least) for where, cells in rows[1:]]
@@ -44,6 +45,13 @@ def header(where: str, cells: list[str]) -> tuple[str, ...] | None:
     if len(missing) == 1:
         raise UserError(f"{where}: expected a column {missing[0]!r} in the header, got {', '.join(names)}")
     return None if missing else names
+
+
+def refuse_other_header(file: Path, where: str, cells: list[str]) -> None:
+    """Raise a UserError if the first line names columns, but others: what ought to be a path is no sound file's."""
+    if len(cells) >= len(NEEDED) and not Path(cells[1]).suffix and not (file.parent / cells[1]).exists():
+        got, wanted = ", ".join(cells), ", ".join(NEEDED)
+        raise UserError(f"{where}: got {got}, expected a recording, or a header with the names {wanted}, speaker")
 
 
 def item(file: Path, where: str, cells: list[str], columns: tuple[str, ...], least: int) -> Item:
