@@ -7,6 +7,8 @@ EXAMPLES = """corpora:
   aishell      SOURCE or SOURCE/data_aishell holds wav/ (unpacked) and transcript/
   an4          SOURCE or SOURCE/an4 holds etc/ and wav/; dev: about 100 utterances, whole training speakers
   yesno        SOURCE or SOURCE/waves_yesno holds 0_1_...wav; every other file trains, every sixth of those is dev
+  common_voice SOURCE, a release's folder of a language, holds clips/ and train.tsv, dev.tsv, test.tsv
+  kaldi        SOURCE holds wav.scp, text and perhaps utt2spk, or folders that do, each of which is a split
   tsv          your own: a .tsv file, or a folder with train.tsv, test.tsv, ... of `id path text [speaker]`,
                tab-separated, with or without a header; paths are relative to the .tsv; where --dev or --test carve
                from a single table, it may have any name
@@ -24,7 +26,9 @@ examples:
 def arguments():
     """Describe the command's arguments; the same as those of `asr.data.prepare.prepare`."""
     args = parser("asr-prepare", "Write one lhotse manifest, OUT/<split>.jsonl.gz, a split of a corpus.", EXAMPLES)
-    args.add_argument("corpus", metavar="CORPUS", help="librispeech, aishell, an4, yesno, tsv or folder")
+    args.add_argument(
+        "corpus", metavar="CORPUS", help="librispeech, aishell, an4, yesno, common_voice, kaldi, tsv, folder"
+    )
     args.add_argument("source", metavar="SOURCE", help="the corpus, in its own layout")
     args.add_argument("out", metavar="OUT", help="folder for the manifests")
     args.add_argument(

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Mandarin of Common Voice, as tables; tokens are characters.
+# Mandarin of Common Voice; tokens are characters.
 #   recipes/mandarin/run.sh COMMON_VOICE_DIR [key.path=value ...]
-# The folder has train.tsv and dev.tsv of `id path text speaker`. dev.tsv is the test set: the dev set is carved from
-# train.tsv, so that nothing is chosen on the speakers that are tested.
+# The folder is a release's, zh-CN/, or has train.tsv and dev.tsv of `id path text speaker`, of which dev.tsv is the test
+# set. The dev set is carved from train.tsv, so that nothing is chosen on the speakers that are tested.
 set -euo pipefail
 # shellcheck source=scripts/recipe.sh
 source "$(dirname "$0")/../../scripts/recipe.sh"
@@ -11,7 +11,9 @@ source "$(dirname "$0")/../../scripts/recipe.sh"
 corpus=$(absolute "$1"); shift
 keep_places "run its commands one by one to have it elsewhere" "$@"
 
-python scripts/tables.py data/mandarin-tables train="$corpus/train.tsv" test="$corpus/dev.tsv"
+tables=(train="$corpus/train.tsv" test="$corpus/dev.tsv")
+! grep -qs ^client_id "$corpus/train.tsv" || tables=(train=common_voice:"$corpus" test=common_voice:"$corpus")
+python scripts/tables.py data/mandarin-tables "${tables[@]}"
 asr-prepare tsv data/mandarin-tables data/mandarin --dev 200 --normalise plain
 # of dev's texts too: a character that only they have would have no token
 asr-tokenizer data/mandarin/train.jsonl.gz data/mandarin/dev.jsonl.gz exp/mandarin/tokenizer --kind characters
