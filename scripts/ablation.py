@@ -50,27 +50,27 @@ SETTINGS = {
     "base": [],
     "another_seed": ["seed=2"],
     **{name: [f"model.encoder={{{encoder}, {SIZES}}}", *more] for name, (encoder, *more) in ENCODERS.items()},
-    "subsampling_6": ["model.encoder.subsampling=6"],
-    "subsampling_8": ["model.encoder.subsampling=8"],
     "no_intermediate": ["model.intermediate_ctc=null"],
-    "no_flat_start": ["training.flat_start=0"],
     "more_ctc": ["model.ctc_weight=0.8"],
     "less_ctc": ["model.ctc_weight=0.2"],
-    "no_masks": ["features.specaugment=null"],
-    "more_masks": ["features.specaugment.time_masks=5"],  # 2.5 times as many, as consistency has them
     "consistency": ["features.specaugment.time_masks=5", "model.consistency={weight: 0.2}"],
+    "more_masks": ["features.specaugment.time_masks=5"],  # 2.5 times as many, as consistency has them
+    "layer_dropout": ["model.encoder.layer_dropout=0.1"],
     "ema": ["training.ema=0.999"],
-    "own_mean": ["features.cmvn=utterance_mean"],
-    "own_deviation": ["features.cmvn=utterance"],
+    "no_smoothing": ["model.label_smoothing=0"],
     "one_speed": ["data.speeds=[1.0]"],
     "sorted": ["data.sorted_epochs=1"],
     "bpe_dropout": ["data.bpe_dropout=0.1"],
-    "no_smoothing": ["model.label_smoothing=0"],
-    "layer_dropout": ["model.encoder.layer_dropout=0.1"],
-    "attention_dropout": ["model.encoder.attention_dropout=0.1", "model.decoder.attention_dropout=0.1"],
     "wsd": ["schedule={kind: wsd, warmup: 200}"],
     "noam": ["schedule={kind: noam, warmup: 200}"],
     "adamw": ["optimizer={kind: adamw, lr: 1.5e-3}", "schedule.warmup=800"],  # as conf/an4.yaml has it
+    "no_flat_start": ["training.flat_start=0"],
+    "no_masks": ["features.specaugment=null"],
+    "subsampling_6": ["model.encoder.subsampling=6"],
+    "subsampling_8": ["model.encoder.subsampling=8"],
+    "own_mean": ["features.cmvn=utterance_mean"],
+    "own_deviation": ["features.cmvn=utterance"],
+    "attention_dropout": ["model.encoder.attention_dropout=0.1", "model.decoder.attention_dropout=0.1"],
 }
 SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
 VALIDATIONS = 10  # of a training
