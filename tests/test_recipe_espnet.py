@@ -65,7 +65,8 @@ def test_a_training_is_what_fits_in_its_minutes(script, tmp_path, monkeypatch):
     stand_in = tmp_path / "python"
     stand_in.write_text(
         "#!/bin/sh\necho called $*; case $* in\n"
-        "*collect_stats*) mkdir -p out/stats/train; : >out/stats/train/feats_stats.npz;;\n"
+        "*collect_stats*) mkdir -p out/stats/train; : >out/stats/train/feats_stats.npz\n"
+        "    printf 'a 900\\nb 1200\\n' >out/stats/train/speech_shape;;\n"
         "*'--max_epoch 100000') echo 1epoch results; echo 2epoch results; exec sleep 60;;\n"
         "*'--max_epoch 2') mkdir out/run/exp; : >out/run/exp/valid.acc.ave.pth;;\n"
         "*) echo no such thing; exit 3;;\nesac\n"
@@ -74,10 +75,12 @@ def test_a_training_is_what_fits_in_its_minutes(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "PYTHON", stand_in)
     out = Path("out")
     out.mkdir()
+    (out / "config.yaml").write_text("batch_bins: 70\n")
     for _ in range(2):  # the second time nothing is left to do
         script.train(out, out / "run", 1 / 60, 1)
     said = (out / "run/train.log").read_text()
     assert said.count("called") == 2 and (out / "stats.log").read_text().count("called") == 1
+    assert said.count("--num_iters_per_epoch 3 ") == 2  # a tenth of 2100 / 70 batches
     assert "--train_shape_file out/stats/train/speech_shape" in said
     assert "--valid_data_path_and_name_and_type out/dev/wav.scp,speech,sound" in said
     with pytest.raises(UserError, match="x.log: ESPnet ended with status 3:\n.*\nno such thing"):
