@@ -4,6 +4,7 @@ A command that finds its output's stamp equal to what it would write now has not
 imported here: a recipe whose work is all done ends in seconds.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -55,7 +56,8 @@ class Stamp:
 
     def remove(self) -> None:
         """Take the stamp off, before the output is made anew."""
-        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(NotADirectoryError):  # who writes the output says what is wrong with its place
+            self.path.unlink(missing_ok=True)
 
     def write(self, **made: float | str) -> None:
         """Stamp the finished output.

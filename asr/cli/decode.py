@@ -15,8 +15,6 @@ SEARCH = (  # SearchOptions
     *("mode", "beam", "ctc_weight", "nbest", "length_bonus"),
     *("lm", "lm_weight", "hotwords", "hotword_weight"),
 )
-
-
 FAR = 1.5  # times the longest recording of training
 
 
@@ -168,20 +166,18 @@ def tune(args):
 def run(args, stamp):
     """Load the model, transcribe, write."""
     import json
-    import os
     import sys
     from contextlib import ExitStack
 
     from tqdm import tqdm
 
-    from asr.files import make_folder, replacing
+    from asr.files import replacing
     from asr.training.device import hardware
     from asr.transcribe.transcribe import Clock, as_json, transcribe
 
     recognizer, sources, options = load(args)
     clock = Clock()
     if stamp:
-        make_folder(os.path.dirname(args.out) or ".")
         stamp.remove()
     with ExitStack() as stack:
         text = open_text(stack, args.out, replacing) if args.out else sys.stdout

@@ -23,7 +23,7 @@ def read(source: Path) -> Corpus:
 
 def read_split(file: Path) -> list[Item]:
     """Read the table of one split."""
-    (where, head), *lines = [*read_lines(file)] or [(str(file), "")]
+    (where, head), *lines = read_lines(file) or [(str(file), "")]
     names = head.split("\t")
     if missing := [name for name in NEEDED if name not in names]:
         raise UserError(f"{where}: got columns {', '.join(names)}, expected {', '.join(missing)}, too, as in a release")
