@@ -23,6 +23,11 @@ KINDS = {  # of an utterance's values: in words, and as JSON has them
 }
 
 
+def fits(value: object, *kinds: type) -> bool:
+    """Whether a value is of one of these kinds; a number must fit into 64 bits, too, which NaN doesn't."""
+    return type(value) in kinds and (not isinstance(value, int | float) or -(1 << 63) <= value < 1 << 63)
+
+
 @dataclass(frozen=True)
 class Utterance:
     """One line of a manifest.
@@ -137,7 +142,7 @@ def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserErr
 def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
     try:
         utterance = Utterance.of_line(json.loads(line), folder)
-        wrong = next((name for name, (_, *kinds) in KINDS.items() if type(getattr(utterance, name)) not in kinds), None)
+        wrong = next((name for name, kind in KINDS.items() if not fits(getattr(utterance, name), *kind[1:])), None)
         if wrong is None:
             return utterance
         return UserError(f"{where}: {wrong}: got {getattr(utterance, wrong)!r}, expected {KINDS[wrong][0]}")

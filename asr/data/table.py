@@ -11,7 +11,6 @@ import numpy as np
 from asr.data import manifest
 from asr.data.manifest import Utterance
 from asr.data.ragged import Rows, Strings, utf8
-from asr.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -39,23 +38,14 @@ class Table(Sequence[Utterance]):
 
     @classmethod
     def of(cls, utterances: Iterable[Utterance]) -> "Table":
-        """Gather utterances, in one pass.
-
-        raises   TypeError naming the utterance and what was expected, if a value isn't of its type
-        """
+        """Gather utterances, in one pass."""
         strings = [Rows("B") for _ in range(4)]
         numbers = [array(code) for code in "qqqdd"]
         for u in utterances:
-            try:
-                for column, value in zip(strings, (u.id, u.path, u.text, u.speaker or ""), strict=True):
-                    column.append_bytes(utf8(value))
-                for column, value in zip(numbers, (u.rate, u.samples, u.channels, u.start, u.duration), strict=True):
-                    column.append(value)
-            except (TypeError, AttributeError, OverflowError) as error:
-                raise TypeError(
-                    f"{u.id}: {error}; expected strings for id, path, text and speaker, whole numbers for rate, "
-                    "samples and channels, numbers for start and duration"
-                ) from None
+            for column, value in zip(strings, (u.id, u.path, u.text, u.speaker or ""), strict=True):
+                column.append_bytes(utf8(value))
+            for column, value in zip(numbers, (u.rate, u.samples, u.channels, u.start, u.duration), strict=True):
+                column.append(value)
         return cls(*(Strings(column.done()) for column in strings), *map(np.asarray, numbers))
 
     def __len__(self) -> int:
@@ -83,10 +73,6 @@ class Table(Sequence[Utterance]):
 def read(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> Table:
     """Read a manifest, or several as one.
 
-    raises   UserError as `manifest.read` does, and if a line's value isn't of its type; names the manifest
+    raises   UserError as `manifest.read` does
     """
-    files = manifest.listed(paths)
-    try:
-        return Table.of(chain.from_iterable(map(manifest.read, files)))
-    except TypeError as error:
-        raise UserError(f"{', '.join(files)}: {error}") from None
+    return Table.of(chain.from_iterable(map(manifest.read, manifest.listed(paths))))
