@@ -1,4 +1,4 @@
-"""Corpora as others publish or keep them: Kaldi's data folders, Common Voice's releases. The folders are constructed."""
+"""Corpora as others keep them: Kaldi's data folders, releases of Common Voice. The folders are constructed."""
 
 import pytest
 from test_prepare import refused, sound, texts
