@@ -6,8 +6,8 @@ data/an4 and exp/an4/tokenizer are needed, which recipes/an4/run.sh makes. Each 
 trained for as many epochs as take so many minutes by its own pace, which one epoch tells before, so that its schedule
 comes to its end; then dev is decoded by CTC greedy and by joint beam search. An epoch of the base just before that
 tells how much slower the machine has become since the base's own, of which a setting gets so many times the minutes.
-The same command again continues where it was stopped, passes over what is finished, and prints the whole table.
-key.path=value changes all settings.
+The same command again continues where it was stopped, passes over what is finished, and prints the whole table, as
+Markdown. key.path=value changes all settings.
 
 "base" is conf/an4.yaml with Muon, which learns more in few minutes, without its two views of a batch, which take twice
 the time, with 2 time masks in place of 5, and without its running average; each other setting changes it in one way,
@@ -74,7 +74,8 @@ SETTINGS = {
 }
 SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
 VALIDATIONS = 10  # of a training
-COLUMNS = "{:<18} {:>6} {:>5} {:>6} {:>7}  {:>10} {:>22}  {:>6} {:>22}  {:>6}"
+HEAD = ["dev WER %", "M par.", "s/s", "epochs", "minutes", "CTC greedy", "minus base's", "joint", "minus base's", "RTF"]
+WIDTHS = [17, 6, 4, 6, 7, 10, 22, 6, 22, 6]
 
 
 def run(name: str, *arguments: object) -> None:
@@ -146,8 +147,8 @@ def slowness(folder: Path, base: Sequence[str]) -> float:
     return at_first / now
 
 
-def row(name: str, folder: Path, minutes: float, base: Sequence[str], overrides: Sequence[str]) -> str:
-    """Train and decode one setting, as far as that isn't done, and lay out its row; base: the overrides of base."""
+def row(name: str, folder: Path, minutes: float, base: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Train and decode one setting, as far as that isn't done: the cells of its row; base: the overrides of base."""
     dev = config.load(Experiment, CONFIG, overrides).data.dev
     slower = slowness(folder, base) if overrides != base else 1.0
     rate, rest = pace(folder / "pace", overrides)
@@ -160,7 +161,18 @@ def row(name: str, folder: Path, minutes: float, base: Sequence[str], overrides:
     millions = sum(p.numel() for p in recognizer.load(folder / "model").parameters()) / 1e6
     size, pace_then, took = f"{millions:.1f}", f"{rate * slower:.0f}", f"{seconds / 60:.1f}"
     rtf = f"{stamp.read(out)['made']['rtf']:.4f}"
-    return COLUMNS.format(name, size, pace_then, epochs, took, *rates, rtf)
+    return [name, size, pace_then, str(epochs), took, *rates, rtf]
+
+
+def line(cells: Sequence[str]) -> str:
+    """Lay out a row as Markdown has it.
+
+    >>> line(["base", "6.9", "54", "13", "10.1", "30.12", "", "28.40", "", "0.0110"])[:37]
+    '| base              |    6.9 |   54 |'
+    """
+    name, *figures = cells
+    aligned = (figure.rjust(width) for figure, width in zip(figures, WIDTHS[1:], strict=True))
+    return f"| {' | '.join([name.ljust(WIDTHS[0]), *aligned])} |"
 
 
 @command
@@ -172,14 +184,12 @@ def main(argv):
     args.add_argument("--setting", action="append", choices=SETTINGS, help="may be repeated (default: all)")
     args.add_argument("overrides", nargs="*", metavar="key.path=value")
     args = args.parse_intermixed_args(argv)
-    rates = ["CTC greedy", "minus base's", "joint", "minus base's"]
-    head = ["dev WER %", "M par.", "s/s", "epochs", "minutes", *rates, "RTF"]
-    print(COLUMNS.format(*head), flush=True)
+    print(line(HEAD), "|".join(["", *("-" * (width + 2) for width in WIDTHS), ""]), sep="\n", flush=True)
     base = [*BASE, *args.overrides]
     for name in args.setting or SETTINGS:
         (args.out / name).mkdir(parents=True, exist_ok=True)
         own = [*BASE, *SETTINGS[name], *args.overrides]
-        print(row(name, args.out / name, args.minutes, base, own), flush=True)
+        print(line(row(name, args.out / name, args.minutes, base, own)), flush=True)
 
 
 if __name__ == "__main__":

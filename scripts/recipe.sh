@@ -94,3 +94,14 @@ yaml() { [[ -n "$1" && "$1" != /* && -f "$here/$1" ]] && echo "$here/$1" || echo
 check_settings() {
     [ -e "$1" ] || asr-train --config "$2" --print-config ${settings[@]+"${settings[@]}"} >/dev/null
 }
+
+# Refuse searches that decoding would refuse, before the training; not where it has begun. A plan asks them anyway.
+#   check_searches MODEL      `evaluate`, the recipe's own, runs scripts/evaluate.sh
+check_searches() {
+    [ ! -e "$1" ] && [ -z "${ASR_PLAN:-}" ] || return 0
+    local said
+    said=$(ASR_PLAN=/dev/stdout evaluate | python scripts/plan.py /dev/stdin 2>&1 >/dev/null) || {
+        echo "${said/#plan.py:/${0##*/}:}" >&2
+        exit 2
+    }
+}

@@ -344,6 +344,9 @@ def test_the_seconds_of_a_result_count_the_language_model(aishell):
         (["--config", "x960.yaml"], "corpus has no train-clean-360/"),  # whatever --name is
         (["--name", "new", "trainng.epochs=3"], "trainng: no such setting; did you mean 'training'?"),
         (["--name", "new", "--dry-run", "trainng.epochs=3"], "trainng: no such setting; did you mean 'training'?"),
+        (["--name", "new", "--modes", "joint jiont"], "run.sh: mode: got 'jiont', expected one of joint, attention"),
+        (["--name", "new", "--modes", "joint", "--decode", "--beam 0"], "run.sh: beam and nbest: got 0 and 1"),
+        (["--name", "new", "--lm", "lm.yaml", "--decode-lm", "--lm-weight=-1"], "run.sh: lm-weight: got -1.0"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_runs(librispeech, words, message):

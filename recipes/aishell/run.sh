@@ -27,7 +27,14 @@ options "corpus config name test lm modes decode decode-lm gpus shar!" "$@"
 config=$(yaml "$config") lm=$(yaml "$lm")
 name=${name:-$(basename "$config" .yaml)}
 data=data/$name exp=exp/$name sets=(train dev test)
+# shellcheck disable=SC2086  # their words are meant
+evaluate() {
+    bash scripts/evaluate.sh "$name" "$test" --modes "$modes" --unit mixed $decode
+    [ -z "$lm" ] || bash scripts/evaluate.sh "$name" "$test" --unit mixed $decode --lm "$exp/lm" $decode_lm
+}
+
 check_settings "$exp/model" "$config"
+check_searches "$exp/model"
 
 if [ -z "$corpus" ]; then
     corpus=data/aishell-corpus
@@ -54,8 +61,5 @@ step asr-tokenizer "$data/train.jsonl.gz" "$data/dev.jsonl.gz" "$exp/tokenizer" 
     data.train="$data/train.jsonl.gz" data.dev="$data/dev.jsonl.gz"
 step asr-train --gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokenizer" \
     data.train="$data/train${shar:+.shar}.jsonl.gz" data.dev="$data/dev.jsonl.gz" ${settings[@]+"${settings[@]}"}
-# shellcheck disable=SC2086  # their words are meant
-bash scripts/evaluate.sh "$name" "$test" --modes "$modes" --unit mixed $decode
-# shellcheck disable=SC2086
-[ -z "$lm" ] || bash scripts/evaluate.sh "$name" "$test" --unit mixed $decode --lm "$exp/lm" $decode_lm
+evaluate
 [ -n "$dry" ] || [ -z "$test" ] || python scripts/results.py "$exp/results.md" "$name" --unit mixed

@@ -39,13 +39,21 @@ case "$train" in
     460) train="train-clean-100 train-clean-360" ;;
     960) train="train-clean-100 train-clean-360 train-other-500" ;;
 esac
-data=data/$name exp=exp/$name texts=() manifests=() language=''
+data=data/$name exp=exp/$name texts=() manifests=()
+language=${lm:+$exp/lm}${ngram:+$exp/lm.arpa.gz}
 for set in $train; do
     texts+=("$data/$set.jsonl.gz")
     manifests+=("$data/$set${shar:+.shar}.jsonl.gz")
 done
 
+# shellcheck disable=SC2086  # its words are meant, here and below
+evaluate() {
+    bash scripts/evaluate.sh "$name" "$test" --modes "$modes" $decode
+    [ -z "$language" ] || bash scripts/evaluate.sh "$name" "$test" $decode --lm "$language" $decode_lm
+}
+
 check_settings "$exp/model" "$config"
+check_searches "$exp/model"
 
 # of a copy at hand, the test sets that are there are decoded; training needs all of its own
 read -ra sets <<<"$train $dev $test"
@@ -66,7 +74,7 @@ else
 fi
 
 step asr-prepare librispeech "$corpus" "$data" --splits "${sets[@]}" ${shar:+--shar}
-# shellcheck disable=SC2086  # its words are meant, here and below
+# shellcheck disable=SC2086
 step asr-tokenizer "${texts[@]}" "$exp/tokenizer" $tokens
 if [ -n "$lm" ]; then
     if [ -n "$lm_text" ]; then
@@ -77,19 +85,14 @@ if [ -n "$lm" ]; then
         lm_text=data/librispeech-lm/librispeech-lm-norm.txt.gz
         step asr-download librispeech-lm data/librispeech-lm --parts text
     fi
-    language=$exp/lm
     step asr-train --gpus "$gpus" --config "$lm" out="$language" tokenizer="$exp/tokenizer" data.train="$lm_text" \
         data.dev="$data/$dev.jsonl.gz"
 elif [ -n "$ngram" ]; then
-    language=$exp/lm.arpa.gz
     step asr-ngram "${texts[@]}" "$exp/tokenizer" "$language" --order "$ngram"
 fi
 joined=$(IFS=,; echo "${manifests[*]}")
 [ ${#manifests[@]} = 1 ] || joined="[$joined]"
 step asr-train --gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokenizer" \
     data.train="$joined" data.dev="$data/$dev.jsonl.gz" ${settings[@]+"${settings[@]}"}
-# shellcheck disable=SC2086
-bash scripts/evaluate.sh "$name" "$test" --modes "$modes" $decode
-# shellcheck disable=SC2086
-[ -z "$language" ] || bash scripts/evaluate.sh "$name" "$test" $decode --lm "$language" $decode_lm
+evaluate
 [ -n "$dry" ] || [ -z "$test" ] || python scripts/results.py "$exp/results.md" "$name"
