@@ -9,12 +9,12 @@ tells how much slower the machine has become since the base's own, of which a se
 The same command again continues where it was stopped, passes over what is finished, and prints the whole table, as
 Markdown. key.path=value changes all settings.
 
-"base" is conf/an4.yaml with Muon, which learns more in few minutes, without its two views of a batch, which take twice
-the time, with 2 time masks in place of 5, and without its running average; each other setting changes it in one way,
-but that "consistency" has the 5 masks, too, as "more_masks" has alone. "s/s" are seconds of audio that a second of
-training takes in, on the machine as it was for the base. "minus base's" is a setting's WER less that of the base, where
-that one is decoded, with the 95 % interval of the paired bootstrap. The interval is of these two trainings: how much
-two differ that have nothing but the seed for a difference, "another_seed" tells.
+"base" is conf/an4.yaml with rotary positions and Muon, which learn more in few minutes, without its two views of a
+batch, which take twice the time, with 2 time masks in place of 5, and without its running average. Each other setting
+changes it in one way, but that "consistency" has the 5 masks, too, as "more_masks" has alone. "s/s" are seconds of
+audio that a second of training takes in, on the machine as it was for the base. "minus base's" is a setting's WER less
+that of the base, where that one is decoded, with the 95 % interval of the paired bootstrap. The interval is of these
+two trainings: how much two differ that have nothing but the seed for a difference, "another_seed" tells.
 """
 
 import json
@@ -33,6 +33,7 @@ from asr.scoring.score import percent, score
 
 CONFIG = Path(__file__).parents[1] / "conf" / "an4.yaml"
 BASE = [
+    "model.encoder.positions=rotary",
     "optimizer={kind: muon, lr: 3e-3}",
     "schedule.warmup=200",
     "model.consistency=null",
@@ -41,10 +42,13 @@ BASE = [
 ]
 SIZES = "d_model: 192, heads: 4, dropout: 0.1, channels: 64, subsampling: 4"
 HALFWAY = "model.intermediate_ctc.layers=[6]"  # of twelve layers, as the third of the base's six
-ENCODERS = {  # of about as many parameters as the base, a Conformer
-    "transformer": ["kind: transformer, layers: 12, ff: 768", HALFWAY],
-    "rotary": ["kind: transformer, positions: rotary, layers: 12, ff: 768", HALFWAY],
-    "e_branchformer": ["kind: e_branchformer, layers: 6, ff: 576, cgmlp: 768, kernel: 15, merge_kernel: 15"],
+ENCODERS = {  # of about as many parameters as the base
+    "relative": ["kind: conformer, positions: relative, layers: 6, ff: 768, kernel: 15"],
+    "transformer": ["kind: transformer, positions: sinusoidal, layers: 12, ff: 768", HALFWAY],
+    "transformer_rotary": ["kind: transformer, positions: rotary, layers: 12, ff: 768", HALFWAY],
+    "e_branchformer": [
+        "kind: e_branchformer, positions: rotary, layers: 6, ff: 576, cgmlp: 768, kernel: 15, merge_kernel: 15"
+    ],
 }
 SETTINGS = {
     "base": [],
