@@ -1,7 +1,7 @@
 """Corpora as others keep them: Kaldi's data folders, releases of Common Voice. The folders are constructed."""
 
 import pytest
-from test_prepare import refused, sound, texts
+from layouts import assert_refused, sound, texts
 
 from asr.data import manifest
 from asr.data.prepare import prepare
@@ -74,6 +74,8 @@ def test_common_voice(tmp_path):
     assert (utterance.speaker, utterance.path) == ("bob", f"{source}/clips/b.mp3")
     tables = common_voice(tmp_path / "d", head="id\tpath\ttext")
     message = f"{tables}/train.tsv:1: got columns id, path, text, expected client_id, sentence, too, as in a release"
-    refused(message, "common_voice", tables, tmp_path / "no")
+    assert_refused(message, "common_voice", tables, tmp_path / "no")
     short = common_voice(tmp_path / "e", lines=["ann\ta.mp3", "bob\tb.mp3\t8\tYes."])
-    refused(f"{short}/train.tsv:2: lacks its sentence; 2 columns, expected 5", "common_voice", short, tmp_path / "no")
+    assert_refused(
+        f"{short}/train.tsv:2: lacks its sentence; 2 columns, expected 5", "common_voice", short, tmp_path / "no"
+    )
