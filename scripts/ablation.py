@@ -70,11 +70,6 @@ SETTINGS = {
     "adamw": ["optimizer={kind: adamw, lr: 1.5e-3}", "schedule.warmup=800"],  # as conf/an4.yaml has it
     "no_flat_start": ["training.flat_start=0"],
     "no_masks": ["features.specaugment=null"],
-    "subsampling_6": ["model.encoder.subsampling=6"],
-    "subsampling_8": ["model.encoder.subsampling=8"],
-    "own_mean": ["features.cmvn=utterance_mean"],
-    "own_deviation": ["features.cmvn=utterance"],
-    "attention_dropout": ["model.encoder.attention_dropout=0.1", "model.decoder.attention_dropout=0.1"],
 }
 SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
 VALIDATIONS = 10  # of a training
