@@ -74,7 +74,7 @@ SETTINGS = {
 SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
 VALIDATIONS = 10  # of a training
 HEAD = ["dev WER %", "M par.", "s/s", "epochs", "minutes", "CTC greedy", "minus base's", "joint", "minus base's", "RTF"]
-WIDTHS = [17, 6, 4, 6, 7, 10, 22, 6, 22, 6]
+WIDTHS = [18, 6, 4, 6, 7, 10, 22, 6, 22, 6]
 
 
 def run(name: str, *arguments: object) -> None:
@@ -166,8 +166,8 @@ def row(name: str, folder: Path, minutes: float, base: Sequence[str], overrides:
 def line(cells: Sequence[str]) -> str:
     """Lay out a row as Markdown has it.
 
-    >>> line(["base", "6.9", "54", "13", "10.1", "30.12", "", "28.40", "", "0.0110"])[:37]
-    '| base              |    6.9 |   54 |'
+    >>> line(["base", "6.9", "54", "13", "10.1", "30.12", "", "28.40", "", "0.0110"])[:38]
+    '| base               |    6.9 |   54 |'
     """
     name, *figures = cells
     aligned = (figure.rjust(width) for figure, width in zip(figures, WIDTHS[1:], strict=True))
