@@ -74,7 +74,7 @@ SETTINGS = {
 SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
 VALIDATIONS = 10  # of a training
 HEAD = ["dev WER %", "M par.", "s/s", "epochs", "minutes", "CTC greedy", "minus base's", "joint", "minus base's", "RTF"]
-WIDTHS = [18, 6, 4, 6, 7, 10, 22, 6, 22, 6]
+WIDTHS = [max(map(len, SETTINGS)), 6, 4, 6, 7, 10, 22, 6, 22, 6]
 
 
 def run(name: str, *arguments: object) -> None:
