@@ -46,6 +46,24 @@ def test_epochs_fill_the_time(ablation, seconds, epoch, rest, expected):
     assert ablation.epochs_within(seconds, epoch, rest) == expected
 
 
+def test_the_pace_is_of_a_late_epoch(ablation, monkeypatch, tmp_path):
+    """Neither in order of length, which pads less, nor unmasked, nor of CTC alone; 3 s of it aren't of its steps."""
+
+    def train(folder, overrides):
+        trained.append(config.load(Experiment, ablation.CONFIG, overrides))
+        (folder / "model").mkdir()
+        (folder / "model/metrics.jsonl").write_text('{"kind": "train", "s_per_second": 60.0}\n{"kind": "dev"}\n')
+        return 23.0
+
+    trained = []
+    monkeypatch.setattr(ablation, "train", train)
+    monkeypatch.setattr(ablation, "audio", lambda overrides: 1200.0)
+    assert ablation.pace(tmp_path, ["data.sorted_epochs=1"]) == (60.0, 3.0)
+    (made,) = trained
+    assert (made.training.epochs, made.data.sorted_epochs) == (1, 0)
+    assert (made.training.mask_after, made.training.flat_start) == (0, 0)
+
+
 def test_a_slower_machine_gives_more_minutes(ablation, monkeypatch, tmp_path):
     """At first the base's epoch took in 90 s of audio a second, beside this setting's own 60."""
     rates = {tmp_path / "base/pace": (90.0, 5.0), tmp_path / "noam/base-pace": (60.0, 7.0)}
