@@ -28,15 +28,15 @@ def test_every_setting_is_an_experiment_of_its_own(ablation):
 
 
 def test_what_is_counted_in_epochs_or_steps_keeps_its_share(ablation):
-    """conf/an4.yaml: 64 epochs, 8 of them unmasked, 800 steps of warm-up."""
-    made = config.load(Experiment, ablation.CONFIG, ablation.scaled([], 50))
-    assert (made.training.epochs, made.training.mask_after, made.schedule.warmup) == (50, 6, 625)
+    """The base: 64 epochs, 8 of them unmasked, 200 steps of warm-up."""
+    made = config.load(Experiment, ablation.CONFIG, ablation.scaled(ablation.BASE, 50))
+    assert (made.training.epochs, made.training.mask_after, made.schedule.warmup) == (50, 6, 156)
     assert made.training.flat_start == 1
-    without = config.load(Experiment, ablation.CONFIG, ablation.scaled(["training.flat_start=0"], 50))
+    without = config.load(Experiment, ablation.CONFIG, ablation.scaled([*ablation.BASE, "training.flat_start=0"], 50))
     assert without.training.flat_start == 0
     assert made.training.validate_every == 5
-    one = config.load(Experiment, ablation.CONFIG, ablation.scaled([], 1))
-    assert (one.training.epochs, one.training.validate_every, one.schedule.warmup) == (1, 1, 12)
+    one = config.load(Experiment, ablation.CONFIG, ablation.scaled(ablation.BASE, 1))
+    assert (one.training.epochs, one.training.validate_every, one.schedule.warmup) == (1, 1, 3)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def count(model, mels):
 def test_more_hours_never_make_a_smaller_model_or_more_epochs(scaled):
     made = [experiment(scaled, hours) for hours in HOURS]
     sizes = [parameters(one) for one in made]
-    assert sizes == sorted(sizes) and len(set(sizes)) == len(scaled.TIERS) - 1  # the first two are of one size
+    assert sizes == sorted(sizes) and len(set(sizes)) == len(scaled.TIERS)
     for tier in scaled.TIERS:
         epochs = [one.training.epochs for one, hours in zip(made, HOURS, strict=True) if scaled.tier_of(hours) == tier]
         assert epochs == sorted(epochs, reverse=True) and len(epochs) >= 2
@@ -78,16 +78,22 @@ def test_a_tier_at_its_own_hours_is_the_file_in_conf(scaled):
 
 
 def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled):
-    """conf/an4.yaml: 0.69 h, 64 epochs, a flat start in one, 8 unmasked, validated every 4, 800 steps of warm-up."""
+    """conf/an4.yaml: 0.69 h, 40 epochs, a flat start in one, validated every 4, 200 steps of warm-up."""
 
     def counts(hours):
         made = scaled.settings(hours, "d", "e")
         t = made["training"]
-        return t["epochs"], t["flat_start"], t["mask_after"], t["validate_every"], made["schedule"]["warmup"]
+        return t["epochs"], t["flat_start"], t["validate_every"], made["schedule"]["warmup"]
 
-    assert counts(0.69) == (64, 1, 8, 4, 800)
-    assert counts(1.38) == (32, 1, 4, 2, 800)  # as many steps in all
-    assert counts(0.069) == (128, 2, 16, 8, 160)  # twice the epochs at most: a fifth of the steps
+    assert counts(0.69) == (40, 1, 4, 200)
+    assert counts(1.38) == (20, 1, 2, 200)  # as many steps in all
+    assert counts(0.069) == (80, 2, 8, 40)  # twice the epochs at most: a fifth of the steps
+
+
+def test_the_epochs_without_specaugment_keep_their_share(scaled):
+    """conf/english.yaml: 6.4 h, 16 epochs, 7 of them unmasked."""
+    made = [scaled.settings(hours, "d", "e")["training"] for hours in (6.4, 3.2, 12.8)]
+    assert [(training["epochs"], training["mask_after"]) for training in made] == [(16, 7), (32, 14), (8, 4)]
 
 
 SPOKEN = ["TURN THE LIGHT ON", "TURN IT OFF", "PLAY SOME MUSIC", "DON'T STOP", "ROOM 12 B", "A"]

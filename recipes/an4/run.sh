@@ -23,4 +23,4 @@ step asr-train --gpus all --config conf/$name.yaml "$@"
 asr-ngram data/$name/train.jsonl.gz exp/$name/tokenizer exp/$name/lm.arpa.gz --order 4
 # the weights: chosen on dev by asr-decode --tune (README.md)
 bash scripts/evaluate.sh $name test --ctc-weight 0.7 --length-bonus 1
-bash scripts/evaluate.sh $name test --ctc-weight 0.7 --length-bonus 1.5 --lm exp/$name/lm.arpa.gz --lm-weight 0.1
+bash scripts/evaluate.sh $name test --ctc-weight 0.7 --length-bonus 2 --lm exp/$name/lm.arpa.gz --lm-weight 0.3
