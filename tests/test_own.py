@@ -247,7 +247,7 @@ def test_the_recipe_goes_from_a_table_to_an_error_rate(checkout):
     assert len({u.speaker for split in splits.values() for u in split}) == 4
     assert len({(name, u.speaker) for name, split in splits.items() for u in split}) == 4  # each in one split
     made = config.load(Experiment, checkout / "exp/mine/config.yaml")
-    assert made.training.epochs == 128 and made.out == "exp/mine/model"
+    assert made.training.epochs == 80 and made.out == "exp/mine/model"
 
 
 def test_mistakes_of_the_recipe(checkout):
