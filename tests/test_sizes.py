@@ -26,16 +26,23 @@ PUBLISHED = {  # configuration → tokens, millions of parameters in ESPnet's RE
     "aishell-conformer": (4233, 46.25),
     "aishell-e_branchformer": (4233, 37.88),
 }
-TRAINED = {  # by ESPnet's YAML: heads, rate, warm-up, decay, masks in time, epochs; dropout of attention, and of layers
-    "librispeech100": (4, 2e-3, 15000, 1e-6, 5, 70, (0.1, 0.1), (0.0, 0.0)),
-    "librispeech100-conformer": (4, 2e-3, 15000, 1e-6, 5, 70, (0.1, 0.1), (0.0, 0.0)),
-    "librispeech100-e_branchformer": (4, 2e-3, 15000, 1e-6, 5, 70, (0.1, 0.1), (0.0, 0.0)),
-    "librispeech960-conformer": (8, 2.5e-3, 40000, 1e-6, 10, 50, (0.1, 0.1), (0.0, 0.0)),
-    "librispeech960-e_branchformer": (8, 2e-3, 40000, 1e-6, 10, 80, (0.1, 0.1), (0.1, 0.2)),
-    "aishell-conformer": (4, 1e-3, 35000, 1e-6, 10, 60, (0.1, 0.0), (0.0, 0.0)),
-    "aishell-e_branchformer": (4, 1e-3, 35000, 1e-6, 10, 60, (0.1, 0.0), (0.0, 0.0)),
-    "aishell-transformer": (4, 5e-4, 30000, 0.0, 2, 50, (0.0, 0.0), (0.0, 0.0)),
+TRAINED = {  # by ESPnet's YAML: heads, rate, warm-up, decay, epochs; dropout of attention, and of layers
+    "librispeech100": (4, 2e-3, 15000, 1e-6, 70, (0.1, 0.1), (0.0, 0.0)),
+    "librispeech100-conformer": (4, 2e-3, 15000, 1e-6, 70, (0.1, 0.1), (0.0, 0.0)),
+    "librispeech100-e_branchformer": (4, 2e-3, 15000, 1e-6, 70, (0.1, 0.1), (0.0, 0.0)),
+    "librispeech960-conformer": (8, 2.5e-3, 40000, 1e-6, 50, (0.1, 0.1), (0.0, 0.0)),
+    "librispeech960-e_branchformer": (8, 2e-3, 40000, 1e-6, 80, (0.1, 0.1), (0.1, 0.2)),
+    "aishell-conformer": (4, 1e-3, 35000, 1e-6, 60, (0.1, 0.0), (0.0, 0.0)),
+    "aishell-e_branchformer": (4, 1e-3, 35000, 1e-6, 60, (0.1, 0.0), (0.0, 0.0)),
+    "aishell-transformer": (4, 5e-4, 30000, 0.0, 50, (0.0, 0.0), (0.0, 0.0)),
 }
+MASKS = {  # by ESPnet's YAML: masks of frequency and their width, of time and theirs, in frames and of the utterance
+    "librispeech100": (2, 27, 5, 150, 0.05),
+    "librispeech960": (2, 27, 10, 150, 0.05),
+    "aishell": (2, 27, 10, 150, 0.05),
+    "aishell-transformer": (2, 30, 2, 40, 1.0),
+}
+STEPS = {"librispeech100": 8 * 210, "librispeech960": 8 * 450, "aishell": 4 * 190, "aishell-transformer": 4 * 130}  # s
 HYBRIDS = sorted(path.stem for path in CONF.glob("*.yaml") if not path.stem.endswith("lm"))
 TOKENS = {"librispeech": 5000, "aishell": 4233, "an4": 110}  # by how the configuration's name begins
 
@@ -72,17 +79,27 @@ def test_published_hyper_parameters(name):
     its epochs are of three copies of the training set, one a speed."""
     e = load(Experiment, CONF / f"{name}.yaml")
     encoder, decoder, adam, training = e.model.encoder, e.model.decoder, e.optimizer, e.training
-    heads, lr, warmup, decay, masks, epochs, attention_dropout, layer_dropout = TRAINED[name]
+    heads, lr, warmup, decay, epochs, attention_dropout, layer_dropout = TRAINED[name]
+    tokens = 45 if name.startswith("librispeech") else 15  # of an utterance, whose sum is ESPnet's loss; ours is of one
     assert (encoder.heads, decoder.heads, encoder.dropout, decoder.dropout) == (heads, heads, 0.1, 0.1)
     assert (encoder.attention_dropout, decoder.attention_dropout) == attention_dropout
     assert (encoder.layer_dropout, decoder.layer_dropout) == layer_dropout
     assert (e.model.ctc_weight, e.model.label_smoothing) == (0.3, 0.1)
-    assert (adam.kind, adam.lr, adam.weight_decay) == ("adam", lr, decay)
-    assert (adam.beta1, adam.beta2, adam.eps) == (0.9, 0.999, 1e-8)
-    assert (e.schedule.kind, e.schedule.warmup, e.features.specaugment.time_masks) == ("noam", warmup, masks)
+    assert (adam.kind, adam.lr, adam.beta1, adam.beta2) == ("adam", lr, 0.9, 0.999)
+    ours = training.clip, adam.eps, adam.weight_decay
+    assert_close(ours, (5 / tokens, 1e-8 / tokens, decay / tokens), rtol=0.02, atol=0)  # as large as the gradient
+    assert (e.schedule.kind, e.schedule.warmup) == ("noam", warmup)
     assert (training.epochs, training.average, e.data.speeds) == (3 * epochs, 10, [0.9, 1.0, 1.1])
-    tokens = 45 if name.startswith("librispeech") else 15  # of an utterance, which ESPnet clips the loss of
-    assert_close(training.clip, 5 / tokens, rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_published_masks_and_batches(name):
+    """Steps hold about as much as ESPnet's, whose batches count tokens, too (conf/)."""
+    e, corpus = load(Experiment, CONF / f"{name}.yaml"), name if name in MASKS else name.partition("-")[0]
+    masks = e.features.specaugment
+    made = masks.freq_masks, masks.freq_width, masks.time_masks, masks.time_width, masks.time_ratio
+    assert masks.time_warp == 5 and made == MASKS[corpus]
+    assert e.data.batch_seconds * e.training.accumulate == STEPS[corpus]
 
 
 @pytest.mark.parametrize("name", SHOWN)
