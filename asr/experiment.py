@@ -8,7 +8,7 @@ from pydantic import model_validator
 from asr.config import Settings, by_part, one_of
 from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
-from asr.models.hybrid import HybridSettings
+from asr.models.hybrid import HybridSettings, has_weight
 from asr.models.lm import LanguageModel, LMSettings
 from asr.models.recognizer import Recognizer
 from asr.models.transfer import Transfer, load_what_fits
@@ -61,6 +61,18 @@ class SpeechExperiment(Settings):
                     f"training: shard: can't be had with model.{name}.layer_dropout, by which each process leaves out "
                     "other layers; leave one of them out"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _terms_of_ctc_have_a_share(self):
+        terms = {
+            "model: intermediate_ctc": has_weight(self.model.intermediate_ctc),
+            "model: consistency": has_weight(self.model.consistency),
+            "training: flat_start": self.training.flat_start > 0,
+        }
+        for name, used in terms.items():
+            if used and self.model.ctc_weight == 0:
+                raise ValueError(f"{name}: is a part of CTC, which model.ctc_weight: 0 leaves out; leave it out, too")
         return self
 
 
@@ -152,7 +164,7 @@ def measured(experiment: Experiment, model: Recognizer | LanguageModel, train: S
     if not is_open(experiment):
         return experiment
     task, device = make_task(experiment, model, train, None), next(model.parameters()).device
-    seconds = batch_seconds(task, device, experiment.training.precision, size)
+    seconds = batch_seconds(task, device, experiment.training, size)
     say(f"data.batch_seconds: auto: {seconds:g} s of audio fit in memory")
     return with_batches(experiment, seconds)
 

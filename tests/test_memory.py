@@ -9,6 +9,7 @@ from runs import assert_same, make_root, train, weights
 
 from asr.errors import UserError
 from asr.training import memory
+from asr.training.averages import RunningAverage
 from asr.training.settings import LoopSettings
 
 CPU = torch.device("cpu")
@@ -26,14 +27,17 @@ def test_the_peak_is_measured_anew_each_time(megabytes):
     assert taken == pytest.approx(megabytes << 20, rel=0.1)
 
 
-def test_optimizer_bytes_are_those_of_adam_s_moments():
+def test_what_comes_later_is_adams_moments_and_the_running_average():
     model = torch.nn.Linear(300, 200)
     model.bias.requires_grad = False
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     model(torch.ones(1, 300)).sum().backward()
     optimizer.step()
     moments = [t for state in optimizer.state.values() for t in state.values() if t.numel() > 1]
-    assert memory.optimizer_bytes(model) == sum(t.numel() * t.element_size() for t in moments)
+    size = sum(t.numel() * t.element_size() for t in moments)
+    assert memory.later_bytes(model, average=False) == size
+    average = RunningAverage(model, 0.9).averages
+    assert memory.later_bytes(model, average=True) == size + sum(t.numel() * t.element_size() for t in average)
 
 
 def test_free_memory_is_shared_by_processes_on_a_cpu():
@@ -53,7 +57,7 @@ def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(speech.SpeechTask, "loss", noting)
     monkeypatch.setattr(memory, "free_bytes", lambda device, processes: 12.4e6 / processes)
-    monkeypatch.setattr(memory, "optimizer_bytes", lambda model: 0)
+    monkeypatch.setattr(memory, "later_bytes", lambda model, average: 0)
     monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), sizes[-1] * 1e6)[1])
     made = weights(train(root, tmp_path / "x", "data.batch_seconds=auto", "training.epochs=1"))
     tried = sizes[: next(n for n, size in enumerate(sizes) if size > 12.4 / 4) + 1]
@@ -62,6 +66,29 @@ def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys):
     assert "data.batch_seconds: auto: 12 s of audio fit in memory" in capsys.readouterr().err
     expected = weights(train(root, tmp_path / "y", "data.batch_seconds=12", "training.epochs=1"))
     assert_same(made, expected)
+
+
+def test_all_layers_are_measured(root, tmp_path, monkeypatch):
+    """Of those that LayerDrop leaves out in training, too."""
+    from asr.training import speech
+
+    dropouts, loss = [], speech.SpeechTask.loss
+
+    def noting(self, model, batch, epoch):
+        dropouts.append(model.model.encoder.layer_dropout)
+        return loss(self, model, batch, epoch)
+
+    def measure(device, compute):
+        dropouts.clear()
+        compute()
+        assert dropouts == [0.0]
+        return 1e15
+
+    monkeypatch.setattr(speech.SpeechTask, "loss", noting)
+    monkeypatch.setattr(memory, "peak_bytes", measure)
+    more = ["model.encoder.layer_dropout=0.5", "training.epochs=1", "training.processes=1"]
+    train(root, tmp_path / "x", "data.batch_seconds=auto", *more)
+    assert len(dropouts) > 1 and set(dropouts[1:]) == {0.5}
 
 
 def test_what_recomputing_saves_is_measured(root, tmp_path, monkeypatch):

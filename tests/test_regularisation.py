@@ -5,6 +5,7 @@ to the bit, alone = in a padded batch, stopped and continued = uninterrupted wit
 """
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -245,6 +246,22 @@ def test_consistency_without_masks_is_refused():
         recognizer(None, consistency=0.2)
 
 
+@pytest.mark.parametrize(
+    "setting, name",
+    [
+        ("model.intermediate_ctc={layers: [1]}", "model: intermediate_ctc"),
+        ("model.consistency={weight: 0.2}", "model: consistency"),
+        ("training.flat_start=3", "training: flat_start"),
+    ],
+)
+def test_terms_of_ctc_without_ctc_are_refused(setting, name):
+    none = ["model.intermediate_ctc=null", "model.consistency=null", "training.flat_start=0", "model.ctc_weight=0"]
+    conf = Path(__file__).parents[1] / "conf/english.yaml"
+    assert config.load(experiment.Experiment, conf, none).model.ctc_weight == 0
+    with pytest.raises(UserError, match=f"{name}: is a part of CTC, which model.ctc_weight: 0 leaves out; leave it"):
+        config.load(experiment.Experiment, conf, [*none, setting])
+
+
 # --- all of it in a run ---------------------------------------------------------------------------
 
 ALL = [
@@ -299,7 +316,6 @@ def test_the_figures_are_shown(whole):
 
 def test_processes_change_nothing(root, tmp_path):
     more = [*ALL, "training.accumulate=2", "training.epochs=2", "training.flat_start=1"]
-    more += ["model.encoder.layer_dropout=0"]
     for n in (1, 2):
         train(root, tmp_path / str(n), *more, f"training.processes={n}")
     one, two = (

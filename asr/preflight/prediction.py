@@ -16,6 +16,7 @@ from asr.models.lm import LanguageModel
 from asr.models.recognizer import Recognizer
 from asr.training import device as devices
 from asr.training import processes
+from asr.training.blocks import all_take_part
 from asr.training.optimizer import optimizer
 from asr.training.processes import Group
 from asr.training.replicas import Replicas
@@ -147,12 +148,17 @@ def measure(experiment: Experiment, model: Recognizer | LanguageModel, train: Sp
 
 
 def run(one: Step, batches: list[list[int]], settings: LoopSettings, size: int) -> list[Seconds]:
-    """Run a step of each batch, as late ones are, with the threads that one of `size` processes has."""
+    """Run a step of each batch, as late ones are, with the threads that one of `size` processes has.
+
+    LayerDrop leaves out nothing of the first, which shows the memory.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // size))
     try:
         with devices.tuned(one.device):
-            return [step(one, batch, settings.epochs) for batch in batches]
+            with all_take_part(one.task.model):
+                first = step(one, batches[0], settings.epochs)
+            return [first, *(step(one, batch, settings.epochs) for batch in batches[1:])]
     finally:
         torch.set_num_threads(threads)
 

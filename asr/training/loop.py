@@ -14,6 +14,7 @@ from torch import nn
 from asr.errors import UserError
 from asr.models.folder import WEIGHTS, save_weights
 from asr.training.averages import RunningAverage, Validated
+from asr.training.blocks import all_take_part
 from asr.training.checkpoint import Checkpoints
 from asr.training.monitor import Monitor
 from asr.training.processes import Group
@@ -99,7 +100,8 @@ class Trainer:
         steps = self.task.plan(0, self.settings.accumulate)
         heaviest = next(batch for step in steps for batch in step if longest in batch)
         self.copies.model.train()
-        self.step.gradients([(0, *self.task.load(0, [heaviest]), 1.0)], epoch=self.settings.epochs, step=0)
+        with all_take_part(self.copies.model):
+            self.step.gradients([(0, *self.task.load(0, [heaviest]), 1.0)], epoch=self.settings.epochs, step=0)
 
     def _train_epoch(self) -> None:
         progress, settings = self.progress, self.settings

@@ -49,9 +49,10 @@ def peak_bytes(device: torch.device, compute: Callable[[], None]) -> float:
     return _status("VmHWM") - before
 
 
-def optimizer_bytes(model: nn.Module) -> float:
-    """What Adam's two moments take, which come with the first step; Muon takes less."""
-    return sum(2 * p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+def later_bytes(model: nn.Module, average: bool) -> float:
+    """What training takes besides: Adam's two moments (Muon takes less), and of all weights a running average."""
+    sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in model.parameters()]
+    return sum(size * (2 * trained + average) for size, trained in sizes)
 
 
 def _status(name: str) -> int:

@@ -5,25 +5,27 @@ import torch
 from asr.data.batches import Batch
 from asr.errors import UserError
 from asr.training import memory
+from asr.training.blocks import all_take_part
 from asr.training.device import autocast
+from asr.training.settings import LoopSettings
 from asr.training.speech import SpeechTask
 
 
-def batch_seconds(task: SpeechTask, device: torch.device, precision: str, processes: int) -> float:
+def batch_seconds(task: SpeechTask, device: torch.device, settings: LoopSettings, processes: int) -> float:
     """Measure what ever larger batches of the longest utterances take, up to a quarter of the memory; conclude.
 
     processes  that share the machine's memory; a GPU each has for itself
     returns    seconds of padded audio a batch
     raises     UserError if the longest utterance alone takes too much, or the system doesn't tell what it takes
     """
-    free = memory.free_bytes(device, processes) - memory.optimizer_bytes(task.model)
+    free = memory.free_bytes(device, processes) - memory.later_bytes(task.model, average=bool(settings.ema))
     task.model.train()
     seconds, taken, n = 0.0, 1.0, 1
     while taken < free / 4:
         indices = task.longest(n)
         batch = next(iter(task.load(0, [indices])))
         try:
-            taken = memory.peak_bytes(device, lambda batch=batch: _gradient(task, batch, device, precision))
+            taken = memory.peak_bytes(device, lambda batch=batch: _gradient(task, batch, device, settings.precision))
         except RuntimeError as error:
             if not memory.is_out(error):
                 raise
@@ -43,6 +45,6 @@ def batch_seconds(task: SpeechTask, device: torch.device, precision: str, proces
 
 
 def _gradient(task: SpeechTask, batch: Batch, device: torch.device, precision: str) -> None:
-    with autocast(device, precision):
+    with all_take_part(task.model), autocast(device, precision):
         loss = task.loss(task.model, batch.to(device), max(task.mask_after, task.flat_start))
     loss.total.backward()
