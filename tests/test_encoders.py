@@ -105,8 +105,9 @@ def test_in_training_padding_does_not_matter_either(kind, chunk):
 
 @pytest.mark.parametrize("kind, positions", KINDS)
 def test_the_order_of_the_frames_matters(kind, positions):
-    """Without positions, attention would give the same frames in another order."""
-    encoder = make(kind, positions=positions)
+    """Without positions, attention would give the same frames in another order; convolutions here see one frame."""
+    kernels = {"transformer": {}, "conformer": {"kernel": 1}, "e_branchformer": {"kernel": 1, "merge_kernel": 1}}
+    encoder = make(kind, positions=positions, **kernels[kind])
     H = torch.randn(1, 9, 12, dtype=torch.double)
 
     def through(H):
@@ -384,6 +385,17 @@ def test_only_an_encoder_with_chunks_reads_a_stream():
     encoder = make("transformer")
     with pytest.raises(ValueError, match="chunk: got none, expected an encoder with chunks"):
         encoder.step(torch.zeros(1, 9, FEATURES), encoder.start(1))
+
+
+def test_a_stream_is_read_in_evaluation_mode_and_to_its_end_only():
+    encoder, X = make("conformer", chunk=Chunk(2, 1)), torch.zeros(1, 9, FEATURES).double()
+    with pytest.raises(ValueError, match=r"step: got an encoder in training mode, .*; call eval\(\)"):
+        encoder.train().step(X, encoder.start(1))
+    _, state = encoder.eval().step(X, encoder.start(1), last=True)
+    with pytest.raises(ValueError, match=r"state: got one of streams that have ended, .*; begin with start\(\)"):
+        encoder.step(X, state)
+    H, state = encoder.step(X[:, :6], encoder.start(1), last=True)  # the subsampling sees 7 frames
+    assert H.shape == (1, 0, encoder.d_model) and state.frames == 0
 
 
 # --- LayerDrop ------------------------------------------------------------------------------------

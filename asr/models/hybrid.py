@@ -166,7 +166,7 @@ def has_weight(settings: IntermediateCTCSettings | ConsistencySettings | None) -
 def initialise(module: nn.Module) -> None:
     """Initialise one module: matrices Xavier-uniform, biases 0, embeddings normal with standard deviation 1/√D.
 
-    Convolutions keep PyTorch's default (He-uniform), LayerNorm 1 and 0.
+    Convolutions keep PyTorch's default (uniform within 1/√fan-in), LayerNorm 1 and 0.
     """
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)

@@ -51,7 +51,7 @@ class MultiHeadAttention(nn.Module):
 
     d_model:   D, width of queries and of the result
     heads:     H
-    d_k, d_v:  widths of one head, D / H unless given
+    d_k, d_v:  widths of one head; D / H and d_k unless given
     d_memory:  width of what keys and values are made from, D unless given
     dropout:   on the attention weights
     positions: of self-attention (relative.py): takes Q, K to Q, K and a bias of the scores

@@ -72,19 +72,23 @@ class Encoder(nn.Module):
         """Read the next frames of B streams that run side by side; in evaluation mode.
 
         X:       (B, T, F), any T, 0 too
-        last:    nothing follows: what is left makes a shorter chunk
+        last:    nothing follows: what is left makes a shorter chunk, or none if it is too short for a frame
         returns  H (B, T', D) of the chunks that are complete, equal to `forward`'s frames, and the new state
-        raises   ValueError if the encoder has no chunks
+        raises   ValueError if the encoder has no chunks, is in training mode, or the streams have ended
         """
         if self.chunk is None:
             raise ValueError("chunk: got none, expected an encoder with chunks; only such a one can read a stream")
+        if self.training:
+            raise ValueError("step: got an encoder in training mode, expected one in evaluation mode; call eval()")
+        if state.ended:
+            raise ValueError("state: got one of streams that have ended, expected a running one; begin with start()")
         rest, past, frames = torch.cat([state.rest, X], 1), state.past, state.frames
         chunks = [X.new_zeros(len(X), 0, self.d_model)]
         while T := self._ready(rest.size(1), last):
             H, past = self._step_chunk(rest[:, : self.subsampling.frames(T)], past, frames)
             chunks.append(H)  # (B, T, D)
             rest, frames = rest[:, T * self.subsampling.factor :], frames + T
-        return torch.cat(chunks, 1), EncoderState(rest.clone(), past, frames)
+        return torch.cat(chunks, 1), EncoderState(rest.clone(), past, frames, last)
 
     def _ready(self, T: int, last: bool) -> int:
         """Subsampled frames of the chunk that T frames begin with; 0 if it isn't complete and others follow."""

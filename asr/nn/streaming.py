@@ -30,11 +30,13 @@ class EncoderState:
     rest:    (B, T, F) features that later frames need
     past:    of each layer, the frames that its parts carry, by name
     frames:  subsampled frames done
+    ended:   the last part was read
     """
 
     rest: Tensor
     past: list[dict[str, Tensor]]
     frames: int
+    ended: bool = False
 
 
 class Past:

@@ -57,9 +57,9 @@ def transformer(
 ) -> Encoder:
     """Make a Transformer encoder.
 
-    Sizes as in the paper: `layers` N, `heads` h, `ff` d_ff, `d_k` and `d_v` = D / h unless given. `norm` is "pre" or
-    "post". `dropout` acts on sublayers, inputs and inside the feed-forward, `attention_dropout` on attention weights.
-    `positions` are "sinusoidal", added to the input, or "rotary".
+    Sizes as in the paper: `layers` N, `heads` h, `ff` d_ff; `d_k` = D / h and `d_v` = `d_k` unless given. `norm` is
+    "pre" or "post". `dropout` acts on sublayers, inputs and inside the feed-forward, `attention_dropout` on attention
+    weights. `positions` are "sinusoidal", added to the input, or "rotary".
     """
     scaled = ScaledPositions if positions == "sinusoidal" else ScaledInput
     front = Subsampling(features, d_model, subsampling, channels), scaled(d_model, dropout)

@@ -17,7 +17,8 @@ class Muon(torch.optim.Optimizer):
 
     Times 0.2 √max(rows, columns) it is as large as AdamW's (Liu et al. 2025). Weights and states are those of
     `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` to the bit; but there each process makes all matrices' steps, and
-    a matrix without gradient, of a layer that was left out, takes a whole one, however old its momentum is: here none.
+    a matrix without gradient, of a layer that was left out, takes a whole one, however old its momentum is: here it
+    only decays.
 
     parameters  matrices, or groups of them
     group       the processes, which have the same gradients when they call `step`

@@ -25,7 +25,7 @@ class AdamSettings(Settings):
 
 
 class AdamWSettings(AdamSettings):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019), on matrices only."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     kind: Literal["adamw"]
     weight_decay: float = Field(0.01, ge=0)
@@ -47,7 +47,7 @@ def optimizer(
     model: nn.Module,
     group: Group = Group(),  # noqa: B008 - frozen
 ) -> torch.optim.Optimizer | Together:
-    """Build the optimiser of a model's parameters; biases, norms and embeddings of one dimension don't decay.
+    """Build the optimiser of a model's parameters; what has one dimension, biases and norms, doesn't decay.
 
     group  the processes, which share Muon's work
     """
