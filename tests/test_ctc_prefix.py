@@ -132,6 +132,19 @@ def test_complete_scores_equal_ctc_loss():
     torch.testing.assert_close(total, -loss, atol=1e-6, rtol=0)
 
 
+def test_all_labels_are_told_apart_however_unlikely_the_hypothesis_is():
+    """After 150 labels, each of e^-70 to e^-80, as hours of audio that the model makes nothing of have them."""
+    X = -70 - 10 * torch.rand(1, 170, 6, generator=torch.Generator().manual_seed(5))
+    scorer = CTCPrefixScorer(lambda X: X, 5, full=True)
+    state = scorer.start(X, torch.tensor([170]))
+    for u in range(150):
+        state = scorer.step(torch.tensor([[1 + u % 4]]), state)
+    assert float(state.prefix) < -1e4
+    exact = scorer.score(state, torch.arange(6).view(1, 1, -1))[..., 1:]
+    assert exact.isfinite().all() and exact[..., :-1].std() > 0.1
+    torch.testing.assert_close(scorer.score(state, None)[..., 1:].double(), exact, atol=0.01, rtol=0)
+
+
 def test_impossible_emissions_give_no_nan():
     X, X_lens = batch([6, 4], 5, math.nan, 4)
     X[:, :, 2] = -INF

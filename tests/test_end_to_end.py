@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ import soundfile
 import torch
 from tones import CONFIG, write_corpus
 
+from asr import stamp
 from asr.cli import decode, ngram, prepare, score, tokenizer, train
 from asr.data import manifest as manifests
 from asr.models import lm
 from asr.transcribe import transcribe
-from asr.transcribe.options import MODES
+from asr.transcribe.options import MODES, SearchOptions
 
 EPOCHS = 40
 LM = """
@@ -95,6 +97,48 @@ def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys,
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] == texts[2]
     assert [line.split("\t")[0] for line in texts[0].splitlines()] == files
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_scores_are_the_same_in_any_batch(run, mode):
+    found = []
+    for seconds in ("0.01", "4", "1000"):
+        more = ["--mode", mode, "--out", run / "n.txt", "--json", run / "n.json", "--batch-seconds", seconds]
+        decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", *more))
+        found.append([json.loads(line)["nbest"][0] for line in (run / "n.json").read_text().splitlines()])
+    for batch in found[1:]:
+        for h, alone in zip(batch, found[0], strict=True):
+            assert h["tokens"] == alone["tokens"]
+            assert h["score"] == pytest.approx(alone["score"], abs=1e-4)
+            assert h["confidences"] == pytest.approx(alone["confidences"], abs=1e-4)
+
+
+def test_a_mistake_leaves_finished_work_finished(run, tmp_path):
+    sound, out = run / "corpus/test000.wav", tmp_path / "x.txt"
+    decode.main(decoding(run, sound, "--out", out))
+    before = stamp.read(out)
+    for wrong in (["--lm", tmp_path / "no.arpa"], ["--json", tmp_path]):
+        with pytest.raises(SystemExit):
+            decode.main(decoding(run, sound, "--out", out, *wrong))
+        assert stamp.read(out) == before
+
+
+def test_another_order_is_other_work(run):
+    """The lines of --out are in that of the input."""
+    a, b = (str(run / f"corpus/test00{n}.wav") for n in (0, 1))
+    given = [decode.arguments().parse_args(decoding(run, "--out", "x.txt", *files)) for files in ((a, b), (b, a))]
+    assert decode.identity(given[0]).facts != decode.identity(given[1]).facts
+
+
+@pytest.mark.parametrize(
+    "weight, mode, said",
+    [(1.0, "joint", "decoder"), (1.0, "rescoring", "decoder"), (0.0, "joint", "CTC"), (0.0, "ctc-greedy", "CTC")]
+    + [(0.0, "rescoring", "CTC"), (1.0, "ctc", None), (0.0, "attention", None), (0.5, "joint", None)],
+)
+def test_a_part_that_was_never_trained_is_told(capsys, weight, mode, said):
+    decode.tell_untrained(SimpleNamespace(ctc_weight=weight), SearchOptions(mode=mode))
+    told = capsys.readouterr().err
+    assert (f"{said} was not trained" in told) if said else not told
 
 
 def test_parts_of_a_recording_are_found_where_the_manifest_says(run, tmp_path, capsys):

@@ -126,6 +126,16 @@ def test_a_manifest_and_a_text_file_score_alike(tmp_path):
     assert report.scores["char"].total.reference == 9
 
 
+def test_characters_are_compared_composed(tmp_path):
+    """Whether e and its accent are one, as tokens have them, or two; and a letter that NFC writes as two."""
+    references = {"u1": "CAFE\u0301 NOIR", "u2": "\u0958"}
+    utterances = [Utterance(name, "/x.wav", 16000, 8000, 1, 0.0, 0.5, text) for name, text in references.items()]
+    manifest.write(tmp_path / "r.jsonl.gz", utterances)
+    hyp = write(tmp_path / "h.txt", {"u1": "CAF\u00c9 NOIR", "u2": "\u0915\u093c"})
+    for reference in (tmp_path / "r.jsonl.gz", write(tmp_path / "r.txt", references)):
+        assert score(reference, hyp, unit="word").scores["word"].total == ErrorRate(3, 0, 0, 0)
+
+
 def test_the_command_prints_a_line_a_unit(tmp_path, capsys):
     ref = write(tmp_path / "r", {f"u{n}": "ONE TWO" for n in range(10)})
     hyp = write(tmp_path / "h", {f"u{n}": "ONE TWO" for n in range(10)})

@@ -1,5 +1,7 @@
 """asr-decode: a model folder and recordings → their text."""
 
+from contextlib import contextmanager
+
 from asr.cli.command import command, parser, say
 
 EXAMPLES = """Text goes to stdout or --out as `id<TAB>text`, in the order of the input; the id of a file is its path
@@ -98,6 +100,8 @@ def identity(args):
     model = [os.path.join(folder, name) for folder in folders for name in names]
     model += [path for path in (args.lm, args.hotwords) if path and os.path.isfile(path)]
     facts = {name: getattr(args, name) for name in (*SEARCH, "precision")}
+    order = [*args.sources, *args.manifest]
+    facts |= {"order": order} if len(order) > 1 else {}
     return Stamp(args.out, "asr-decode", facts, [*model, *args.sources, *args.manifest])
 
 
@@ -118,6 +122,7 @@ def load(args):
     recognizer = load(args.model, device)
     say(which)
     tell_long(sources, args.model)
+    tell_untrained(recognizer.model, options)
     return recognizer, sources, options
 
 
@@ -134,6 +139,30 @@ def tell_long(sources, folder):
             f"{len(long)} recordings of up to {most:.0f} s are far longer than the model has heard, {heard:.1f} s at "
             f"most ({shorten(long)}); expect errors, or cut them at pauses"
         )
+
+
+def tell_untrained(model, options):
+    """Say if the search listens to a part of the model that had no share in the loss, and was never trained."""
+    fixed = {"attention": 0.0, "attention-greedy": 0.0, "ctc": 1.0, "ctc-greedy": 1.0}
+    weight = fixed.get(options.mode, options.ctc_weight)
+    if model.ctc_weight == 1 and weight < 1:
+        say("the attention decoder was not trained (model.ctc_weight is 1) and spoils this search; use --mode ctc")
+    if model.ctc_weight == 0 and (weight > 0 or options.mode == "rescoring"):
+        say("CTC was not trained (model.ctc_weight is 0) and spoils this search; use --mode attention")
+
+
+@contextmanager
+def memory_told():
+    """Say what helps where the memory is too small."""
+    from asr.errors import UserError
+    from asr.training.memory import is_out
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out(error):
+            raise
+        raise UserError("out of memory; cut long recordings at pauses, or lower --batch-seconds or --beam") from None
 
 
 def tune(args):
@@ -155,11 +184,12 @@ def tune(args):
         raise UserError(f"{', '.join(args.manifest)}: no utterance to tune on")
     unit = units_of(references.values())[0]
     results = []
-    for setting, texts in tune(*load(args), grid, args.batch_seconds, args.precision):
-        options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in setting.items())
-        results.append((score_texts(references, texts, unit).total.rate, options))
-        print(f"{percent(results[-1][0])}\t{options}", flush=True)
-    rate, options = min(results)
+    with memory_told():
+        for setting, texts in tune(*load(args), grid, args.batch_seconds, args.precision):
+            options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in setting.items())
+            results.append((score_texts(references, texts, unit).total.rate, options))
+            print(f"{percent(results[-1][0])}\t{options}", flush=True)
+    rate, options = min(results, key=lambda result: result[0])  # of equals the first
     say(f"best: {options} ({UNITS[unit]} {percent(rate)} %)")
 
 
@@ -177,9 +207,7 @@ def run(args, stamp):
 
     recognizer, sources, options = load(args)
     clock = Clock()
-    if stamp:
-        stamp.remove()
-    with ExitStack() as stack:
+    with memory_told(), ExitStack() as stack:
         text = open_text(stack, args.out, replacing) if args.out else sys.stdout
         lines = open_text(stack, args.json, replacing) if args.json else None
         total = round(sum(s.duration for s in sources))
@@ -191,6 +219,8 @@ def run(args, stamp):
             if lines:
                 print(json.dumps(as_json(transcript), ensure_ascii=False), file=lines)
         text.flush()
+        if stamp:
+            stamp.remove()  # now that the files take their names
     if stamp:
         figures = {"audio_seconds": round(clock.audio, 2), "wall_seconds": round(clock.wall, 2)}
         where = hardware(next(recognizer.parameters()).device)

@@ -13,7 +13,7 @@ units, and the rate of their errors:
   both   word and char
   auto   mixed if REF has a character of a script without spaces, else both
 
-Texts are compared as they are written, case and punctuation included, unless --normalise rewrites both:
+Texts are compared as they are written (composed, NFC), case and punctuation included, unless --normalise rewrites both:
   plain    upper case, full-width forms as usual ones (NFKC), no punctuation but apostrophes between letters
   english  plain, and letters without accents
 

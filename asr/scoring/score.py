@@ -89,7 +89,7 @@ def score(
     hyp:        lines of `id<TAB>text`; an empty text is an empty hypothesis
     unit:       "word", "char", "mixed", "both" = word and char, or "auto" = what `units_of` says of the references
     against:    a second hypothesis file, for the significance of the difference
-    normalise:  a convention of `asr.text.normalise` to rewrite all texts by; None = compare them as they are written
+    normalise:  a convention of `asr.text.normalise` to rewrite all texts by; None = as they are written (NFC)
     raises      UserError if ids are missing, too many or repeated, or a reference is empty
     """
     if unit not in CHOICES:

@@ -6,16 +6,18 @@ from pathlib import Path
 from asr.data import manifest
 from asr.data.corpora.corpus import read_lines, refuse
 from asr.errors import UserError, shorten
+from asr.text.normalise import normalise
 
 
 def read_texts(path: str | os.PathLike) -> dict[str, str]:
     """Read a manifest (.jsonl, .jsonl.gz) or a text file of `id<TAB>text`; an id alone has an empty text.
 
+    Characters are composed (NFC), as those of tokens are: else a word could be right and not equal.
     raises   UserError if the file can't be read, a line is of another form, or an id is repeated
     """
     path = Path(path)
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        pairs = [(utterance.id, utterance.text) for utterance in manifest.read(path)]
+        pairs = [(utterance.id, normalise(utterance.text)) for utterance in manifest.read(path)]
     else:
         pairs = [pair(where, line) for where, line in read_lines(path)]
     if not pairs:
@@ -34,7 +36,7 @@ def pair(where: str, line: str) -> tuple[str, str]:
     name = name.strip()
     if not name or (not tab and " " in name):
         raise UserError(f"{where}: expected `id<TAB>text`, got {line[:60]!r}")
-    return name, " ".join(text.split())
+    return name, normalise(text)
 
 
 def match(ref: dict[str, str], hyp: dict[str, str], ref_name: object, hyp_name: object) -> None:

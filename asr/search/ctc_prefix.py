@@ -30,7 +30,7 @@ from asr.nn.masks import length_mask
 FLOOR = -80.0  # of emissions: what is less likely counts as e^-80, so that all sums stay finite and exact
 NEGLIGIBLE = -600.0  # of weights, beside the largest: below, exp is slow (denormal numbers) and adds nothing to a sum
 CHUNK = 64  # candidates at once: bounds the memory where all labels are
-NOTHING = -1e4  # of ψ in float32, where it underflows: the label is possible, but the last to be chosen
+NOTHING = -1e4  # of ψ beside max φ in float32, where it underflows: the label is possible, but the last to be chosen
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,11 @@ class CTCPrefixScorer:
         return before.masked_fill_(state.padding[state.rows].unsqueeze(1), -torch.inf)
 
     def _psi_of_all(self, state: PrefixState, before: Tensor) -> Tensor:
-        """⊕_t φ[t-1] + x[t] of all labels → (B, K, V) float32, NOTHING at least"""
+        """⊕_t φ[t-1] + x[t] of all labels → (B, K, V) float32, finite"""
         weights, top = _weights(before)  # (B, K, T), (B, K, 1)
         with torch.autocast(before.device.type, enabled=False):
-            psi = (weights.float() @ state.p.transpose(1, 2)).log() + top.float()  # (B, K, V)
-        return psi.clamp(min=NOTHING)
+            psi = (weights.float() @ state.p.transpose(1, 2)).log()  # (B, K, V)
+        return psi.clamp(min=NOTHING) + top.float()
 
 
 def _psi(state: PrefixState, before: Tensor, labels: Tensor) -> Tensor:

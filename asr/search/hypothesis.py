@@ -15,7 +15,8 @@ class Hypothesis:
     reason        what ended it: the "end" symbol among the best continuations, the length "limit", or a "loop" of
                   labels that the search didn't follow further
     confidences   of each token, 0 to 1: its share among the candidates of its hypothesis, by all scorers as weighted
-    confidence    the geometric mean of these and of the end symbol's; of CTC's greedy search, of all frames' best
+    confidence    the geometric mean of these and of the end symbol's; of CTC's greedy search, of all frames' best.
+                  Rescoring leaves both as the search before it had them
     """
 
     tokens: list[int]

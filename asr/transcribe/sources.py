@@ -24,10 +24,11 @@ def find(paths: str | os.PathLike | Iterable[str], manifests: Iterable[str] = ()
 
     Hidden files of a folder are left out. The id of a file is its path as given, of a manifest's line its own id.
 
-    raises   UserError for a missing or unreadable file, an empty folder or manifest, or an id that comes twice
+    raises   UserError for a missing or unreadable file, an empty folder or manifest, an id that comes twice, or a name
+             that a line of text can't hold
     """
     paths = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else paths
-    files = [file for path in paths for file in _files(path)]
+    files = [_writable(file) for path in paths for file in _files(path)]
     sources = [Source(file, file, 0.0, audio.info(file).duration) for file in files]
     for path in manifests:
         listed = [Source(u.id, u.path, u.start, u.duration) for u in manifest.read(path)]
@@ -39,6 +40,13 @@ def find(paths: str | os.PathLike | Iterable[str], manifests: Iterable[str] = ()
     if repeated:
         raise UserError(f"{len(repeated)} utterances are given twice ({shorten(repeated)}); give each once")
     return sources
+
+
+def _writable(name: str) -> str:
+    """The name, which is to be the id of a line."""
+    if any(c in "\t\n\r" or "\ud800" <= c <= "\udfff" for c in name):  # Python's for bytes that aren't UTF-8
+        raise UserError(f"{name!a}: its name has a tab, a line's end or bytes that aren't UTF-8; rename the file")
+    return name
 
 
 def _files(path: str) -> list[str]:
