@@ -104,6 +104,8 @@ def opened(path: str | os.PathLike) -> Iterator[soundfile.SoundFile]:
         file = soundfile.SoundFile(bytes_or_path(path))
     except (RuntimeError, TypeError) as error:  # soundfile's own error is a RuntimeError; a TypeError means headerless
         raise unreadable(path, error) from None
+    except UnicodeEncodeError:  # Python has stand-ins for bytes that aren't UTF-8
+        raise UserError(f"{str(path)!a}: its name isn't UTF-8; rename the file") from None
     with file:
         if not file.frames:
             raise UserError(f"{path}: has no samples; expected a recording")

@@ -59,7 +59,10 @@ def hold(folder: str | os.PathLike) -> IO:
 
     raises   UserError if another process holds it; where the system or its disk knows no locks, nobody is kept out
     """
-    file = open(Path(folder) / ".held", "a")  # noqa: SIM115 - open as long as it holds
+    try:
+        file = open(Path(folder) / ".held", "a")  # noqa: SIM115 - open as long as it holds
+    except PermissionError:
+        raise UserError(f"{folder}: is another's, who may alone write .held there; choose another output") from None
     try:
         import fcntl
 
@@ -70,6 +73,20 @@ def hold(folder: str | os.PathLike) -> IO:
     except (ImportError, OSError):
         pass
     return file
+
+
+def append_text(path: str | os.PathLike, text: str) -> None:
+    """Append to a UTF-8 text file.
+
+    raises   UserError if the file can't be written, or the disk is full
+    """
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        raise UserError(f"{path}: can't be written ({error.strerror}); mend that") from None
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

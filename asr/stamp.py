@@ -94,7 +94,7 @@ def read(output: str | os.PathLike) -> dict:
 def fingerprint(path: Path) -> str:
     """Digest of a file's content, or of the names, sizes and modification times of a folder's files."""
     digest = hashlib.sha256()
-    if path.is_dir():
+    if os.path.isdir(path):  # which doesn't mind missing rights
         for root, folders, names in os.walk(path):
             folders.sort()
             for name in sorted(names):

@@ -4,23 +4,29 @@
 a user meets at the commands.)
 """
 
+import errno
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from tones import CONFIG, RATE, write_corpus
 
 from asr.cli import decode, prepare, score, tokenizer, train
+from asr.cli.command import command
 from asr.data import manifest
 from asr.errors import UserError
 from asr.files import hold
+from asr.transcribe import transcribe
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +96,36 @@ def test_train_names_a_folder_without_rights(ready, capsys, tmp_path):
     assert "can't write into this folder (Permission denied)" in line
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.EROFS])
+def test_a_place_without_rights_or_room_is_told_wherever_it_shows(capsys, number):
+    @command
+    def main(argv):
+        raise OSError(number, os.strerror(number), *argv)
+
+    line = refused(capsys, main, "/a/place")
+    assert line.endswith(f"/a/place: {os.strerror(number)}; choose another place, or mend that")
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):  # nobody knows where
+        main([])
+
+
+def test_a_reader_of_stdout_may_leave():
+    """As head does: the exit status is that of a process which the closed pipe ends."""
+    script = "from asr.cli.command import command\n@command\ndef main(argv):\n    while 1:\n        print(1)\nmain([])"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.readline()
+        running.stdout.close()
+        assert (running.wait(60), running.stderr.read()) == (141, b"")
+
+
+def test_a_name_that_is_not_utf8(tmp_path, capsys):
+    folder = os.fsencode(tmp_path) + b"/noise"
+    os.mkdir(folder)
+    soundfile.write(tmp_path / "a.wav", np.zeros(800), RATE)
+    os.rename(tmp_path / "a.wav", folder + b"/caf\xe9.wav")
+    line = refused(capsys, prepare.main, "folder", tmp_path / "noise", tmp_path / "out")
+    assert r"noise/caf\udce9.wav': its name isn't UTF-8; rename the file" in line
+
+
 def test_train_refuses_sizes_that_do_not_fit_together(ready, capsys, tmp_path):
     line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/m", "features.fbank.mels=5")
     assert "features.fbank and model: features: got 5, too few for subsampling by 4" in line
@@ -97,8 +133,8 @@ def test_train_refuses_sizes_that_do_not_fit_together(ready, capsys, tmp_path):
 
 def test_train_refuses_a_folder_in_which_another_is_training(ready, capsys, tmp_path):
     (tmp_path / "m").mkdir()
-    command = [sys.executable, "-c", "from asr import files; import sys; _ = files.hold(sys.argv[1]); print(); input()"]
-    with subprocess.Popen([*command, tmp_path / "m"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    holding = [sys.executable, "-c", "from asr import files; import sys; _ = files.hold(sys.argv[1]); print(); input()"]
+    with subprocess.Popen([*holding, tmp_path / "m"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
         line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/m")
         other.communicate(b"\n")
@@ -236,6 +272,27 @@ def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
     assert "mode ctc-greedy knows no language model, hotwords or length bonus; a beam does" in refused(
         capsys, decode.main, *greedy
     )
+
+
+@pytest.mark.parametrize("name, shown", [(b"caf\xe9.wav", r"caf\udce9.wav"), (b"a\tb.wav", r"a\tb.wav")])
+def test_a_name_that_no_line_can_hold(ready, tmp_path, capsys, name, shown):
+    model = ["--model", ready / "model", "--device", "cpu"]
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    file.write_bytes((ready / "corpus/train000.wav").read_bytes())
+    for given in (file, tmp_path):
+        line = refused(capsys, decode.main, *model, given)
+        assert f"{shown}': its name has a tab, a line's end or bytes that aren't UTF-8; rename the file" in line
+
+
+@pytest.mark.parametrize("more", [[], ["--tune", "beam=2"]])
+def test_decoding_that_does_not_fit_in_memory_says_what_helps(ready, capsys, monkeypatch, more):
+    def encode(*_):
+        raise torch.OutOfMemoryError("no")
+
+    monkeypatch.setattr(transcribe, "encode", encode)
+    model = ["--model", ready / "model", "--device", "cpu", "--manifest", ready / "data/dev.jsonl.gz", *more]
+    line = refused(capsys, decode.main, *model)
+    assert "out of memory; cut long recordings at pauses, or lower --batch-seconds or --beam" in line
 
 
 def test_tuning_names_what_it_cannot_use(ready, capsys):

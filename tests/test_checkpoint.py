@@ -1,5 +1,6 @@
 """Training states: whole or absent, never trusted. Damage in a run: tests/test_training.py."""
 
+import contextlib
 import pickle
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 import torch
 
 from asr.errors import UserError
+from asr.files import append_text
+from asr.models.folder import save_weights
 from asr.training import checkpoint
 from asr.training.checkpoint import Checkpoints
 
@@ -72,6 +75,57 @@ def test_another_format_is_told(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(UserError, match="got format 7, expected 1: another version has written it"):
         states.load()
+
+
+@pytest.fixture
+def full():
+    """A system on which no file may be longer than 10 kB: a write fails as on a full disk."""
+    resource = pytest.importorskip("resource")  # not on Windows
+
+    @contextlib.contextmanager
+    def limited():
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited
+
+
+def test_what_cannot_be_written_is_told_whoever_writes(tmp_path, full):
+    """torch and safetensors have errors of their own; figures and messages are appended."""
+    module, states, said = torch.nn.Linear(300, 300), Checkpoints(tmp_path / "c", 1, print), []
+    states.save({"n": 1})
+    (tmp_path / "log").write_text("x" * 10_000)
+    attempts = {
+        "c/state.pt": lambda: states.save({"n": 2, **module.state_dict()}),
+        "model.safetensors": lambda: save_weights(module, tmp_path / "model.safetensors"),
+        "log": lambda: append_text(tmp_path / "log", "more\n"),
+    }
+    for name, write in attempts.items():
+        with full(), pytest.raises(UserError) as error:
+            write()
+        said.append(str(error.value))
+        assert said[-1].startswith(f"{tmp_path / name}: can't be written (") and "too large" in said[-1]
+    assert states.load()["n"] == 1 and len(list((tmp_path / "c").iterdir())) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"c", "log"}
+
+
+def test_a_state_that_cannot_be_read_is_not_damaged(tmp_path, monkeypatch):
+    """It stays, and no older one is taken for the newest."""
+    states = Checkpoints(tmp_path / "c", 2, print)
+    states.save({"n": 1})
+    newest = states.save({"n": 2})
+
+    def denied(*_):
+        raise PermissionError(13, "Permission denied", str(newest))
+
+    monkeypatch.setattr(checkpoint, "_digest", denied)
+    with pytest.raises(UserError, match="state-000002.*: can't be read .Permission denied.; mend that, or move"):
+        states.load()
+    assert newest.exists() and not states.damaged
 
 
 def test_a_full_disk_leaves_the_states_that_were(tmp_path, monkeypatch):

@@ -196,6 +196,13 @@ def test_settings_and_unreadable_data_are_told_together(root, tmp_path):
     assert "cut.jsonl.gz: damaged after line" in said[2] and len(said) == 3
 
 
+def test_what_augmentation_cannot_read_is_told(clean, tmp_path):
+    report = look(clean, f"data.augment={{noise: {{manifest: {tmp_path}/no.jsonl.gz}}}}")
+    assert report.refused and [p.what.partition(";")[0] for p in report.problems] == [
+        f"{tmp_path}/no.jsonl.gz: no such manifest"
+    ]
+
+
 def test_sets_without_a_usable_utterance(clean, tmp_path):
     with gzip.open(tmp_path / "none.jsonl.gz", "wt"):
         pass
@@ -281,7 +288,7 @@ def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
 
 def test_batches_that_memory_decides_are_measured(clean, monkeypatch, capsys):
     monkeypatch.setattr(memory, "free_bytes", lambda device, processes: 6e6)
-    monkeypatch.setattr(memory, "optimizer_bytes", lambda model: 0)
+    monkeypatch.setattr(memory, "later_bytes", lambda model, average: 0)
     monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), 2e6)[1])
     report = look(clean, "data.batch_seconds=auto", "training.processes=1")
     seconds = float(re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", capsys.readouterr().err)[1])

@@ -5,9 +5,11 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from asr import __version__
 from asr.errors import UserError
+from asr.files import UNWRITABLE
 
 
 def parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
@@ -20,23 +22,36 @@ def parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentPa
 
 
 def command(main: Callable[[list[str]], None]) -> Callable[..., None]:
-    """Wrap a command's main(arguments): a UserError becomes one line on stderr and exit status 2, never a traceback."""
+    """Wrap a command's main(arguments): a UserError, or a place without rights or room, becomes one line on stderr.
+
+    The exit status is 2 then, and there is no traceback.
+    """
 
     @functools.wraps(main)
     def run(arguments: list[str] | None = None) -> None:
         try:
             main(sys.argv[1:] if arguments is None else arguments)
         except UserError as error:
-            print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
-            sys.exit(2)
+            refuse(str(error))
         except KeyboardInterrupt as stopped:
             print(f"{os.path.basename(sys.argv[0])}: stopped; run the same command again to go on", file=sys.stderr)
             sys.exit(getattr(stopped, "status", 130))
         except BrokenPipeError:  # the reader of stdout has left, as `| head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
+        except OSError as error:
+            if error.filename is None or error.errno not in UNWRITABLE:
+                raise
+            refuse(f"{error.filename}: {error.strerror}; choose another place, or mend that")
 
     return run
+
+
+def refuse(message: str) -> NoReturn:
+    """End with a mistake in one line; bytes of names that aren't UTF-8 are shown as such."""
+    shown = message.encode("utf-8", "backslashreplace").decode("utf-8")
+    print(f"{os.path.basename(sys.argv[0])}: {shown}", file=sys.stderr)
+    sys.exit(2)
 
 
 def say(message: str) -> None:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import TypeVar
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -59,14 +60,22 @@ def longest_heard(folder: str | Path) -> float | None:
 
 
 def save_weights(module: nn.Module, path: Path) -> None:
-    """Write a module's weights as safetensors, shared tensors once."""
+    """Write a module's weights as safetensors, shared tensors once.
+
+    raises   UserError if the file can't be written, or the disk is full
+    """
     seen, weights = set(), {}
     for name, tensor in module.state_dict().items():
         if tensor.data_ptr() not in seen:
             weights[name] = tensor.contiguous()
             seen.add(tensor.data_ptr())
     with replacing(path) as temporary:
-        save_file(weights, temporary)
+        try:
+            save_file(weights, temporary)
+        except SafetensorError as error:
+            if "I/O error" not in str(error):  # the system's, in words
+                raise
+            raise UserError(f"{path}: can't be written ({error}); choose another output, or mend that") from None
 
 
 def load_weights(module: nn.Module, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from asr.errors import UserError
 from asr.experiment import Experiment, TextExperiment, build, fine_tune
@@ -10,6 +10,7 @@ from asr.models.lm import LanguageModel
 from asr.models.recognizer import Recognizer
 from asr.preflight.prediction import Measurement, Prediction, measure, predict, rows, settle
 from asr.preflight.problems import Look, Problem, Source, look_at_speech, look_at_text, shared
+from asr.training.examples import changes_of
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,17 @@ def look(
     """Read a data set and look for all that is wrong with it by itself."""
     if isinstance(experiment, TextExperiment):
         return look_at_text(role, path, experiment.data, model.tokenizer)
-    return look_at_speech(role, path, experiment.data, model, progress)
+    found = look_at_speech(role, path, experiment.data, model, progress)
+    return with_changes(found, experiment, model) if role == "train" and found.usable else found
+
+
+def with_changes(found: Look, experiment: Experiment, model: Recognizer) -> Look:
+    """Have training's examples changed as they will be; what can't be read for that is a problem of the settings."""
+    try:
+        augment, segmentation = changes_of(experiment.data, found.usable.utterances, model)
+    except UserError as error:
+        return replace(found, problems=[*found.problems, Problem(True, "settings", str(error))])
+    return replace(found, usable=replace(found.usable, augment=augment, segmentation=segmentation))
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:

@@ -37,7 +37,7 @@ class Checkpoints:
         hashed = hashlib.sha256()
         named = lambda: self.folder / f"state-{number:06d}-{hashed.hexdigest()[:DIGITS]}.pt"  # noqa: E731
         with replacing(self.folder / "state.pt", named) as temporary, open(temporary, "wb") as file:
-            torch.save({"format": FORMAT, **state}, _Hashing(file, hashed))
+            _save({"format": FORMAT, **state}, _Hashing(file, hashed))
         good = [path for path in self.paths() if path not in self.damaged]
         for old in {*self.damaged, *good[self.keep :]}:
             old.unlink(missing_ok=True)
@@ -46,7 +46,7 @@ class Checkpoints:
     def load(self) -> dict | None:
         """Read the newest state that isn't damaged; None if there is none at all.
 
-        raises   UserError if all are damaged, or the newest good one is of another format
+        raises   UserError if all are damaged, one can't be read, or the newest good one is of another format
         """
         paths = self.paths()
         for path in paths:
@@ -66,6 +66,10 @@ class Checkpoints:
             if not path.stem.endswith(f"-{_digest(path)}"):
                 raise ValueError("it isn't what was written")
             state = torch.load(path, map_location="cpu", weights_only=True)
+        except OSError as error:
+            raise UserError(f"{path}: can't be read ({error.strerror}); mend that, or move it away") from None
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 - torch raises many kinds
             self.damaged.add(path)
             self.say(f"{path}: damaged ({str(error).splitlines()[0]}), so it is passed over")
@@ -80,13 +84,28 @@ class _Hashing:
 
     def __init__(self, file: IO[bytes], hashed):
         self.file, self.hashed = file, hashed
+        self.error: OSError | None = None  # that ended the writing
 
     def write(self, data: bytes) -> int:
         self.hashed.update(data)
-        return self.file.write(data)
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
 
     def flush(self) -> None:
         self.file.flush()
+
+
+def _save(state: dict, into: _Hashing) -> None:
+    """Write a state; of what goes wrong, the system's error: torch raises one of its own after it."""
+    try:
+        torch.save(state, into)
+    except RuntimeError:
+        if into.error:
+            raise into.error from None
+        raise
 
 
 def _digest(path: Path) -> str:

@@ -5,7 +5,7 @@ import math
 from datetime import datetime
 from pathlib import Path
 
-from asr.files import write_text
+from asr.files import append_text, write_text
 
 TIMES = {"date", "wait", "s_per_second", "tokens_per_second"}  # these differ from run to run, all others repeat exactly
 
@@ -27,8 +27,7 @@ class Metrics:
         date = datetime.now().astimezone().isoformat(timespec="seconds")
         facts = {"kind": kind, "date": date, "step": step, "epoch": epoch, **facts}
         facts = {name: fact if _in_json(fact) else None for name, fact in facts.items()}
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(facts, allow_nan=False) + "\n")
+        append_text(self.path, json.dumps(facts, allow_nan=False) + "\n")
 
     def read(self) -> list[dict]:
         """The whole lines; a kill or a full disk may have cut the last."""

@@ -1,5 +1,6 @@
 """What a person sees of a training: the progress bar, messages, and in the run's folder its figures and pictures."""
 
+import hashlib
 import math
 import re
 import sys
@@ -14,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from asr.errors import UserError
-from asr.files import make_folder
+from asr.files import append_text, make_folder
 from asr.training import figures as shown
 from asr.training.board import Board
 from asr.training.metrics import Metrics
@@ -22,6 +23,7 @@ from asr.training.pictures import Pictures, pixels, save
 from asr.training.running import Running
 
 MOST_SKIPPED = 10  # steps in a row
+LONGEST = 120  # bytes of a file's name, to which others are added
 BAR = "{desc} {percentage:3.0f}%|{bar:6}| {remaining} left{postfix}"
 
 
@@ -183,10 +185,9 @@ class Monitor:
         from asr.training.alignments import picture
 
         for id, weights in maps.items():
-            name = re.sub(r"[^\w.-]", "_", id)  # an id may have slashes
-            image = pixels(picture(f"{id}, step {step}", weights))
+            image = pixels(picture(f"{id[:80]}, step {step}", weights))
             self.board.image(f"alignment/{id}", image, step)
-            save(image, self.out / "alignments" / f"{name}.png")
+            save(image, self.out / "alignments" / f"{file_name(id)}.png")
 
     def say(self, message: str) -> None:
         """Print to stderr, above the progress bar, and to train.log."""
@@ -197,8 +198,7 @@ class Monitor:
     def _log(self, message: str) -> None:
         if self.speaks:
             date = datetime.now().isoformat(" ", "seconds")
-            with open(self.out / "train.log", "a", encoding="utf-8") as file:
-                file.write("".join(f"{date} {line}\n" for line in message.splitlines()))
+            append_text(self.out / "train.log", "".join(f"{date} {line}\n" for line in message.splitlines()))
 
     def rewind(self, step: int) -> None:
         """Forget the figures after a step, which a continued run comes to again; the state is restored before this."""
@@ -215,3 +215,15 @@ class Monitor:
 
     def _zeros(self) -> Running:
         return Running(dict.fromkeys(self.names, 0.0))
+
+
+def file_name(id: str) -> str:
+    """A name for a file of an utterance, whose id may have slashes, and be longer than names may be.
+
+    >>> file_name("a/b x")
+    'a_b_x'
+    """
+    name = re.sub(r"[^\w.-]", "_", id)
+    if len(name.encode()) <= LONGEST:
+        return name
+    return name.encode()[:LONGEST].decode(errors="ignore") + "-" + hashlib.sha256(id.encode()).hexdigest()[:8]
