@@ -135,6 +135,11 @@ def test_carving_is_near_the_wish_and_the_same_for_any_order():
     assert {i.speaker for i in dev} == choose_speakers(items[::-1], 20)
     with pytest.raises(UserError, match="even the speaker who says least has 50 utterances; ask for about 50"):
         carve([Item(f"{s}-{n}", Path("x"), "T", f"s{s}", "") for s in (1, 2) for n in range(50)], 10)
+    few = [Item(f"{s}-{n}", Path("x"), "T", f"s{s}", "") for s in (1, 2, 3) for n in range(50)]
+    train, dev, how = carve(few, 0.1)  # of a share it is every tenth
+    assert (len(train), len(dev), {i.speaker for i in dev}) == (135, 15, {"s1", "s2", "s3"})
+    assert "15 evenly spaced utterances of train, which has 3 speakers of 50 utterances or more: dev is not" in how
+    assert {i.speaker for i in carve(few, 0.3)[1]} < {"s1", "s2", "s3"} and len(carve(few, 0.001)[1]) == 1
     unequal = [Item(f"{s}-{n}", Path("x"), "T", s, "") for s, size in (("a", 3), ("b", 100)) for n in range(size)]
     assert len(choose_speakers(unequal, 102)) == 1  # both would be nearer, but nobody would be left to train on
     with pytest.raises(UserError, match=r"--dev 500: expected 1 to 114 of 115 training utterances, or a fraction"):

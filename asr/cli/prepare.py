@@ -35,7 +35,8 @@ def arguments():
         "--dev",
         type=float,
         metavar="N",
-        help="carve a dev set of about N utterances (or a fraction below 1) from train, by whole speakers; "
+        help="carve a dev set of about N utterances (or a fraction below 1) from train, by whole speakers, or for a "
+        "fraction evenly spaced where each says twice that or more; "
         "they are listed in OUT/{train,dev}.speakers (default: 100 for an4, 5 for yesno, none for others)",
     )
     args.add_argument("--test", type=float, metavar="N", help="carve a test set likewise")

@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from asr.data.corpora import Corpus, Item
@@ -18,48 +18,53 @@ def carve(train: Sequence[Item], wanted: float, name: str = "dev") -> tuple[list
 
     wanted:   utterances (1 or more) or a fraction of them (below 1)
     returns   train, the other, and a sentence on how; speaker-disjoint where there are two speakers or more,
-              else evenly spaced utterances
-    raises    UserError if nothing would be left of either
+              else evenly spaced utterances, which a fraction gives, too, if every speaker alone is too much
+    raises    UserError if nothing would be left of either, or every speaker alone is too much for a number
     """
-    count = round(wanted * len(train)) if 0 < wanted < 1 else int(wanted) if math.isfinite(wanted) else 0
+    share = 0 < wanted < 1
+    count = max(1, round(wanted * len(train))) if share else int(wanted) if math.isfinite(wanted) else 0
     if not 1 <= count < len(train):
         most = len(train) - 1
         raise UserError(f"--{name} {wanted:g}: expected 1 to {most} of {len(train)} training utterances, or a fraction")
-    speakers = {item.speaker for item in train}
-    if len(speakers) > 1 and None not in speakers:
-        chosen = choose_speakers(train, count, name)
+    spoken = Counter(item.speaker for item in train)
+    chosen = choose_speakers(train, count) if len(spoken) > 1 and None not in spoken else set()
+    if chosen:
         carved = [item for item in train if item.speaker in chosen]
-        how = f"{name}: {len(carved)} utterances by {len(chosen)} of {len(speakers)} training speakers, who leave train"
-    else:
+        how = f"{name}: {len(carved)} utterances by {len(chosen)} of {len(spoken)} training speakers, who leave train"
+    elif share or len(spoken) == 1 or None in spoken:
         carved = spaced(train, count)
-        who = "only one speaker" if None not in speakers else "recordings of unknown speakers"
-        how = (
-            f"{name}: {len(carved)} evenly spaced utterances of train, which has {who}: {name} is not speaker-disjoint"
+        what = f"{count} evenly spaced utterances of train, which has {who(spoken)}"
+        how = f"{name}: {what}: {name} is not speaker-disjoint"
+    else:
+        least = min(spoken.values())
+        raise UserError(
+            f"--{name} {count}: even the speaker who says least has {least} utterances; ask for about {least}"
         )
     taken = {item.id for item in carved}
     return [item for item in train if item.id not in taken], carved, how
 
 
-def choose_speakers(items: Sequence[Item], count: int, name: str = "dev") -> set[str]:
+def who(spoken: Mapping[str | None, int]) -> str:
+    """The speakers of a training set that isn't carved by them, in words."""
+    if None in spoken:
+        return "recordings of unknown speakers"
+    least = min(spoken.values())
+    return "only one speaker" if len(spoken) == 1 else f"{len(spoken)} speakers of {least} utterances or more"
+
+
+def choose_speakers(items: Sequence[Item], count: int) -> set[str]:
     """Choose speakers with about `count` utterances together, in an order drawn from their names alone.
 
     A speaker joins if that brings the sum nearer to `count`; one always stays behind.
-    raises   UserError if every speaker alone is too much
+    returns   none if every speaker alone is too much
     """
-    spoken = defaultdict(int)
-    for item in items:
-        spoken[item.speaker] += 1
+    spoken = Counter(item.speaker for item in items)
     chosen, total = set(), 0
     for speaker in sorted(spoken, key=lambda speaker: hashlib.sha256(speaker.encode()).digest()):
         nearer = abs(total + spoken[speaker] - count) < abs(total - count)
         if nearer and len(chosen) < len(spoken) - 1:
             chosen.add(speaker)
             total += spoken[speaker]
-    if not chosen:
-        least = min(spoken.values())
-        raise UserError(
-            f"--{name} {count}: even the speaker who says least has {least} utterances; ask for about {least}"
-        )
     return chosen
 
 

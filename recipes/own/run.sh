@@ -5,13 +5,14 @@
 #   recipes/own/run.sh TABLE.tsv [--test TABLE.tsv|N] [--dev N] [--name NAME] [--normalise plain|english]
 #       [--config YAML] [--gpus N] [key.path=value ...]
 #
-# TABLE.tsv: `id path text [speaker]`, tab-separated; paths are relative to it. Dev and test sets are whole speakers of
-# the table: N utterances, by default a twentieth (at most 1000) and a tenth (at most 2000).
+# TABLE.tsv: `id path text [speaker]`, tab-separated; paths are relative to it. Test and dev sets are whole speakers of
+# the table: N utterances, by default a tenth (at most 2000) and of the rest a twentieth (at most 1000), which are taken
+# from all speakers where each says twice that or more.
 set -euo pipefail
 # shellcheck source=scripts/recipe.sh
 source "$(dirname "$0")/../../scripts/recipe.sh"
 
-share() { local n=$(($1 / $2)); echo $((n < 1 ? 1 : n > $3 ? $3 : n)); }
+share() { awk -v n="$1" -v p="$2" -v most="$3" 'BEGIN { printf "%.9f\n", n * p > most ? most / n : p }'; }
 table='' name=own dev='' test='' normalise='' config='' gpus=all
 while [ $# -gt 0 ] && [[ "$1" != *=* ]]; do
     case "$1" in
@@ -30,8 +31,8 @@ data=data/$name exp=exp/$name splits=("train=$table") carve=()
 
 python scripts/tables.py "$data-tables" "${splits[@]}"
 lines=$(($(wc -l <"$data-tables/train.tsv") - 1))
-[ ${#splits[@]} -eq 2 ] || carve=(--test "${test:-$(share $lines 10 2000)}")
-step asr-prepare tsv "$data-tables" "$data" --dev "${dev:-$(share $lines 20 1000)}" ${carve[@]+"${carve[@]}"} \
+[ ${#splits[@]} -eq 2 ] || carve=(--test "${test:-$(share $lines 0.1 2000)}")
+step asr-prepare tsv "$data-tables" "$data" --dev "${dev:-$(share $lines 0.05 1000)}" ${carve[@]+"${carve[@]}"} \
     ${normalise:+--normalise "$normalise"}
 tokens=$(python recipes/own/scaled.py "$data" "$exp")
 config=$(yaml "${config:-$exp/config.yaml}")

@@ -35,7 +35,7 @@ class Tier:
 
 
 TIERS = (
-    Tier(2, "an4", 0.69),
+    Tier(2, "an4", 0.63),
     Tier(25, "english", 6.40),
     Tier(300, "librispeech100-e_branchformer", 100.6),
     Tier(inf, "librispeech960-e_branchformer", 960.9),
