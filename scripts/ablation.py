@@ -18,6 +18,7 @@ two trainings: how much two differ that have nothing but the seed for a differen
 """
 
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -77,8 +78,12 @@ WIDTHS = [max(map(len, SETTINGS)), 6, 4, 6, 7, 10, 22, 6, 22, 6]
 
 
 def run(name: str, *arguments: object) -> None:
-    """Run one of the toolkit's commands; end where it fails."""
-    done = subprocess.run([sys.executable, "-m", f"asr.cli.{name}", *map(str, arguments)])
+    """Run one of the toolkit's commands; end where it fails, at Ctrl-C when it has saved what it has."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # else it would be killed a quarter of a second later
+    try:
+        done = subprocess.run([sys.executable, "-m", f"asr.cli.{name}", *map(str, arguments)])
+    finally:
+        signal.signal(signal.SIGINT, before)
     if done.returncode:
         sys.exit(done.returncode)
 

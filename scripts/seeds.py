@@ -5,7 +5,8 @@
 conf/NAME.yaml is trained on data/NAME with exp/NAME/tokenizer, which recipes/NAME/run.sh makes, and decodes
 data/NAME/SET.jsonl.gz by joint search. The seed of the YAML is the recipe's own model, exp/NAME/model; each other one
 has a folder of its own, exp/NAME/seed-N. The same command again continues where it was stopped, and passes over what is
-finished. --decode: the options that the recipe gives asr-decode.
+finished. --decode: the options that the recipe gives asr-decode. Settings that change the result move the recipe's own
+model aside (model.before-1), and they or another --decode replace its SET.joint.txt.
 """
 
 import shlex

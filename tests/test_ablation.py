@@ -1,6 +1,11 @@
 """Prove that each setting of scripts/ablation.py is one, and that its trainings keep their shares and their time."""
 
 import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -86,3 +91,21 @@ def test_a_setting_is_told_beside_the_base(ablation, tmp_path):
     rate, difference = ablation.error_rate(dev, out, base)
     value, low, high = (float(n) for n in difference.replace("[", "").replace("]", "").replace(",", "").split())
     assert (rate, value, high) == ("5.00", -5.0, 0.0) and -20 < low < -5
+
+
+def test_ctrl_c_waits_until_the_training_has_saved(tmp_path):
+    """With a command in the training's place that takes a second for it; both are sent the signal, as by a terminal."""
+    stand_in, ready, saved = (tmp_path / name for name in ("python", "ready", "saved"))
+    stand_in.write_text("#!/bin/sh\ntrap 'sleep 1; : >saved; exit 130' INT\n: >ready\nwhile :; do sleep 0.1; done\n")
+    stand_in.chmod(0o755)
+    program = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); import ablation\n"
+    program += f"sys.executable = {str(stand_in)!r}; ablation.run('train')"
+    running = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, start_new_session=True)
+    try:
+        while not ready.exists() and running.poll() is None:
+            time.sleep(0.05)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(60) == 130 and saved.exists()
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)

@@ -65,10 +65,11 @@ def test_a_training_is_what_fits_in_its_minutes(script, tmp_path, monkeypatch):
     stand_in = tmp_path / "python"
     stand_in.write_text(
         "#!/bin/sh\necho called $*; case $* in\n"
-        "*collect_stats*) mkdir -p out/stats/train; : >out/stats/train/feats_stats.npz\n"
+        "*collect_stats*) mkdir -p out/stats/train out/stats/valid\n"
+        "    : >out/stats/train/feats_stats.npz; : >out/stats/valid/feats_stats.npz\n"
         "    printf 'a 900\\nb 1200\\n' >out/stats/train/speech_shape;;\n"
         "*'--max_epoch 100000') echo 1epoch results; echo 2epoch results; exec sleep 60;;\n"
-        "*'--max_epoch 2') mkdir out/run/exp; : >out/run/exp/valid.acc.ave.pth;;\n"
+        "*'--max_epoch 2') if mkdir out/run/exp; then exit 1; else : >out/run/exp/valid.acc.ave.pth; fi;;\n"
         "*) echo no such thing; exit 3;;\nesac\n"
     )
     stand_in.chmod(0o755)
@@ -76,11 +77,13 @@ def test_a_training_is_what_fits_in_its_minutes(script, tmp_path, monkeypatch):
     out = Path("out")
     out.mkdir()
     (out / "config.yaml").write_text("batch_bins: 70\n")
-    for _ in range(2):  # the second time nothing is left to do
+    with pytest.raises(UserError, match="out/run/train.log: ESPnet ended with status 1:"):  # it can't take the mean
+        script.train(out, out / "run", 1 / 60, 1)
+    for _ in range(2):  # the mean alone is left to take, then nothing
         script.train(out, out / "run", 1 / 60, 1)
     said = (out / "run/train.log").read_text()
-    assert said.count("called") == 2 and (out / "stats.log").read_text().count("called") == 1
-    assert said.count("--num_iters_per_epoch 3 ") == 2  # a tenth of 2100 / 70 batches
+    assert said.count("called") == 3 and (out / "stats.log").read_text().count("called") == 1
+    assert said.count("--num_iters_per_epoch 3 ") == 3  # a tenth of 2100 / 70 batches
     assert "--train_shape_file out/stats/train/speech_shape" in said
     assert "--valid_data_path_and_name_and_type out/dev/wav.scp,speech,sound" in said
     with pytest.raises(UserError, match="x.log: ESPnet ended with status 3:\n.*\nno such thing"):

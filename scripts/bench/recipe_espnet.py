@@ -5,15 +5,17 @@
 data/NAME and exp/NAME/tokenizer are needed, which recipes/NAME/run.sh makes, and .bench/espnet, which environments.sh
 makes. All goes to exp/NAME/espnet: sound files at three speeds, ESPnet's statistics, and in a folder of the minutes its
 training and the texts of SET that its joint search finds, which are scored. What is finished is passed over by the same
-command; a training that was stopped begins anew, so that its minutes stay whole.
+command, whatever was changed since: for other data or settings remove exp/NAME/espnet first. A training that was
+stopped begins anew, so that its minutes stay whole.
 
-ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropout, loss weights, optimiser and the mean
-of the ten models best by dev accuracy, all as in its LibriSpeech-100 recipe for the Conformer
-(egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam 10, CTC weight 0.3). Of our recipe are:
-the utterances and tokens, d_model, layers, heads, widths and kernel, and how many seconds make a step. Its warm-up, of
-15000 steps there, is cut to 1000, since so few minutes have fewer steps, and what it calls an epoch, after which it
-validates and keeps a model, to a tenth of a pass through the copies at three speeds: else few would be kept to take the
-mean of, and much of the last would be lost.
+ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropout (but none of attention weights, where
+that recipe has 0.1), loss weights, optimiser and the mean of the ten models best by dev accuracy, all as in its
+LibriSpeech-100 recipe for the Conformer (egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam
+10, CTC weight 0.3). Of our recipe are: the utterances and tokens, d_model, layers, heads, widths and kernel, and how
+many seconds make a step, which are a small part of that recipe's, at its learning rate. The convolutions of its
+subsampling have d_model channels, as `conv2d` always has. Its warm-up, of 15000 steps there, is cut to 1000, since so
+few minutes have fewer steps, and what it calls an epoch, after which it validates and keeps a model, to a tenth of a
+pass through the copies at three speeds: else few would be kept to take the mean of, and much of the last would be lost.
 """
 
 import os
@@ -153,7 +155,7 @@ def data(out: Path, shapes: str) -> list[str]:
 def statistics(out: Path, threads: int) -> Path:
     """Have ESPnet measure lengths, and the features' mean and deviation."""
     stats = out / "stats"
-    if not (stats / "train/feats_stats.npz").exists():
+    if not all((stats / split / "feats_stats.npz").exists() for split in ("train", "valid")):
         how = ["--collect_stats", "true", "--batch_type", "unsorted", "--batch_size", 16, "--output_dir", stats]
         espnet("asr_train", out / "stats.log", threads, *data(out, "{folder}/wav.scp"), *how)
     return stats
@@ -167,19 +169,22 @@ def batches(out: Path, stats: Path) -> int:
 
 def train(out: Path, run: Path, minutes: float, threads: int) -> None:
     """Train until the time is over; then have ESPnet take the mean of its best models."""
-    exp, log, stats = run / "exp", run / "train.log", statistics(out, threads)
+    exp, log, done, stats = run / "exp", run / "train.log", run / "epochs", statistics(out, threads)
     if (exp / "valid.acc.ave.pth").exists():
         return
-    shutil.rmtree(run, ignore_errors=True)
-    run.mkdir()
     how = data(out, f"{stats}/{{split}}/speech_shape")
     how += ["--normalize", "global_mvn", "--normalize_conf", f"stats_file={stats / 'train/feats_stats.npz'}"]
     how += ["--num_workers", "0", "--resume", "true", "--output_dir", str(exp)]
     how += ["--num_iters_per_epoch", str(batches(out, stats) // EPOCHS), "--max_epoch"]
-    espnet("asr_train", log, threads, *how, 100000, seconds=60 * minutes)
-    epochs = max(map(int, re.findall(r"(\d+)epoch results", log.read_text(errors="replace"))), default=0)
-    if not epochs:
-        raise UserError(f"{log}: ESPnet hasn't finished an epoch in {minutes:g} minutes; give it more --minutes")
+    if not done.exists():
+        shutil.rmtree(run, ignore_errors=True)
+        run.mkdir()
+        espnet("asr_train", log, threads, *how, 100000, seconds=60 * minutes)
+        epochs = max(map(int, re.findall(r"(\d+)epoch results", log.read_text(errors="replace"))), default=0)
+        if not epochs:
+            raise UserError(f"{log}: ESPnet hasn't finished an epoch in {minutes:g} minutes; give it more --minutes")
+        write_text(done, f"{epochs}\n")
+    epochs = int(done.read_text())
     say(f"{epochs} epochs in {minutes:g} minutes")
     espnet("asr_train", log, threads, *how, epochs)
 
