@@ -1,3 +1,49 @@
-"""End-to-end speech recognition: recordings in, a trained Transformer and its transcripts out."""
+"""End-to-end speech recognition: recordings in, a trained Transformer and its transcripts out.
 
-__version__ = "0.1.0"
+    import asr
+
+    recognizer = asr.load("exp/mini/model")
+    print(recognizer.transcribe("a.wav").text)
+
+Every name is imported when it is first used, so `import asr` alone loads nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from asr.lazy import lazily
+
+__version__ = "0.2.0"
+
+_HOMES = {  # public name: the module within the package that defines it
+    "load": "api",
+    "transcribe": "api",
+    "transcribe_all": "api",
+    "train": "api",
+    "score": "scoring.report",
+    "LanguageModel": "models.lm",
+    "Recognizer": "models.recognizer",
+    "SearchOptions": "transcription.options",
+    "Segment": "transcript",
+    "Transcript": "transcript",
+    "UserError": "errors",
+    "Word": "transcript",
+}
+__all__ = ["__version__", *_HOMES]
+
+if TYPE_CHECKING:
+    # ruff: noqa: F401 - all of these are in __all__
+    from asr.api import load, train, transcribe, transcribe_all
+    from asr.errors import UserError
+    from asr.models.lm import LanguageModel
+    from asr.models.recognizer import Recognizer
+    from asr.scoring.report import score
+    from asr.transcript import Segment, Transcript, Word
+    from asr.transcription.options import SearchOptions
+
+
+def __getattr__(name: str) -> Any:
+    return lazily("asr", name, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

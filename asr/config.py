@@ -1,9 +1,9 @@
 """Typed settings from one complete YAML file and key.path=value overrides; knows no speech.
 
-A settings tree is made of classes that inherit `Settings`. Selectable parts are unions of such classes told apart by a
-`kind: Literal[...]` field, declared with `one_of`; where the kind of a part decides about the whole tree, with
-`by_part`. Every mistake ends in a UserError of one line: file, key path, what was got, what was expected and the
-nearest right name.
+A settings tree is made of classes that inherit `Settings`. A selectable part is a union of such classes, told apart by
+a `kind: Literal[...]` field: `Annotated[A | B, Field(discriminator="kind")]`. Where the kind of a part decides about
+the whole tree, `by_part` declares the tree. Every mistake ends in a UserError of one line: file, key path, what was
+got, what was expected and the nearest right name.
 """
 
 import json
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from asr.errors import UserError, did_you_mean
-from asr.tree import COMMAND_LINE, Source, read_tree, write
+from asr.yaml_tree import COMMAND_LINE, Source, brief, read_tree, write
 
 T = TypeVar("T", bound="Settings")
 MISSING, MAPPING = "missing; a complete experiment states it", "a mapping of settings (key: value)"
@@ -28,11 +28,6 @@ class Settings(BaseModel):
     """Base of all settings: frozen, strict in its types, unknown keys refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
-
-
-def one_of(*kinds: type[Settings]) -> Any:
-    """Annotation of a selectable part: the settings classes to choose from by their `kind`."""
-    return Annotated[Union[kinds], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
 
 
 @dataclass(frozen=True)
@@ -59,11 +54,14 @@ def load(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:
 def check(cls: type[T], tree: dict, source: Source) -> T:
     """Turn a plain tree into typed settings; UserError at the first mistake, naming where it stands."""
     cls = _whole(cls, tree, source)
+    if path := _impossible(tree):
+        value = _at(tree, path)
+        expected = "a number of 64 bits" if isinstance(value, int) else "a text without NUL or halves of characters"
+        raise UserError(f"{source.of(path)}: {_place(path)}: got {brief(value)}, expected {expected}")
     try:
         return cls.model_validate(tree)
     except ValidationError as error:
-        mistakes = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a misspelt key is missing too
-        raise UserError(_explain(cls, tree, source, mistakes[0], len(mistakes) - 1)) from None
+        raise UserError(_explain(cls, tree, source, error.errors())) from None
 
 
 def dump(settings: Settings) -> str:
@@ -90,21 +88,31 @@ def _whole(cls: Any, tree: dict, source: Source) -> type[Settings]:
     if part not in tree:
         path, what = ([stray[0]], _no_such(stray[0], known)) if stray else ([part], MISSING)
     elif not isinstance(tree[part], dict):
-        path, what = [part], f"got {tree[part]!r}, expected: {MAPPING}"
+        path, what = [part], f"got {brief(tree[part])}, expected: {MAPPING}"
     else:
         path, what = [part, "kind"], _wrong_kind(kind, list(trees))
-    raise UserError(f"{source.of(path)}: {'.'.join(map(str, path))}: {what}")
+    raise UserError(f"{source.of(path)}: {_place(path)}: {what}")
 
 
-def _explain(cls: type[Settings], tree: dict, source: Source, error: dict, others: int) -> str:
-    path, what = _mistake(cls, tree, _key_path(tree, error["loc"], error["type"] == "missing"), error)
-    place = ".".join(map(str, path)) or "the whole tree"
+def _explain(cls: type[Settings], tree: dict, source: Source, errors: list[dict]) -> str:
+    """Tell the first mistake, with all types that the value may be of, and how many more there are."""
+    errors = sorted(errors, key=lambda error: error["type"] != "extra_forbidden")  # a misspelled key is missing, too
+    places = [tuple(_key_path(tree, error["loc"], error["type"] == "missing")) for error in errors]
+    first = [error for error, place in zip(errors, places, strict=True) if place == places[0]]
+    path, what = _mistake(cls, tree, list(places[0]), first)
+    others = len(set(places)) - 1
     more = f" (and {others} more mistake{'s' if others > 1 else ''})" if others else ""
-    return f"{source.of(path)}: {place}: {what}{more}"
+    return f"{source.of(path)}: {_place(path)}: {what}{more}"
 
 
-def _mistake(cls: type[Settings], tree: dict, path: list, error: dict) -> tuple[list, str]:
-    """Say where the mistake stands, and what it is."""
+def _place(path: Sequence) -> str:
+    place = ".".join(map(str, path)) or "the whole tree"
+    return place if len(place) <= 200 else f"{place[:200]} ..."
+
+
+def _mistake(cls: type[Settings], tree: dict, path: list, errors: list[dict]) -> tuple[list, str]:
+    """Say where the mistake stands, and what it is; errors are all those of one place."""
+    error = errors[0]
     if error["type"] == "extra_forbidden":
         return path, _no_such(path[-1], _fields(cls, tree, path[:-1]))
     if error["type"] == "missing":
@@ -115,7 +123,7 @@ def _mistake(cls: type[Settings], tree: dict, path: list, error: dict) -> tuple[
         message = str(error["ctx"]["error"])
         name, _, rest = message.partition(": ")
         return ([*path, name], rest) if name in _fields(cls, tree, path) else (path, message)
-    return path, _wrong_value(error)
+    return path, _wrong_value(errors)
 
 
 def _no_such(name: Any, known: list[str]) -> str:
@@ -123,17 +131,18 @@ def _no_such(name: Any, known: list[str]) -> str:
 
 
 def _wrong_kind(kind: Any, kinds: list[str]) -> str:
-    got = "missing" if kind is None else f"got {kind!r}"
+    got = "missing" if kind is None else f"got {brief(kind)}"
     return f"{got}, expected one of {', '.join(map(repr, kinds))}{did_you_mean(kind, kinds)}"
 
 
-def _wrong_value(error: dict) -> str:
-    hint = ""
+def _wrong_value(errors: list[dict]) -> str:
+    error, hint = errors[0], ""
     if isinstance(error["input"], str) and re.fullmatch(r"[-+\d.]+([eE][-+]?\d+)?", error["input"]):
         hint = "; that is text: write the number without quotes"
     if error["type"] == "literal_error":
         hint = did_you_mean(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
-    return f"got {error['input']!r}, expected: {_expected(error)}{hint}"
+    expected = " or ".join(dict.fromkeys(map(_expected, errors)))
+    return f"got {brief(error['input'])}, expected: {expected}{hint}"
 
 
 def _expected(error: dict) -> str:
@@ -141,14 +150,21 @@ def _expected(error: dict) -> str:
         return MAPPING
     if error["type"] == "invalid_key":
         return "a name as key"
+    if error["type"] == "bool_type":
+        return "true or false"
     return re.sub(r"^Input should be (a )?(valid )?", "", error["msg"])
 
 
 def _key_path(tree: Any, loc: Sequence, missing: bool) -> list:
-    """Drop from pydantic's location the tags of unions, which are no keys of the YAML; nor is a `missing` last one."""
+    """Drop from pydantic's location the tags of unions, which are no keys of the YAML; nor is a `missing` last one.
+
+    A value that may be of several types has their names for tags.
+    """
     path = []
     for n, key in enumerate(loc):
         absent = missing and n == len(loc) - 1
+        if not isinstance(tree, (dict, list)) or (isinstance(tree, list) and not isinstance(key, int)):
+            break
         if isinstance(tree, dict) and key not in tree and key == tree.get("kind") and not absent:
             continue
         path.append(key)
@@ -162,6 +178,22 @@ def _get(tree: Any, key: Any) -> Any:
     if isinstance(tree, list) and isinstance(key, int) and key < len(tree):
         return tree[key]
     return None
+
+
+def _at(tree: Any, path: Sequence) -> Any:
+    for key in path:
+        tree = _get(tree, key)
+    return tree
+
+
+def _impossible(tree: Any, path: tuple = ()) -> tuple:
+    """Key path of the first integer that arithmetic would overflow at, or text that no file can have for a name."""
+    if isinstance(tree, int):
+        return path if not -(2**63) <= tree < 2**63 else ()
+    if isinstance(tree, str):
+        return path if re.search("[\0\ud800-\udbff]", tree) else ()  # other surrogates stand for bytes of names
+    below = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    return next(filter(None, (_impossible(value, (*path, key)) for key, value in below)), ())
 
 
 def _fields(cls: type[Settings], tree: dict, path: Sequence) -> list[str]:
@@ -206,4 +238,4 @@ def _kinds(annotation: Any) -> list[str]:
     return [kind for field in fields for kind in typing.get_args(field.annotation)]
 
 
-__all__ = ["COMMAND_LINE", "Settings", "by_part", "check", "dump", "load", "one_of", "schema"]
+__all__ = ["COMMAND_LINE", "Settings", "by_part", "check", "dump", "load", "schema"]

@@ -1,11 +1,32 @@
 """The user's mistake as a value: one message that says what, where, got, expected and the fix."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake in the user's input. Commands print its message without a traceback and exit with status 2."""
+    """A mistake in the user's input. Commands print its message without a traceback and exit with status 2.
+
+    argument   name of the function's argument that is wrong, if one is; a command writes it as its option
+    """
+
+    def __init__(self, message: str, argument: str = ""):
+        super().__init__(f"{argument}: {message}" if argument else message)
+        self.message, self.argument = message, argument
+
+    def as_option(self) -> str:
+        """Return the message for the person at the terminal: with arguments, also those in `…`, as options.
+
+        >>> UserError("got 9, expected at most `beam_size`", argument="n_best").as_option()
+        '--n-best: got 9, expected at most --beam-size'
+        """
+        message = re.sub(r"`([a-z_]+)`", lambda found: _option(found[1]), self.message)
+        return f"{_option(self.argument)}: {message}" if self.argument else message
+
+
+def _option(argument: str) -> str:
+    return f"--{argument.replace('_', '-')}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -23,3 +44,25 @@ def shorten(names: Iterable[str], most: int = 5) -> str:
     names = list(names)
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
+
+
+def refuse(faults: Iterable[str], what: str, fix: str) -> None:
+    """Raise one UserError that counts the faults and lists the first; do nothing when there's none."""
+    faults = list(faults)
+    if faults:
+        raise UserError(f"{what} ({len(faults)}): {shorten(faults)}; {fix}")
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """List names each time that they come again.
+
+    >>> repeated(["a", "b", "a", "a"])
+    ['a', 'a']
+    """
+    seen: set[str] = set()
+    again = []
+    for name in names:
+        if name in seen:
+            again.append(name)
+        seen.add(name)
+    return again

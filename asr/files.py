@@ -1,7 +1,11 @@
 """Files that are whole or absent: written under a temporary name, synced, renamed."""
 
+import contextlib
 import errno
 import os
+import platform
+import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,33 +13,82 @@ from typing import IO
 
 from asr.errors import UserError
 
-UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DEVICES = ("/dev", "/dev/fd", "/proc/self/fd")
+PARTIAL = ".partial-"  # how temporary names begin
+HOST = re.sub(r"[^A-Za-z0-9]", "", platform.node())[:12]
+UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+UNWRITABLE |= {errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.ENODEV}
 
 
 @contextmanager
 def replacing(path: str | os.PathLike, name: Callable[[], Path] | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`, else remove it.
 
-    The temporary name keeps the suffixes of `path`, so that writers which look at them (`.jsonl.gz`) still work.
+    The temporary name keeps the suffixes of `path`, so that writers which look at them (`.jsonl.gz`) still work. The
+    file has the permissions that the umask gives, whatever its writer chose. A link is followed: its target is
+    replaced.
     name     says the path to rename it to instead, once it is written
-    raises   UserError if the folder can't be written, the disk is full, or `path` is a folder
+    raises   UserError if the folder can't be written, the disk is full, or `path` is a folder, a device or a pipe
     """
+    check_file(path)
     path = Path(path)
-    temporary = path.with_name(f".partial-{os.getpid()}-{path.name}")
-    make_folder(path.parent)
-    if path.is_dir():
-        raise UserError(f"{path}: is a folder; expected the name of a file to write")
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    make_folder(target.parent)
+    remove_stale(target)
+    temporary = target.with_name(f"{PARTIAL}{HOST}-{os.getpid()}-{target.name}")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
+        with contextlib.suppress(OSError):  # some disks know no modes
+            os.chmod(temporary, stat.S_IMODE(mode))  # writers such as safetensors' make it 0600
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, name() if name else path)
+        os.replace(temporary, name() if name else target)
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
-        raise UserError(f"{path}: can't be written ({error.strerror}); choose another output, or mend that") from None
+        raise UserError(f"{path}: can't be written ({error.strerror}); choose another output, or fix that") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def check_file(path: str | os.PathLike) -> None:
+    """See that a path is one where a file can stand.
+
+    raises   UserError if it is empty, a folder, or no regular file: a device, a pipe, a socket
+    """
+    if not os.fspath(path) or "\0" in os.fspath(path):
+        raise UserError(f"got {os.fspath(path)!r}, expected the name of a file to write")
+    if os.path.isdir(path) or os.fspath(path).endswith(os.sep):
+        raise UserError(f"{path}: is a folder; expected the name of a file to write")
+    special = os.path.dirname(os.path.abspath(path)) in DEVICES  # whatever they are linked to
+    with contextlib.suppress(OSError):  # absent, or without rights: the folder is looked at next
+        special = special or not stat.S_ISREG(os.stat(path).st_mode)
+    if special:
+        raise UserError(f"{path}: is a device or a pipe; expected a file's name, or - for standard output")
+
+
+def remove_stale(path: Path) -> None:
+    """Remove what processes of this machine that were killed while they wrote `path` have left beside it."""
+    mark = re.compile(re.escape(f"{PARTIAL}{HOST}-") + r"(\d+)" + re.escape(f"-{path.name}"))
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path.parent):
+            match = mark.fullmatch(name)
+            if match and not is_alive(int(match[1])):
+                (path.parent / name).unlink(missing_ok=True)
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine runs."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's
+        return True
+    return True
 
 
 def make_folder(folder: str | os.PathLike) -> Path:
@@ -46,7 +99,7 @@ def make_folder(folder: str | os.PathLike) -> Path:
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".partial-{os.getpid()}-probe"
+        probe = folder / f"{PARTIAL}{HOST}-{os.getpid()}-probe"
         probe.touch()
         probe.unlink(missing_ok=True)  # another machine's process may have the same number
     except OSError as error:
@@ -54,15 +107,17 @@ def make_folder(folder: str | os.PathLike) -> Path:
     return folder
 
 
-def hold(folder: str | os.PathLike) -> IO:
+def lock(folder: str | os.PathLike) -> IO:
     """Keep other processes from holding a folder, until the returned file is closed or this process ends.
 
     raises   UserError if another process holds it; where the system or its disk knows no locks, nobody is kept out
     """
     try:
-        file = open(Path(folder) / ".held", "a")  # noqa: SIM115 - open as long as it holds
+        file = open(Path(folder) / ".lock", "a")  # noqa: SIM115 - open as long as it holds
     except PermissionError:
-        raise UserError(f"{folder}: is another's, who may alone write .held there; choose another output") from None
+        raise UserError(f"{folder}: is another's, who may alone write .lock there; choose another output") from None
+    except IsADirectoryError:
+        raise UserError(f"{folder}/.lock: is a folder; move it, or choose another output") from None
     try:
         import fcntl
 
@@ -86,7 +141,7 @@ def append_text(path: str | os.PathLike, text: str) -> None:
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
-        raise UserError(f"{path}: can't be written ({error.strerror}); mend that") from None
+        raise UserError(f"{path}: can't be written ({error.strerror}); fix that") from None
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

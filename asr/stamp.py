@@ -1,10 +1,9 @@
-"""Finished work, recognised: an output carries a stamp of the arguments and inputs that made it.
+"""Finished work, recognized: an output carries a stamp of the arguments and inputs that made it.
 
 A command that finds its output's stamp equal to what it would write now has nothing to do. Nothing heavy is
 imported here: a recipe whose work is all done ends in seconds.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -12,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from asr import __version__, origin
+from asr import __version__, provenance
 from asr.errors import UserError
 from asr.files import write_text
 
@@ -54,10 +53,9 @@ class Stamp:
         except (OSError, ValueError, TypeError, AttributeError):  # absent, damaged, or facts that JSON doesn't know
             return False
 
-    def remove(self) -> None:
-        """Take the stamp off, before the output is made anew."""
-        with contextlib.suppress(NotADirectoryError):  # who writes the output says what is wrong with its place
-            self.path.unlink(missing_ok=True)
+    def begin(self) -> None:
+        """Say that the output is being made anew: it is this command's, but not finished."""
+        write_text(self.path, json.dumps(self.facts | {"begun": True}, indent=1) + "\n")
 
     def write(self, **made: float | str) -> None:
         """Stamp the finished output.
@@ -67,8 +65,8 @@ class Stamp:
         """
         made = {
             "seconds": round(time.monotonic() - self._begun, 1),
-            "commit": origin.commit(),
-            "hardware": origin.cores(),
+            "commit": provenance.commit(),
+            "hardware": provenance.cpu(),
         } | made
         write_text(self.path, json.dumps(self.facts | {"made": made}, indent=1) + "\n")
 
@@ -76,6 +74,14 @@ class Stamp:
 def is_stamped(output: str | os.PathLike) -> bool:
     """Whether an output has a stamp, of whatever work."""
     return Stamp(output, "", {}, []).path.exists()
+
+
+def maker(output: str | os.PathLike) -> str | None:
+    """Name the command that has made an output, or begun to; None if none of this toolkit's did."""
+    try:
+        return json.loads(Stamp(output, "", {}, []).path.read_text(encoding="utf-8"))["command"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def read(output: str | os.PathLike) -> dict:
@@ -94,6 +100,8 @@ def read(output: str | os.PathLike) -> dict:
 def fingerprint(path: Path) -> str:
     """Digest of a file's content, or of the names, sizes and modification times of a folder's files."""
     digest = hashlib.sha256()
+    if "\0" in str(path):
+        return "absent"
     if os.path.isdir(path):  # which doesn't mind missing rights
         for root, folders, names in os.walk(path):
             folders.sort()
@@ -104,6 +112,8 @@ def fingerprint(path: Path) -> str:
                     line = f"{os.path.relpath(root, path)}/{name} {state.st_size} {state.st_mtime_ns}\n"
                     digest.update(os.fsencode(line))
     else:
+        if os.path.exists(path) and not os.path.isfile(path):
+            return "no file"  # a device or a pipe, which may have no end
         try:
             with open(path, "rb") as file:
                 while block := file.read(1 << 20):

@@ -1,12 +1,12 @@
-"""What encoders and ways of regularising gain on AN4: trainings of like time, and their word error rates on dev.
+"""Compare encoders and regularization on AN4: trainings of similar time, and their word error rates on dev.
 
     python scripts/ablation.py OUT [--minutes 10] [--setting NAME ...] [key.path=value ...]
 
-data/an4 and exp/an4/tokenizer are needed, which recipes/an4/run.sh makes. Each setting has a folder below OUT: it is
-trained for as many epochs as take so many minutes by its own pace, which one epoch tells before, so that its schedule
-comes to its end; then dev is decoded by CTC greedy and by joint beam search. An epoch of the base just before that
-tells how much slower the machine has become since the base's own, of which a setting gets so many times the minutes.
-The same command again continues where it was stopped, passes over what is finished, and prints the whole table, as
+It needs data/an4 and exp/an4/tokenizer, which recipes/an4/run.sh makes. Each setting has a folder in OUT. First, one
+epoch measures its pace. Then it is trained for as many epochs as fit into the minutes, so that its schedule reaches its
+end, and dev is decoded by CTC greedy and by joint beam search. An epoch of the base just before shows how much slower
+the machine has become since the base's own training; a setting's minutes are multiplied by that. The same command again
+continues where it stopped, skips what is finished, and prints the whole table as
 Markdown. key.path=value changes all settings.
 
 "base" is conf/an4.yaml with SpecAugment after an eighth of its epochs, the cosine for its schedule and without its
@@ -27,17 +27,17 @@ from pathlib import Path
 
 from asr import config, stamp
 from asr.cli.command import command, parser
-from asr.data import table
-from asr.experiment import Experiment
+from asr.data import columns as table
 from asr.models import recognizer
-from asr.scoring.score import percent, score
+from asr.scoring.report import percent, score
+from asr.tasks import Experiment
 
 CONFIG = Path(__file__).parents[1] / "conf" / "an4.yaml"
 BASE = [
-    "features.specaugment={freq_masks: 2, freq_width: 20, time_masks: 2, time_width: 40, time_ratio: 0.1}",
+    "features.specaugment={freq_masks: 2, freq_width: 20, time_masks: 2, time_width: 40, time_ratio: 0.1, "
+    "from_epoch: 8}",  # of epochs, of which ten minutes get the shares, and of the warm-up
     "schedule={kind: cosine, warmup: 200}",
-    "training.epochs=64",  # of which ten minutes get the shares that follow, and of the warm-up
-    "training.mask_after=8",
+    "training.epochs=64",
     "training.ema=null",
 ]
 SIZES = "d_model: 192, heads: 4, dropout: 0.1, channels: 64, subsampling: 4"
@@ -68,7 +68,7 @@ SETTINGS = {
     "wsd": ["schedule={kind: wsd, warmup: 200}"],
     "noam": ["schedule={kind: noam, warmup: 200}"],
     "adamw": ["optimizer={kind: adamw, lr: 1.5e-3}", "schedule.warmup=800"],
-    "no_flat_start": ["training.flat_start=0"],
+    "no_flat_start": ["model.flat_start_epochs=0"],
     "no_masks": ["features.specaugment=null"],
 }
 SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
@@ -96,12 +96,18 @@ def train(folder: Path, overrides: Sequence[str]) -> float:
 
 def pace(folder: Path, overrides: Sequence[str]) -> tuple[float, float]:
     """Train an epoch as late ones are: seconds of audio a second of its steps, and the seconds of all the rest."""
-    short = ["epochs=1", "mask_after=0", "flat_start=0", "validate_every=1", "log_every=3"]
-    late = ["data.sorted_epochs=0", *(f"training.{setting}" for setting in short)]
+    short = [f"training.{setting}" for setting in ("epochs=1", "validate_every=1", "log_every=3")]
+    late = ["data.sorted_epochs=0", "model.flat_start_epochs=0", *masks_from(overrides, 0), *short]
     seconds = train(folder, [*overrides, *late])
     lines = [json.loads(line) for line in (folder / "model/metrics.jsonl").read_text().splitlines()]
     rate = statistics.median(line["s_per_second"] for line in lines if line["kind"] == "train")
     return rate, max(0.0, seconds - audio(overrides) / rate)
+
+
+def masks_from(overrides: Sequence[str], share: float) -> list[str]:
+    """Let the masks begin at a share of the epochs before; nothing without masks."""
+    masks = config.load(Experiment, CONFIG, overrides).features.specaugment
+    return [f"features.specaugment.from_epoch={round(share * masks.from_epoch)}"] if masks else []
 
 
 def audio(overrides: Sequence[str]) -> float:
@@ -110,7 +116,7 @@ def audio(overrides: Sequence[str]) -> float:
 
 
 def epochs_within(seconds: float, epoch: float, rest: float) -> int:
-    """How many epochs take so many seconds, with the validations between them and some four candidates at the end.
+    """Compute how many epochs fit into the seconds, with validations between them and some four candidates at the end.
 
     rest   of a validation and one candidate: two of these
 
@@ -121,14 +127,14 @@ def epochs_within(seconds: float, epoch: float, rest: float) -> int:
 
 
 def scaled(overrides: Sequence[str], epochs: int) -> list[str]:
-    """The settings for a training of so many epochs: what is counted in epochs or steps keeps its share."""
+    """Scale the settings to a number of epochs: what is counted in epochs or steps keeps its share."""
     base = config.load(Experiment, CONFIG, overrides)
-    share = epochs / base.training.epochs
+    share, flat = epochs / base.training.epochs, base.model.flat_start_epochs
     return [
         *overrides,
         f"training.epochs={epochs}",
-        f"training.mask_after={round(share * base.training.mask_after)}",
-        f"training.flat_start={min(base.training.flat_start, max(1, round(share * base.training.flat_start)))}",
+        *masks_from(overrides, share),
+        f"model.flat_start_epochs={min(flat, max(1, round(share * flat)))}",
         f"training.validate_every={max(1, epochs // VALIDATIONS)}",
         f"schedule.warmup={max(1, round(share * base.schedule.warmup))}",
     ]

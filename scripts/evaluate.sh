@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The end of every recipe: decode the test sets in each mode, score, and print the result lines.
 #   scripts/evaluate.sh NAME "SPLIT ..." [--modes "MODE ..."] [--unit UNIT] [OPTION ...]
-# with data/NAME, exp/NAME/tokenizer and exp/NAME/model. UNIT: of the result lines, as of asr-score. OPTION ...: of
-# asr-decode, for rescoring and the joint search. With --lm among them, only the joint search runs, called joint+lm.
+# Uses data/NAME, exp/NAME/tokenizer and exp/NAME/model. UNIT is the result lines' (see asr-score). OPTION ... goes to
+# asr-decode, for rescoring and the joint search. If --lm is among them, only the joint search runs, as joint+lm.
 set -euo pipefail
 # shellcheck source=scripts/recipe.sh
-source "$(dirname "$0")/recipe.sh"
+source "$(dirname -- "$0")/recipe.sh"
 
 name=$1 splits=$2 data=data/$1 exp=exp/$1 suffix=
 modes="ctc-greedy attention-greedy ctc attention rescoring joint" unit=()
@@ -14,7 +14,7 @@ while [[ "${1:-}" == --modes || "${1:-}" == --unit ]]; do
     [ "$1" = --modes ] && modes=$2 || unit=(--unit "$2")
     shift 2
 done
-[[ " $* " != *" --lm "* ]] || modes=joint suffix=+lm
+[[ " $* " != *" --lm"[\ =]* ]] || modes=joint suffix=+lm
 
 for set in $splits; do
     for mode in $modes; do

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asr import stamp
-from asr.cli.command import command, say
+from asr.cli.command import command
 from asr.data import shar
 from asr.errors import UserError
+from asr.logging import logger
 from asr.stamp import Stamp
 
 # hours of audio in what is decoded; dev and test are AISHELL's
@@ -156,7 +157,7 @@ def head(words: tuple[str, ...], what: str) -> str:
     """What the head of the YAML of asr-train says, `# time: ...`."""
     lines = Path(words[words.index("--config") + 1]).read_text(encoding="utf-8").splitlines()
     said = [line.removeprefix(f"# {what}:").strip() for line in lines if line.startswith(f"# {what}:")]
-    return said[0] if said else "unknown; asr-train --check foretells it"
+    return said[0] if said else "unknown; asr-train --check estimates it"
 
 
 def clock(seconds: float) -> str:
@@ -176,14 +177,14 @@ def clock(seconds: float) -> str:
 
 @command
 def main(argv: list[str]) -> None:
-    """Print the plan, a line a step."""
+    """Print the plan, one line per step."""
     count = 0
     for step, state in plan(read(argv[0])):
         time, disk = ("", "") if state == "done" else estimate(step)
         count += state != "done"
         details = "".join(f"; {name}: {said}" for name, said in (("time", time), ("disk", disk)) if said)
         print(f"{state:<8}{step.words[0]} → {step.output}{details}", flush=True)
-    say(f"{count} steps to do; times and sizes are estimates" if count else "nothing to do")
+    logger.info(f"{count} steps to do; times and sizes are estimates" if count else "nothing to do")
 
 
 if __name__ == "__main__":

@@ -1,69 +1,120 @@
 # shellcheck shell=bash
-# Sourced by recipes: their environment, and `step`, by which they run what leaves a stamp.
-#   ASR_PLAN=FILE      run nothing, note the steps in FILE, for scripts/plan.py (--dry-run of a recipe)
-#   ASR_LAUNCHER=...   start training by these words, such as srun and torchrun (recipes/librispeech/slurm.sbatch)
+# Sourced by recipes: their environment, and `step`, which runs the commands that leave a stamp.
+#   ASR_PLAN=FILE      run nothing, write the steps to FILE, for scripts/plan.py (--dry-run of a recipe)
+#   ASR_LAUNCHER=...   start training with this command, such as srun and torchrun (recipes/librispeech/slurm.sbatch)
+
+# Print a problem as one line on stderr.
+complain() { printf '%s\n' "${0##*/}: $1" >&2; }
+
+# Report the user's mistake: one line and status 2.
+mistake() {
+    complain "$1"
+    exit 2
+}
+
+# --help, anywhere among the arguments, prints the comment at the head of the recipe and installs nothing.
+for argument in "$@"; do
+    if [ "$argument" = --help ] || [ "$argument" = -h ]; then
+        while IFS= read -r line && [[ "$line" == '#'* ]]; do
+            line=${line#\#}
+            [[ "$line" == '!'* ]] || printf '%s\n' "${line# }"
+        done <"$0"
+        exit 0
+    fi
+done
 
 here=$PWD
 # shellcheck source=scripts/environment.sh
-source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
+# Run a command that leaves a stamp. Status 3 means that it finished, but some inputs failed. After asr-prepare the recipe
+# goes on without them and repeats that at its end. After asr-decode it must not score.
 step() {
+    local status=0
     if [ -n "${ASR_PLAN:-}" ]; then
         printf '%s\0' $# "$@" >>"$ASR_PLAN"
     elif [ "$1" = asr-train ] && [ -n "${ASR_LAUNCHER:-}" ]; then
         shift
-        # shellcheck disable=SC2086  # its words are meant
+        # shellcheck disable=SC2086  # word splitting is intended
         $ASR_LAUNCHER -m asr.cli.train "$@"
     else
-        "$@"
+        "$@" || status=$?
+        case "$status $1" in
+            "3 asr-prepare") trap 'finish_without $?' EXIT ;;
+            "3 asr-decode")
+                complain "some recordings have no text (see above), so nothing is scored; fix or remove them, and run this again"
+                exit 3 ;;
+            *) return "$status" ;;
+        esac
     fi
 }
 
+finish_without() {
+    [ "$1" = 0 ] || exit "$1"
+    complain "finished, but without the recordings that asr-prepare could not use (see the beginning)"
+    exit 3
+}
+
 # Read a recipe's arguments: `--NAME VALUE` into the variable of that name (- becomes _), key.path=value into the array
-# `settings`; --dry-run makes a plan of all steps, which are not run.
-#   options "NAME ..." "$@"      the names that the recipe knows; NAME! is a switch, whose variable becomes 1
+# `settings`, and paths into the array `places`, relative to the caller's folder.
+#   options "NAME ..." "PLACE ..." "$@"      the recipe's options and paths. NAME! is a switch, whose variable becomes 1;
+#                                            [PLACE] is optional
+# If a recipe knows dry-run!, --dry-run prints a plan of all steps and runs none.
 options() {
-    local known=" $1 " option
-    shift
-    dry='' settings=()
+    local known=" $1 " expected=$2 option wanted
+    shift 2
+    dry_run='' settings=() places=()
     while [ $# -gt 0 ]; do
         option=${1#--}
-        if [ "$1" = --dry-run ]; then
-            dry=1
-        elif [[ "$1" != --* ]]; then
-            settings+=("$1")
+        if [[ "$1" != -* ]]; then
+            if [[ "$1" == *=* && ! -e "$(absolute "$1")" ]]; then
+                settings+=("$1")
+            else
+                places+=("$(absolute "$1")")
+            fi
+        elif [[ "$1" != --?* || "$known" != *" $option! "* && "$known" != *" $option "* ]]; then
+            mistake "no such option $1; --help lists them"
         elif [[ "$known" == *" $option! "* ]]; then
             printf -v "${option//-/_}" 1
-        elif [[ "$known" != *" $option "* ]]; then
-            mistake "no such option $1; see the head of $0"
         elif [ $# -lt 2 ]; then
-            mistake "$1 wants a value"
+            mistake "$1: expected a value"
         else
             printf -v "${option//-/_}" %s "$2"
             shift
         fi
         shift
     done
-    keep_places "--name and the other options choose it" ${settings[@]+"${settings[@]}"}
-    [ -z "$dry" ] || plan_only
+    read -ra wanted <<<"$expected"
+    if [ -z "$expected" ] && [ ${#places[@]} -gt 0 ]; then
+        mistake "${places[0]#"$here/"}: expected key.path=value, as in training.epochs=50"
+    elif [ ${#places[@]} -ne ${#wanted[@]} ] && ! [[ "$expected" == '['* && ${#places[@]} -eq 0 ]]; then
+        mistake "got ${places[*]:-nothing}, expected $expected; see --help"
+    fi
+    if [[ "$known" == *" gpus "* && "${gpus:-}" != all && ! "${gpus:-}" =~ ^[1-9][0-9]*$ ]]; then
+        mistake "--gpus ${gpus:-}: expected a number of GPUs, or all"
+    fi
+    keep_places
+    [ -z "$dry_run" ] || plan_only
 }
 
-# Refuse what is no setting, and settings that the recipe gives itself: training would go elsewhere than decoding looks.
-#   keep_places "what to do instead" key.path=value ...
+# Refuse settings that belong to the recipe: decoding would look in another folder than training wrote to.
 keep_places() {
-    local instead=$1 setting
-    shift
-    for setting in "$@"; do
+    local setting
+    for setting in ${settings[@]+"${settings[@]}"}; do
         case "$setting" in
             out=* | tokenizer=* | data.train=* | data.dev=*)
-                mistake "$setting: the recipe sets ${setting%%=*} itself, so that all its steps agree; $instead" ;;
-            *=*) ;;
-            *) mistake "$setting: expected key.path=value, as in training.epochs=50" ;;
+                mistake "$setting: the recipe sets ${setting%%=*} itself, so that all steps agree; use the options that --help lists, or run the commands one by one" ;;
         esac
     done
 }
 
-# From here on steps are noted; their plan is printed when the recipe ends without a mistake.
+# Refuse a name that can't be a folder in data/ and exp/, or a word of a result line.
+check_name() {
+    [[ "$1" =~ ^[[:alnum:]][[:alnum:]._+-]*$ ]] ||
+        mistake "--name '$1': expected letters, digits and . _ + -, starting with a letter or digit"
+}
+
+# From here on, steps are only recorded. Their plan is printed when the recipe ends without an error.
 plan_only() {
     ASR_PLAN=$(mktemp)
     export ASR_PLAN
@@ -77,31 +128,26 @@ finish_plan() {
     exit "$status"
 }
 
-# The user's mistake: one line and status 2.
-mistake() {
-    echo "${0##*/}: $1" >&2
-    exit 2
-}
+# Resolve a path relative to the caller's folder.
+absolute() { [[ "$1" == /* ]] && printf '%s\n' "$1" || printf '%s\n' "$here/$1"; }
 
-# A path as the caller of the recipe meant it.
-absolute() { [[ "$1" == /* ]] && echo "$1" || echo "$here/$1"; }
+# Resolve a YAML file relative to the caller's folder, or else to the repository, as in conf/mini.yaml.
+yaml() { [[ -n "$1" && "$1" != /* && -f "$here/$1" ]] && printf '%s\n' "$here/$1" || printf '%s\n' "$1"; }
 
-# A YAML as the caller of the recipe meant it, or of the repository, such as conf/mini.yaml.
-yaml() { [[ -n "$1" && "$1" != /* && -f "$here/$1" ]] && echo "$here/$1" || echo "$1"; }
-
-# Refuse settings that training would refuse, before a download that takes hours; not where training has begun.
-#   check_settings MODEL YAML      and those of `settings`
+# Refuse settings that training would refuse, before a download of hours. Skip this once training has begun.
+#   check_settings MODEL YAML      also checks the array `settings`
 check_settings() {
     [ -e "$1" ] || asr-train --config "$2" --print-config ${settings[@]+"${settings[@]}"} >/dev/null
 }
 
-# Refuse searches that decoding would refuse, before the training; not where it has begun. A plan asks them anyway.
-#   check_searches MODEL      `evaluate`, the recipe's own, runs scripts/evaluate.sh
+# Refuse searches that decoding would refuse, before the training. Skip this once training has begun, and for a plan, which
+# checks them anyway.
+#   check_searches MODEL      calls the recipe's own `evaluate`, which runs scripts/evaluate.sh
 check_searches() {
     [ ! -e "$1" ] && [ -z "${ASR_PLAN:-}" ] || return 0
     local said
     said=$(ASR_PLAN=/dev/stdout evaluate | python scripts/plan.py /dev/stdin 2>&1 >/dev/null) || {
-        echo "${said/#plan.py:/${0##*/}:}" >&2
+        printf '%s\n' "${said/#plan.py:/${0##*/}:}" >&2
         exit 2
     }
 }

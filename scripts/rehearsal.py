@@ -122,7 +122,7 @@ def join(path: Path, manifests: list[Path]) -> None:
 def training(root: Path) -> Iterator[Part]:
     """What comes before the first step of a training."""
     (root / "x.yaml").write_text(CONFIG.format(root=root))
-    yield Part("read, tokenise, plan an epoch", own("begin", root), EACH)
+    yield Part("read, tokenize, plan an epoch", own("begin", root), EACH)
     yield Part("look for problems (--check)", own("problems", root), ONCE)
 
 

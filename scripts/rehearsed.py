@@ -51,24 +51,25 @@ def write(corpus: str, root: str, scale: str) -> None:
 
 
 def begin(root: str) -> None:
-    """Open a training as a resumed run does: read, check and tokenise the manifests, plan an epoch."""
-    from asr import config, experiment
+    """Open a training as a resumed run does: read, check and tokenize the manifests, plan an epoch."""
+    from asr import config, tasks
+    from asr.training.build import build
 
-    settings = config.load(experiment.SpeechExperiment, Path(root) / "x.yaml")
-    model = experiment.build(settings)
-    train, dev, _ = experiment.read(settings, model, continued=True)
-    experiment.make_task(settings, model, train, dev).plan(0, 8)
+    settings = config.load(tasks.RecognizerExperiment, Path(root) / "x.yaml")
+    model = build(settings)
+    examples = settings.read(model, looked=True)
+    settings.task(model, examples.train, examples.dev).plan(0, 8)
 
 
 def problems(root: str) -> None:
     """Look through the data as asr-train --check does, the headers of the sound files included."""
-    from asr import config, experiment
-    from asr.preflight.check import look
+    from asr import config, tasks
     from asr.preflight.problems import shared
+    from asr.training.build import build
 
-    settings = config.load(experiment.SpeechExperiment, Path(root) / "x.yaml")
-    model = experiment.build(settings)
-    train, dev = (look(role, getattr(settings.data, role), settings, model, False) for role in ("train", "dev"))
+    settings = config.load(tasks.RecognizerExperiment, Path(root) / "x.yaml")
+    model = build(settings)
+    train, dev = (settings.look(role, getattr(settings.data, role), model, False) for role in ("train", "dev"))
     found = [*train.problems, *dev.problems, *shared(train.source, dev.source)]
     assert not any(problem.stops for problem in found), found
 
@@ -76,7 +77,7 @@ def problems(root: str) -> None:
 def score(unit: str, *tests: str) -> None:
     """Plant errors into the references of test sets, score them, and see that as many are found."""
     from asr.data import manifest
-    from asr.scoring.score import score
+    from asr.scoring.report import score
 
     for test in tests:
         rng, planted, hypotheses = random.Random(1), 0, Path(f"{test}.txt")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from asr import stamp
 from asr.cli.command import command
-from asr.scoring.score import UNITS, Score, score
+from asr.scoring.report import UNITS, Score, score
 
 COUNTED = {"word": "words", "char": "chars"}
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from result import headline
 
 from asr import stamp
-from asr.cli.command import command, say
+from asr.cli.command import command
 from asr.errors import UserError
 from asr.files import write_text
-from asr.scoring.score import UNITS, Score
-from asr.transcribe.options import MODES
+from asr.logging import logger
+from asr.scoring.report import UNITS, Score
+from asr.transcription.options import MODES
 
 COLUMNS = "test set, mode, LM, {} %, 95 %, S, D, I, RTF, hardware, commit, seconds"
 END = "<!-- end -->"
@@ -28,17 +29,17 @@ fingerprint = cache(stamp.fingerprint)
 
 
 def texts(name: str) -> dict[Path, dict]:
-    """List a recipe's texts with their stamps, by test set, mode and language model; outdated ones are told.
+    """List a recipe's texts with their stamps, by test set, mode and language model; report outdated ones.
 
     raises   UserError if there are no others
     """
     stamps = {path: stamp.read(path) for path in sorted(Path("exp", name).glob("*.txt")) if stamp.is_stamped(path)}
     for path, stamped in list(stamps.items()):
         if len(manifests(stamped)) != 1:
-            say(f"{path}: left out, for it was decoded from {len(manifests(stamped))} manifests, expected one")
+            logger.info(f"{path}: left out, for it was decoded from {len(manifests(stamped))} manifests, expected one")
             del stamps[path]
         elif changed := [name for name, before in stamped["inputs"].items() if fingerprint(Path(name)) != before]:
-            say(f"{path}: left out, for {changed[0]} isn't what it was decoded with")
+            logger.info(f"{path}: left out, for {changed[0]} isn't what it was decoded with")
             del stamps[path]
     if not stamps:
         raise UserError(f"exp/{name}: no text of asr-decode --out is up to date; run the recipe with --name {name}")
@@ -151,7 +152,7 @@ def main(argv: list[str]) -> None:
             raise UserError(f"{path}: {error}") from None
     if text != before:
         write_text(path, text)
-    say(f"{path}: {'written' if text != before else 'up to date'}")
+    logger.info(f"{path}: {'written' if text != before else 'up to date'}")
 
 
 if __name__ == "__main__":

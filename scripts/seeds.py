@@ -18,8 +18,8 @@ from ablation import run
 
 from asr import config
 from asr.cli.command import command, parser
-from asr.experiment import Experiment
-from asr.scoring.score import UNITS, Score, percent, score
+from asr.scoring.report import UNITS, Score, percent, score
+from asr.tasks import Experiment
 
 
 def one(manifest: Path, folder: Path, recipe: Path, options: Sequence[str], overrides: Sequence[str]) -> Score:

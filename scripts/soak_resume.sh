@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Kill a training at random moments, continue it each time, and compare its weights with an uninterrupted run's, bit by
-# bit: bash scripts/soak_resume.sh [KILLS] [SEED] [key=value ...]
+# Kill a training at random moments, continue it each time, and compare its weights bit by bit with those of an
+# uninterrupted run: bash scripts/soak_resume.sh [KILLS] [SEED] [key=value ...]
 # 30 kills (the default) take about ten minutes on two cores. Each run saves its state after every step, so that many
-# kills fall into the writing of one; how many left a half-written file is told.
+# kills interrupt a save; it reports how many left a half-written file.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+unset CDPATH
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 kills=${1:-30} seed=${2:-1}
 shift $(($# < 2 ? $# : 2))
 work=$(mktemp -d)

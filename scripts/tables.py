@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asr.cli.command import command, parser
-from asr.data.corpora import READERS, Corpus, Item, tsv
+from asr.data.corpora import CORPORA, Corpus, Item, reader, tsv
 from asr.data.prepare import check_texts
 from asr.errors import UserError, shorten
 from asr.files import make_folder, write_text
@@ -21,11 +21,12 @@ from asr.stamp import Stamp
 def read(split: str, source: str) -> list[Item]:
     """Read the items of one SOURCE."""
     corpus, colon, folder = source.partition(":")
-    if not colon or corpus not in READERS:
+    if not colon or corpus not in CORPORA:
         if not Path(source).is_file():
-            raise UserError(f"{source}: no such table; expected a .tsv of `id path text [speaker]`, or CORPUS:FOLDER")
+            wrong = "is a folder" if Path(source).is_dir() else "no such table"
+            raise UserError(f"{source}: {wrong}; expected a .tsv of `id path text [speaker]`, or CORPUS:FOLDER")
         return tsv.read_split(Path(source).absolute())
-    splits = READERS[corpus](Path(folder).absolute()).splits
+    splits = reader(corpus)(Path(folder).absolute()).splits
     if split not in splits:
         raise UserError(f"{source}: has no split {split!r}; it has {', '.join(splits)}")
     return splits[split]

@@ -11,6 +11,14 @@ os.environ.setdefault(
 import pytest  # noqa: E402
 from servers import Server  # noqa: E402
 
+from asr import logging  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def shown_messages():
+    """Show the library's messages on stderr, as commands do, for `capsys` to see them."""
+    logging.show()
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

@@ -1,8 +1,9 @@
 """The contract of an encoder, proved in one call: `check_encoder(encoder, features)`.
 
-An encoder is a module (X (B, T, F), X_lens (B,)) → (H (B, T', D), H_lens (B,)). Laws, each a function below:
-what stands in the padding (NaN) doesn't matter; an utterance has the same result alone as in any batch; lengths are
-what an utterance alone yields; the gradient reaches every parameter and every real frame, and nothing of the padding.
+An encoder is a module (X (B, T, F), X_lens (B,)) → `EncoderOutput` with H (B, T', D) and H_lens (B,). Laws, each a
+function below: what stands in the padding (NaN) doesn't matter; an utterance has the same result alone as in any batch;
+lengths are what an utterance alone yields; the gradient reaches every parameter and every real frame, and nothing of
+the padding.
 test_model.py plants a fault against each of them.
 """
 
@@ -30,6 +31,12 @@ def check_encoder(
     check_gradient(encoder, X, X_lens, idle, atol)
 
 
+def encode(encoder: nn.Module, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
+    """H and H_lens."""
+    output = encoder(X, X_lens)
+    return output.H, output.H_lens
+
+
 def padded(features: int, lens, fill: float = torch.nan) -> tuple[Tensor, Tensor]:
     """Random features (B, T, F) in float64, `fill` beyond the lengths (B,)."""
     X = torch.randn(len(lens), max(lens), features, dtype=torch.double, generator=torch.Generator().manual_seed(1))
@@ -40,35 +47,35 @@ def padded(features: int, lens, fill: float = torch.nan) -> tuple[Tensor, Tensor
 def check_lengths(encoder: nn.Module, X: Tensor, X_lens: Tensor) -> None:
     """Output lengths are integers, those of each utterance alone; the longest fills the output; the input stays."""
     before = X.clone()
-    H, H_lens = encoder(X, X_lens)
+    H, H_lens = encode(encoder, X, X_lens)
     assert_close(X, before, rtol=0, atol=0, equal_nan=True, msg="the encoder changes its input")
     assert H.dim() == 3 and len(H) == len(X), f"H: got shape {tuple(H.shape)}"
     assert H_lens.dtype == torch.int64, f"H_lens: got {H_lens.dtype}"
-    alone = [encoder(X[n : n + 1, :length], X_lens[n : n + 1])[0].size(1) for n, length in enumerate(X_lens)]
+    alone = [encode(encoder, X[n : n + 1, :length], X_lens[n : n + 1])[0].size(1) for n, length in enumerate(X_lens)]
     assert H_lens.tolist() == alone, f"H_lens: got {H_lens.tolist()}, alone {alone}"
     assert H.size(1) == max(alone), f"H: got {H.size(1)} frames, expected {max(alone)}"
 
 
 def check_padding(encoder: nn.Module, X: Tensor, X_lens: Tensor, atol: float) -> None:
     """NaN, zeros or large numbers in the padding, or more of it, give the same."""
-    H, H_lens = encoder(X, X_lens)
+    H, H_lens = encode(encoder, X, X_lens)
     for fill in (0.0, 1e6):
         filled = torch.where(X.isnan(), fill, X)
-        same(encoder(filled, X_lens)[0], H, H_lens, atol, f"padding of {fill} or NaN")
+        same(encode(encoder, filled, X_lens)[0], H, H_lens, atol, f"padding of {fill} or NaN")
     more = nn.functional.pad(X, (0, 0, 0, 13), value=torch.nan)
-    H_more, more_lens = encoder(more, X_lens)
+    H_more, more_lens = encode(encoder, more, X_lens)
     assert_close(more_lens, H_lens, msg="more padding changes the lengths")
     same(H_more, H, H_lens, atol, "more padding")
 
 
 def check_batching(encoder: nn.Module, X: Tensor, X_lens: Tensor, atol: float) -> None:
     """Each utterance alone and without padding gives the same as in the batch, and so does another order."""
-    H, H_lens = encoder(X, X_lens)
+    H, H_lens = encode(encoder, X, X_lens)
     for n, length in enumerate(X_lens):
-        alone, _ = encoder(X[n : n + 1, :length], X_lens[n : n + 1])
+        alone, _ = encode(encoder, X[n : n + 1, :length], X_lens[n : n + 1])
         same(alone, H[n : n + 1], H_lens[n : n + 1], atol, f"utterance {n} alone")
     order = torch.arange(len(X)).flip(0)
-    turned, _ = encoder(X[order], X_lens[order])
+    turned, _ = encode(encoder, X[order], X_lens[order])
     same(turned, H[order], H_lens[order], atol, "another order")
 
 
@@ -76,7 +83,7 @@ def check_gradient(encoder: nn.Module, X: Tensor, X_lens: Tensor, idle: tuple[st
     """The gradient of a loss of all real results: no NaN, in every parameter and real frame, none in the padding."""
     X = X.clone().requires_grad_()
     encoder.zero_grad()
-    H, H_lens = encoder(X, X_lens)
+    H, H_lens = encode(encoder, X, X_lens)
     weights = torch.randn(H.shape, dtype=torch.double, generator=torch.Generator().manual_seed(2))
     real = torch.arange(H.size(1)) < H_lens[:, None]
     (H * weights)[real].sum().backward()

@@ -7,12 +7,13 @@ import time
 import torch
 from tones import CONFIG, write_corpus
 
-from asr import config, experiment, run
-from asr.cli import train as command
+from asr import config, tasks
 from asr.data.prepare import prepare
 from asr.text import tokenizer
-from asr.training.loop import Trainer
-from asr.training.metrics import TIMES, Metrics
+from asr.training import run
+from asr.training.identity import stamp_of
+from asr.training.metrics import TIMES, MetricsFile
+from asr.training.trainer import Trainer
 
 
 def make_root(root):
@@ -27,12 +28,12 @@ def make_root(root):
 def train(root, out, *overrides):
     """Three epochs of five steps, unless overridden, in the folder `out`; the model."""
     arguments = (root / "x.yaml", [f"out={out}", "training.epochs=3", *overrides])
-    return run.train(config.load(experiment.Experiment, *arguments), command.identity(*arguments))
+    return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
 
 
 def history(out):
     """The lines of metrics.jsonl, without the times in them."""
-    lines = Metrics(out / "metrics.jsonl").read()
+    lines = MetricsFile(out / "metrics.jsonl").read()
     return [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
 
 
@@ -56,14 +57,14 @@ class Stop(Exception):
 
 def stopping(monkeypatch, stop_at):
     """Have training fail when `stop_at` steps are done."""
-    step = Trainer._one_step
+    step = Trainer.train_step
 
     def stop(self, *arguments):
         if self.progress.step == stop_at:
             raise Stop
         return step(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "_one_step", stop)
+    monkeypatch.setattr(Trainer, "train_step", stop)
 
 
 def launch(root, out, *overrides, through=()):

@@ -10,8 +10,13 @@ class Reply:
     """How one request is answered.
 
     cut:     end the connection after so many bytes of the body
-    ranges:  obey Range and If-Range, as RFC 9110 has it
-    deaf:    obey Range, but not If-Range
+    ranges:  honor Range and If-Range, as RFC 9110 has it
+    deaf:    honor Range, but not If-Range
+    leads:   redirect there instead
+    claims:  the Content-Length that is told; "" for none, and the body ends with the connection
+    span:    the Content-Range that is told
+    phrase:  the words after the status
+    headers: more of them
     """
 
     data: bytes = b""
@@ -21,6 +26,11 @@ class Reply:
     deaf: bool = False
     etag: str = '"1"'
     modified: str = ""
+    leads: str = ""
+    claims: str | None = None
+    span: str | None = None
+    phrase: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -49,6 +59,9 @@ class Server(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def handle_error(self, *_):
+        """Say nothing where the other side has had enough."""
+
     def serve(self, path, *replies):
         """Set the replies for a path; forget the requests so far."""
         self.replies[f"/{path}"] = list(replies)
@@ -63,13 +76,23 @@ class Handler(BaseHTTPRequestHandler):
         reply = replies.pop(0) if len(replies) > 1 else replies[0]
         request = Request(self.path, self.headers["Range"], self.headers["If-Range"])
         self.server.requests.append(request)
-        if reply.status != 200:
-            return self.send_error(reply.status)
+        if reply.leads:
+            self.redirect(reply)
+            return
+        if reply.status not in (200, 206):
+            self.send_error(reply.status, reply.phrase)
+            return
         start = self.begin(reply, request)
         if start is not None:
             body = reply.data[start : None if reply.cut is None else start + reply.cut]
             self.wfile.write(body)
             request.sent = len(body)
+
+    def redirect(self, reply):
+        """Lead elsewhere."""
+        self.send_response(302, reply.phrase)
+        self.send_header("Location", reply.leads)
+        self.end_headers()
 
     def begin(self, reply, request):
         """Send the headers; return where the body starts, None if there is none."""
@@ -78,11 +101,14 @@ class Handler(BaseHTTPRequestHandler):
         if start and start >= len(reply.data):
             self.send_error(416)
             return None
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(reply.data) - start))
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(reply.data) - 1}/{len(reply.data)}")
-        for name, value in (("ETag", reply.etag), ("Last-Modified", reply.modified)):
+        self.send_response(206 if start else reply.status)
+        claims = str(len(reply.data) - start) if reply.claims is None else reply.claims
+        if claims:
+            self.send_header("Content-Length", claims)
+        if start or reply.status == 206:
+            span = f"bytes {start}-{len(reply.data) - 1}/{len(reply.data)}" if reply.span is None else reply.span
+            self.send_header("Content-Range", span)
+        for name, value in (("ETag", reply.etag), ("Last-Modified", reply.modified), *reply.headers):
             if value:
                 self.send_header(name, value)
         self.end_headers()

@@ -13,7 +13,7 @@ import pytest
 from asr import config
 from asr.data import manifest
 from asr.data.manifest import Utterance
-from asr.experiment import Experiment
+from asr.tasks import Experiment
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
@@ -35,10 +35,12 @@ def test_every_setting_is_an_experiment_of_its_own(ablation):
 def test_what_is_counted_in_epochs_or_steps_keeps_its_share(ablation):
     """The base: 64 epochs, 8 of them unmasked, 200 steps of warm-up."""
     made = config.load(Experiment, ablation.CONFIG, ablation.scaled(ablation.BASE, 50))
-    assert (made.training.epochs, made.training.mask_after, made.schedule.warmup) == (50, 6, 156)
-    assert made.training.flat_start == 1
-    without = config.load(Experiment, ablation.CONFIG, ablation.scaled([*ablation.BASE, "training.flat_start=0"], 50))
-    assert without.training.flat_start == 0
+    assert (made.training.epochs, made.features.specaugment.from_epoch, made.schedule.warmup) == (50, 6, 156)
+    assert made.model.flat_start_epochs == 1
+    without = config.load(
+        Experiment, ablation.CONFIG, ablation.scaled([*ablation.BASE, "model.flat_start_epochs=0"], 50)
+    )
+    assert without.model.flat_start_epochs == 0
     assert made.training.validate_every == 5
     one = config.load(Experiment, ablation.CONFIG, ablation.scaled(ablation.BASE, 1))
     assert (one.training.epochs, one.training.validate_every, one.schedule.warmup) == (1, 1, 3)
@@ -66,7 +68,11 @@ def test_the_pace_is_of_a_late_epoch(ablation, monkeypatch, tmp_path):
     assert ablation.pace(tmp_path, ["data.sorted_epochs=1"]) == (60.0, 3.0)
     (made,) = trained
     assert (made.training.epochs, made.data.sorted_epochs) == (1, 0)
-    assert (made.training.mask_after, made.training.flat_start) == (0, 0)
+    assert (made.features.specaugment, made.model.flat_start_epochs) == (None, 0)  # of conf/an4.yaml
+    with_masks = [*ablation.BASE, "seed=2"]
+    (tmp_path / "masks").mkdir()
+    ablation.pace(tmp_path / "masks", with_masks)
+    assert trained[1].features.specaugment.from_epoch == 0
 
 
 def test_a_slower_machine_gives_more_minutes(ablation, monkeypatch, tmp_path):

@@ -10,17 +10,17 @@ import soundfile
 import torch
 from torch.testing import assert_close
 
-from asr.data.batches import collate
+from asr.data.columns import Table
+from asr.data.dataset import collate
 from asr.data.manifest import Utterance
 from asr.data.ragged import Ragged
-from asr.data.table import Table
 from asr.features.frontend import FrontendSettings
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
+from asr.tasks.alignments import alignments, middle, most_aligned
+from asr.tasks.recognizer import ALIGNED, RecognizerTask, Split
 from asr.text.tokenizer import train
-from asr.training.alignments import alignments, middle, most_aligned, picture
-from asr.training.pictures import pixels
-from asr.training.speech import ALIGNED, SpeechTask, Split
+from asr.training.plots import alignment, pixels
 
 LABELS = [[1, 3, 2, 4], [2], [4, 1, 3]]
 SECONDS = (0.9, 0.4, 0.7)
@@ -51,10 +51,9 @@ def test_they_are_the_decoder_s_maps(recognizer, batch):
     assert list(made) == batch.ids
     recognizer.eval()
     with torch.no_grad():
-        maps = {}
-        X, X_lens = recognizer.frontend(batch.waveforms, batch.wave_lens)
-        recognizer.model(X, X_lens, batch.Y, batch.Y_lens, maps)
-    heads = torch.cat(maps["cross"], 1)
+        H, H_lens = recognizer.encode(batch.waveforms, batch.wave_lens)
+        cross = recognizer.model.decode(H, H_lens, batch.Y, batch.Y_lens, attention=True).cross
+    heads = torch.cat(cross, 1)
     assert heads.shape[1] == 6
     for n, (id, labels) in enumerate(zip(batch.ids, LABELS, strict=True)):
         U, T = len(labels) + 1, recognizer.encoder_frames(int(batch.wave_lens[n]))
@@ -115,7 +114,7 @@ def test_the_task_reads_its_own_dev_utterances(recognizer, batch, tmp_path):
         samples = 4000 + 400 * n
         utterances.append(Utterance(f"u{n}", str(path), 8000, samples, 1, 0.0, samples / 8000, "ab"))
     dev = Split(Table.of(utterances), Ragged.of_ids([[1, 2]] * 9, 9))
-    task = SpeechTask(recognizer, None, None, dev, seed=1)
+    task = RecognizerTask(recognizer, None, None, dev, seed=1)
     made = task.alignments()
     assert list(made) == ["u2", "u3", "u4", "u5"] and len(made) == ALIGNED
     assert {weights.size(0) for weights in made.values()} == {3}
@@ -125,7 +124,7 @@ def test_the_task_reads_its_own_dev_utterances(recognizer, batch, tmp_path):
 
 def test_the_picture_is_the_weights():
     weights = torch.rand(4, 9)
-    figure = picture("an id of $math$", weights)
+    figure = alignment("an id of $math$", weights)
     assert_close(torch.tensor(figure.axes[0].images[0].get_array().data), weights)
     assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("encoder frame", "label")
     assert pixels(figure).shape == (400, 800, 3) and pixels(figure).std() > 1

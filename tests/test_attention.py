@@ -12,13 +12,13 @@ from torch import nn
 from torch.testing import assert_close
 
 from asr.nn.attention import MultiHeadAttention, attend, attention_weights
-from asr.nn.decoder import DecoderLayer
+from asr.nn.context import LayerContext
 from asr.nn.dropout import Dropout, dropout, relu_dropout
+from asr.nn.encoders.transformer import TransformerSettings
 from asr.nn.feedforward import ACTIVATIONS, FeedForward
-from asr.nn.masks import causal_mask, key_mask
-from asr.nn.residual import Residual, final_norm
 from asr.nn.subsampling import STAGES, Subsampling
-from asr.nn.transformer import TransformerLayer, transformer
+from asr.nn.transformer import StackSettings, TransformerLayer, final_norm
+from asr.ops import causal_mask, key_mask
 
 MASKS = {
     "none": None,
@@ -119,7 +119,7 @@ def test_multi_head_attention_is_pytorchs(padded, causal):
     keys, future = key_mask(lens, 5), causal_mask(5)
     mask = (keys | future if causal else keys) if padded else (future if causal else None)
     maps = []
-    Z = ours(X, X, mask, maps)
+    Z = ours(X, LayerContext(mask, attention=maps))
     expected, weights = theirs(
         *(X, X, X),
         key_padding_mask=keys[:, 0, 0] if padded else None,
@@ -141,7 +141,7 @@ def test_multi_head_attention_to_a_memory_of_another_width():
         theirs.out_proj.load_state_dict(ours.out.state_dict())
     X, memory = torch.randn(2, 4, 12, dtype=torch.double), torch.randn(2, 6, 7, dtype=torch.double)
     mask = key_mask(torch.tensor([6, 2]), 6)
-    assert_close(ours(X, memory, mask), theirs(X, memory, memory, key_padding_mask=mask[:, 0, 0])[0])
+    assert_close(ours(X, LayerContext(mask), memory), theirs(X, memory, memory, key_padding_mask=mask[:, 0, 0])[0])
 
 
 @pytest.mark.parametrize("d_k, d_v", [(5, 2), (1, 8), (4, 4), (None, 9), (6, None)])
@@ -153,7 +153,7 @@ def test_widths_of_a_head(d_k, d_v):
     v = d_v or k
     assert module.query.out_features == 3 * k and module.value.out_features == 3 * v
     X, maps = torch.randn(2, 5, 12, dtype=torch.double), []
-    Z = module(X, X, causal_mask(5), maps)
+    Z = module(X, LayerContext(causal_mask(5), attention=maps))
     outputs = []
     for h in range(3):
         Q, K = (X @ p.weight[h * k : h * k + k].T + p.bias[h * k : h * k + k] for p in (module.query, module.key))
@@ -167,15 +167,15 @@ def test_widths_of_a_head(d_k, d_v):
 def test_heads_that_do_not_divide():
     with pytest.raises(ValueError, match="heads: got 5, expected a divisor of d_model = 12, or d_k given"):
         MultiHeadAttention(12, 5)
-    assert MultiHeadAttention(12, 5, d_k=3)(torch.zeros(1, 2, 12), torch.zeros(1, 2, 12)).shape == (1, 2, 12)
+    assert MultiHeadAttention(12, 5, d_k=3)(torch.zeros(1, 2, 12)).shape == (1, 2, 12)
 
 
 def test_attention_dropout_acts_in_training_only():
     torch.manual_seed(1)
     module, X = MultiHeadAttention(12, 3, dropout=0.5), torch.randn(2, 5, 12)
-    assert (module(X, X) != module(X, X)).any()
+    assert (module(X) != module(X)).any()
     module.eval()
-    assert_close(module(X, X), module(X, X), rtol=0, atol=0)
+    assert_close(module(X), module(X), rtol=0, atol=0)
 
 
 # --- dropout --------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_dropout_zeroes_at_its_rate_and_scales_the_rest(p):
     rate = (Z == 0).double().mean().item()
     assert abs(rate - p) < 5 * math.sqrt(p * (1 - p) / X.numel()) + 1 / 65536
     assert_close(Z[Z != 0], torch.full((int((Z != 0).sum()),), 1 / (1 - p)))
-    columns = (Z == 0).double().mean(0)  # four neighbours share a random number, yet are independent
+    columns = (Z == 0).double().mean(0)  # four neighbors share a random number, yet are independent
     assert (columns - p).abs().max() < 6 * math.sqrt(p * (1 - p) / 1000)
     kept = (Z != 0).double().flatten()[: 401_000 // 4 * 4].view(-1, 4)
     assert (torch.corrcoef(kept.T) - torch.eye(4)).abs().max() < 0.02
@@ -242,18 +242,7 @@ def test_dropout_of_any_shape_and_type(shape, dtype):
     assert Z.dtype == dtype and Z.shape == (shape[::-1] if len(shape) > 1 else shape)
 
 
-# --- residual, feed-forward, layers ---------------------------------------------------------------
-
-
-def test_residuals():
-    X, double = torch.randn(2, 3, 8), lambda Z: 2 * Z
-    norm = nn.LayerNorm(8)
-    assert_close(Residual(8, norm="pre")(X, double), X + 2 * norm(X))
-    assert_close(Residual(8, norm="post")(X, double), norm(X + 2 * X))
-    assert isinstance(final_norm(8, "pre"), nn.LayerNorm) and isinstance(final_norm(8, "post"), nn.Identity)
-    torch.manual_seed(1)
-    Z = Residual(8, 0.5, "pre")(X, lambda Z: torch.ones_like(Z)) - X
-    assert ((Z.abs() < 1e-6) | ((Z - 2).abs() < 1e-6)).all()  # dropout acts on the sublayer's result
+# --- feed-forward, layers --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -266,46 +255,66 @@ def test_feed_forward_is_the_formula(activation, formula):
     assert set(ACTIVATIONS) == {"relu", "gelu", "swish"}
 
 
-def fill(theirs, ours, names):
-    """Copy norms and feed-forward of our layer into PyTorch's."""
+def layer(norm, dropout=0.0, **more):
+    """Our layer, all of its weights random, so that none hides."""
+    torch.manual_seed(1)
+    settings = StackSettings(d_model=12, layers=1, heads=3, ff=20, dropout=dropout, norm=norm)
+    ours = TransformerLayer(settings, **more).double()
     with torch.no_grad():
         for parameter in ours.parameters():
             parameter.normal_(std=0.3)
-    theirs.linear1.load_state_dict(ours.feedforward.inner.state_dict())
-    theirs.linear2.load_state_dict(ours.feedforward.outer.state_dict())
+    return ours
+
+
+def fill(theirs, ours, names):
+    """Copy attention, norms and feed-forward of our layer into PyTorch's."""
+    theirs.linear1.load_state_dict(ours.ff.inner.state_dict())
+    theirs.linear2.load_state_dict(ours.ff.outer.state_dict())
     for n, name in enumerate(names, start=1):
-        getattr(theirs, f"norm{n}").load_state_dict(getattr(ours, name).norm.state_dict())
+        getattr(theirs, f"norm{n}").load_state_dict(getattr(ours, name).state_dict())
+    copied(ours.attention, theirs.self_attn)
     return theirs
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_encoder_layer_is_pytorchs(norm):
-    torch.manual_seed(1)
-    ours = TransformerLayer(
-        MultiHeadAttention(12, 3), FeedForward(12, 20), [Residual(12, norm=norm) for _ in range(2)]
-    ).double()
+    ours = layer(norm)
     theirs = nn.TransformerEncoderLayer(12, 3, 20, 0.0, batch_first=True, norm_first=norm == "pre").double()
-    fill(theirs, ours, ["around_attention", "around_feedforward"])
-    copied(ours.attention, theirs.self_attn)
+    fill(theirs, ours, ["norm_attention", "norm_ff"])
     X, mask = torch.randn(2, 5, 12, dtype=torch.double), key_mask(torch.tensor([5, 3]), 5)
     expected = theirs(X, src_key_padding_mask=mask[:, 0, 0])
     for n, length in enumerate([5, 3]):
-        assert_close(ours(X, mask)[n, :length], expected[n, :length])
+        assert_close(ours(X, LayerContext(mask))[n, :length], expected[n, :length])
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_decoder_layer_is_pytorchs(norm):
-    torch.manual_seed(1)
-    parts = MultiHeadAttention(12, 3), MultiHeadAttention(12, 3), FeedForward(12, 20)
-    ours = DecoderLayer(*parts, [Residual(12, norm=norm) for _ in range(3)]).double()
+    ours = layer(norm, d_memory=12)
     theirs = nn.TransformerDecoderLayer(12, 3, 20, 0.0, batch_first=True, norm_first=norm == "pre").double()
-    fill(theirs, ours, ["around_attention", "around_cross", "around_feedforward"])
-    copied(ours.attention, theirs.self_attn)
+    fill(theirs, ours, ["norm_attention", "norm_cross", "norm_ff"])
     copied(ours.cross, theirs.multihead_attn)
     Y, H = torch.randn(2, 4, 12, dtype=torch.double), torch.randn(2, 5, 12, dtype=torch.double)
     mask, cross = causal_mask(4), key_mask(torch.tensor([5, 3]), 5)
     expected = theirs(Y, H, tgt_mask=mask, memory_key_padding_mask=cross[:, 0, 0])
-    assert_close(ours(Y, H, mask, cross, None, None), expected)
+    assert_close(ours(Y, LayerContext(mask), H, LayerContext(cross)), expected)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_dropout_acts_on_the_results_of_sublayers(norm):
+    """Where all of them are dropped, the residual is left: in post-norm with its LayerNorms."""
+    ours, X = layer(norm, dropout=0.5, d_memory=12), torch.randn(2, 3, 12, dtype=torch.double)
+    ours.dropout.forward = torch.zeros_like
+    norms = (ours.norm_attention, ours.norm_cross, ours.norm_ff) if norm == "post" else ()
+    expected = X
+    for each in norms:
+        expected = each(expected)
+    assert_close(ours(X, memory=X), expected)
+
+
+def test_a_pre_norm_stack_ends_in_a_norm():
+    sizes = {"d_model": 12, "layers": 1, "heads": 3, "ff": 20, "dropout": 0.0}
+    assert isinstance(final_norm(StackSettings(**sizes)), nn.LayerNorm)
+    assert isinstance(final_norm(StackSettings(**sizes, norm="post")), nn.Identity)
 
 
 # --- subsampling ----------------------------------------------------------------------------------
@@ -334,7 +343,8 @@ def test_too_short_for_a_subsampled_frame_names_the_utterance(factor, shortest):
     message = f"utterance 1 of the batch: got {shortest - 1} frames, expected {shortest} or more"
     with pytest.raises(ValueError, match=message):
         module(torch.zeros(2, 50, 40), torch.tensor([50, shortest - 1]))
-    encoder = transformer(40, 8, 1, 2, 8, subsampling=factor)
+    sizes = {"kind": "transformer", "d_model": 8, "layers": 1, "heads": 2, "ff": 8, "dropout": 0.1}
+    encoder = TransformerSettings(**sizes, subsampling=factor).build(40)
     with pytest.raises(ValueError, match=message):
         encoder(torch.zeros(2, 50, 40), torch.tensor([50, shortest - 1]))
 
@@ -344,22 +354,22 @@ def test_too_few_features_for_the_convolutions():
         Subsampling(6, 4)
 
 
-# --- maps -----------------------------------------------------------------------------------------
+# --- attention weights ----------------------------------------------------------------------------
 
 
-def test_maps_of_every_layer_reproduce_the_output():
+def test_the_attention_of_every_layer_reproduces_the_output():
     """The weights that are returned, applied to the layer's values, give what the layer gave."""
     torch.manual_seed(1)
-    encoder = transformer(20, 12, 3, 3, 16).double().eval()
-    seen = []
-    for layer in encoder.layers:
-        layer.attention.register_forward_hook(lambda module, args, result: seen.append((module, args[1], result)))
-    maps, X_lens = [], torch.tensor([40, 30])
-    _, H_lens = encoder(torch.randn(2, 40, 20, dtype=torch.double), X_lens, maps)
-    assert len(maps) == 3
-    for weights, (module, memory, result) in zip(maps, seen, strict=True):
-        assert weights.shape == (2, 3, int(H_lens.max()), int(H_lens.max()))
+    sizes = {"kind": "transformer", "d_model": 12, "layers": 3, "heads": 3, "ff": 16, "dropout": 0.1}
+    encoder, seen = TransformerSettings(**sizes).build(20).double().eval(), []
+    for one in encoder.layers:
+        one.attention.register_forward_hook(lambda module, args, result: seen.append((module, args[0], result)))
+    output = encoder(torch.randn(2, 40, 20, dtype=torch.double), torch.tensor([40, 30]), attention=True)
+    assert len(output.attention) == 3
+    T = int(output.H_lens.max())
+    for weights, (module, X, result) in zip(output.attention, seen, strict=True):
+        assert weights.shape == (2, 3, T, T)
         assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-        assert not weights[1, :, :, H_lens[1] :].any()
-        joined = (weights @ module.keys_values(memory)[1]).transpose(1, 2).flatten(2)
+        assert not weights[1, :, :, output.H_lens[1] :].any()
+        joined = (weights @ module.keys_values(X)[1]).transpose(1, 2).flatten(2)
         assert_close(module.out(joined), result)

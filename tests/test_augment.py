@@ -18,20 +18,25 @@ from hypothesis import strategies as st
 from runs import history
 from tones import CONFIG, write_corpus
 
-from asr import audio, config, experiment, run
-from asr.cli import train as command
+from asr import config, tasks
+from asr.audio import load as audio
 from asr.data import manifest
-from asr.data.augment import Augment, AugmentSettings
-from asr.data.batches import SpeechDataset, load
-from asr.data.effects import add_noise, amplify, convolve, power, reverberate
+from asr.data.augmentation import Augment, AugmentSettings
+from asr.data.augmentation.effect import power
+from asr.data.augmentation.noise import add_noise
+from asr.data.augmentation.reverberation import convolve, reverberate
+from asr.data.augmentation.volume import amplify
+from asr.data.bucketing import plan
+from asr.data.dataset import SpeechDataset, load
 from asr.data.manifest import Utterance
-from asr.data.plan import plan
 from asr.data.prepare import prepare
 from asr.data.recordings import Recordings
 from asr.errors import UserError
 from asr.models.recognizer import load as load_recognizer
+from asr.tasks import utterances as examples
 from asr.text import tokenizer
-from asr.training import examples
+from asr.training import run
+from asr.training.identity import stamp_of
 
 RATE = 8000
 
@@ -155,7 +160,7 @@ def test_many_recordings_take_little_memory(tmp_path):
     soundfile.write(tmp_path / "x.wav", noise(100), RATE)
     same = [Utterance(f"noise-{n}", str(tmp_path / "x.wav"), RATE, 100, 1, 0.0, 100 / RATE, "") for n in range(1000)]
     manifest.write(tmp_path / "many.jsonl.gz", same)
-    assert len(pickle.dumps(Recordings(tmp_path / "many.jsonl.gz"))) < 1000 * (len(same[0].path) + 17)
+    assert len(pickle.dumps(Recordings(tmp_path / "many.jsonl.gz"))) < 1000 * (len(same[0].path) + 19)
 
 
 # the settings and what is drawn
@@ -342,7 +347,7 @@ def arguments(root, out, *overrides):
 
 def train(root, out, *overrides):
     call = arguments(root, out, *overrides)
-    return run.train(config.load(experiment.Experiment, *call), command.identity(*call))
+    return run.train(config.load(tasks.Experiment, *call), stamp_of(*call))
 
 
 @pytest.mark.parametrize(
@@ -359,7 +364,7 @@ def train(root, out, *overrides):
 )
 def test_settings_are_checked(root, override, message):
     with pytest.raises(UserError) as error:
-        config.load(experiment.Experiment, root / "x.yaml", [f"data.augment.{override}"])
+        config.load(tasks.Experiment, root / "x.yaml", [f"data.augment.{override}"])
     assert f"data.augment.{message}" in str(error.value)
 
 
@@ -419,19 +424,19 @@ def test_a_run_with_everything_on(root, tmp_path, manifests):
     assert len(statistics) == 2
     for name in statistics:
         torch.testing.assert_close(weights[name], unchanged[name], rtol=0, atol=0)
-    settings = config.load(experiment.Experiment, *arguments(root, tmp_path / "x", *everything(manifests)))
-    splits = examples.read_data(settings.data, load_recognizer(tmp_path / "all"))
+    settings = config.load(tasks.Experiment, *arguments(root, tmp_path / "x", *everything(manifests)))
+    splits = examples.read_splits(settings.data, load_recognizer(tmp_path / "all"))
     assert splits["train"][0].augment is not None and splits["dev"][0].augment is None
 
 
 def test_a_run_is_another_with_other_noises(root, tmp_path, manifests):
     path = sounds(tmp_path / "n", [noise(800)])
     call = arguments(root, tmp_path / "out", f"data.augment.noise.manifest={path}")
-    before = command.identity(*call).facts
-    assert command.identity(*call).facts == before and path in before["inputs"]
+    before = stamp_of(*call).facts
+    assert stamp_of(*call).facts == before and path in before["inputs"]
     soundfile.write(tmp_path / "n/1.wav", noise(900), RATE)
     prepare("folder", tmp_path / "n", tmp_path / "n/out")
-    assert command.identity(*call).facts != before
-    room_too = command.identity(*arguments(root, tmp_path / "out", *everything(manifests))).facts
+    assert stamp_of(*call).facts != before
+    room_too = stamp_of(*arguments(root, tmp_path / "out", *everything(manifests))).facts
     assert set(manifests.values()) <= set(room_too["inputs"])
-    assert command.identity(*arguments(root, tmp_path / "out", "data.augment=7")).facts["inputs"]
+    assert stamp_of(*arguments(root, tmp_path / "out", "data.augment=7")).facts["inputs"]

@@ -1,13 +1,14 @@
 """Weights worth keeping: which are kept, their averages, and the running average, against loops."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from asr.errors import UserError
-from asr.training.averages import RunningAverage, Validated
+from asr.training.averaging import RunningAverage, Validated
 
 
 def set_to(model, value):
@@ -56,13 +57,28 @@ def test_a_continued_run_comes_to_an_epoch_again(tmp_path):
     assert values(model) == {torch.tensor(0.3).item()}
 
 
-def test_a_missing_file_is_named(tmp_path):
-    validated, model = Validated(tmp_path / "c", 2, True), nn.Linear(1, 1)
-    validated.add(model, 1, 0.5)
-    validated.add(model, 2, 0.6)
-    (tmp_path / "c" / "epoch-0001.safetensors").unlink()
-    with pytest.raises(UserError, match="epoch-0001.safetensors: missing"):
-        validated.load(model, [1, 2])
+def flip_a_bit(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1  # of a weight
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, flip_a_bit, lambda path: path.write_bytes(b"")])
+def test_a_lost_file_is_said_and_left_out(tmp_path, harm):
+    """Of three the best is lost; the table has gone through a training state."""
+    written, model, said = Validated(tmp_path / "c", 3, True), nn.Linear(1, 1), []
+    for epoch, value in ((1, 0.5), (2, 0.9), (3, 0.7)):
+        set_to(model, epoch)
+        written.add(model, epoch, value)
+    harm(tmp_path / "c/epoch-0002.safetensors")
+    validated = Validated(tmp_path / "c", 3, True)
+    validated.state = json.loads(json.dumps(written.state))
+    validated.drop_lost(said.append)
+    [line] = said
+    assert line.startswith(f"{tmp_path / 'c/epoch-0002.safetensors'}: ") and "epoch 2 is left out" in line
+    assert validated.best == [3, 1] and validated.last == [1, 3]
+    validated.load(model, validated.best)
+    assert values(model) == {2.0}
 
 
 def test_the_running_average_by_its_formula(tmp_path):
@@ -79,3 +95,17 @@ def test_the_running_average_by_its_formula(tmp_path):
     average.put()
     for parameter, a in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.detach().double(), a, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_that_an_earlier_version_listed_in_a_file_are_taken_in(tmp_path):
+    validated, model = Validated(tmp_path, 2, False), nn.Linear(2, 3)
+    for epoch in (1, 2, 3):
+        validated.add(model, epoch, float(epoch != 2))
+    (tmp_path / "validated.json").write_text(json.dumps([[1, 1.0], [2, 0.0], [3, 1.0], [9, 0.5]]))  # 9 is lost
+    later = Validated(tmp_path, 2, False)
+    later.adopt()
+    assert later.state == validated.state and later.best[0] == 2
+    (tmp_path / "validated.json").write_text("{")
+    later = Validated(tmp_path, 2, False)
+    later.adopt()
+    assert later.state == []

@@ -25,8 +25,8 @@ from asr.cli import decode, prepare, score, tokenizer, train
 from asr.cli.command import command
 from asr.data import manifest
 from asr.errors import UserError
-from asr.files import hold
-from asr.transcribe import transcribe
+from asr.files import lock
+from asr.transcription import pipeline
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,10 @@ def corpus(folder, **files):
 def test_prepare_names_file_line_and_fix(tmp_path, capsys):
     row = "id\tpath\ttext\n"
     cases = {
-        "missing": ({"train_tsv": row + "a\tno.wav\tHI\n"}, "transcripts without a sound file"),
+        "missing": ({"train_tsv": row + "a\tno.wav\tHI\n"}, "no.wav: no such file"),
         "text": ({"train_tsv": row + "a\tx.wav\tHI\n", "x_wav": "not sound"}, "x.wav"),
         "empty": ({"train_tsv": row + "a\tx.wav\tHI\n", "x_wav": b""}, "x.wav"),
-        "repeated": ({"train_tsv": row + "a\ttrain000.wav\tHI\na\ttrain000.wav\tHO\n"}, "share their id"),
+        "repeated": ({"train_tsv": row + "a\ttrain000.wav\tHI\na\ttrain000.wav\tHO\n"}, "share an id"),
         "silent": ({"train_tsv": row + "a\ttrain000.wav\t \n"}, "empty text"),
         "malformed": ({"train_tsv": row + "a\ttrain000.wav\n"}, "train.tsv:2"),
     }
@@ -78,7 +78,7 @@ def test_prepare_names_file_line_and_fix(tmp_path, capsys):
     assert "did you mean 'an4'" in refused(capsys, prepare.main, "an", tmp_path, tmp_path / "out")
 
 
-def test_train_refuses_a_misspelt_key(ready, capsys):
+def test_train_refuses_a_misspelled_key(ready, capsys):
     line = refused(capsys, train.main, "--config", ready / "x.yaml", "model.encoder.d_modle=3")
     assert "command line: model.encoder.d_modle: no such setting; did you mean 'd_model'?" in line
 
@@ -103,7 +103,7 @@ def test_a_place_without_rights_or_room_is_told_wherever_it_shows(capsys, number
         raise OSError(number, os.strerror(number), *argv)
 
     line = refused(capsys, main, "/a/place")
-    assert line.endswith(f"/a/place: {os.strerror(number)}; choose another place, or mend that")
+    assert line.endswith(f"/a/place: {os.strerror(number)}; choose another place, or fix that")
     with pytest.raises(OSError, match=re.escape(os.strerror(number))):  # nobody knows where
         main([])
 
@@ -123,7 +123,7 @@ def test_a_name_that_is_not_utf8(tmp_path, capsys):
     soundfile.write(tmp_path / "a.wav", np.zeros(800), RATE)
     os.rename(tmp_path / "a.wav", folder + b"/caf\xe9.wav")
     line = refused(capsys, prepare.main, "folder", tmp_path / "noise", tmp_path / "out")
-    assert r"noise/caf\udce9.wav': its name isn't UTF-8; rename the file" in line
+    assert r"caf\udce9.wav" in line and "its name isn't UTF-8 (byte 0xe9); rename the file" in line
 
 
 def test_train_refuses_sizes_that_do_not_fit_together(ready, capsys, tmp_path):
@@ -133,7 +133,7 @@ def test_train_refuses_sizes_that_do_not_fit_together(ready, capsys, tmp_path):
 
 def test_train_refuses_a_folder_in_which_another_is_training(ready, capsys, tmp_path):
     (tmp_path / "m").mkdir()
-    holding = [sys.executable, "-c", "from asr import files; import sys; _ = files.hold(sys.argv[1]); print(); input()"]
+    holding = [sys.executable, "-c", "from asr import files; import sys; _ = files.lock(sys.argv[1]); print(); input()"]
     with subprocess.Popen([*holding, tmp_path / "m"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
         line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/m")
@@ -142,16 +142,16 @@ def test_train_refuses_a_folder_in_which_another_is_training(ready, capsys, tmp_
 
 
 def test_a_killed_process_leaves_its_folder_though_its_workers_live_on(tmp_path):
-    script = "import os, time; from asr.files import hold; _ = hold('.'); w = os.fork(); w and print(w); time.sleep(60)"
+    script = "import os, time; from asr.files import lock; _ = lock('.'); w = os.fork(); w and print(w); time.sleep(60)"
     command = [sys.executable, "-u", "-c", script]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as holder:
         worker = int(holder.stdout.readline())
         try:
             with pytest.raises(UserError, match="another process is at work in it"):
-                hold(tmp_path)
+                lock(tmp_path)
             holder.kill()
             holder.wait()
-            hold(tmp_path).close()
+            lock(tmp_path).close()
         finally:
             os.kill(worker, signal.SIGKILL)
 
@@ -211,7 +211,7 @@ def test_train_refuses_a_manifest_that_lies(ready, tmp_path, capsys):
 
 def test_a_table_is_no_text_for_a_tokenizer(ready, tmp_path, capsys):
     line = refused(capsys, tokenizer.main, ready / "corpus/train.tsv", tmp_path / "tokens", "--kind", "characters")
-    assert "train.tsv:1: has a tab, as a table; give the manifest that asr-prepare tsv makes of it" in line
+    assert "train.tsv:1: has a tab" in line
     assert not (tmp_path / "tokens").exists()
 
 
@@ -269,45 +269,47 @@ def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
     line = refused(capsys, decode.main, *model, "--manifest", tmp_path / "none.jsonl.gz")
     assert "none.jsonl.gz: has no utterances; prepare it again" in line
     greedy = [*model, tmp_path / "whole.wav", "--mode", "ctc-greedy", "--length-bonus", "1"]
-    assert "mode ctc-greedy knows no language model, hotwords or length bonus; a beam does" in refused(
+    assert "--mode: got 'ctc-greedy', which doesn't use length bonus; a beam does" in refused(
         capsys, decode.main, *greedy
     )
 
 
-@pytest.mark.parametrize("name, shown", [(b"caf\xe9.wav", r"caf\udce9.wav"), (b"a\tb.wav", r"a\tb.wav")])
-def test_a_name_that_no_line_can_hold(ready, tmp_path, capsys, name, shown):
+@pytest.mark.parametrize(
+    "name, shown, fact",
+    [(b"caf\xe9.wav", r"caf\udce9.wav", "isn't UTF-8 (byte 0xe9)"), (b"a\tb.wav", r"a\tb.wav", "U+0009")],
+)
+def test_a_name_that_no_line_can_hold(ready, tmp_path, capsys, name, shown, fact):
     model = ["--model", ready / "model", "--device", "cpu"]
     file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
     file.write_bytes((ready / "corpus/train000.wav").read_bytes())
     for given in (file, tmp_path):
         line = refused(capsys, decode.main, *model, given)
-        assert f"{shown}': its name has a tab, a line's end or bytes that aren't UTF-8; rename the file" in line
+        assert f"{shown}: its name" in line and fact in line and "rename the file" in line
 
 
-@pytest.mark.parametrize("more", [[], ["--tune", "beam=2"]])
-def test_decoding_that_does_not_fit_in_memory_says_what_helps(ready, capsys, monkeypatch, more):
+def test_tuning_that_does_not_fit_in_memory_says_what_helps(ready, capsys, monkeypatch):
     def encode(*_):
         raise torch.OutOfMemoryError("no")
 
-    monkeypatch.setattr(transcribe, "encode", encode)
-    model = ["--model", ready / "model", "--device", "cpu", "--manifest", ready / "data/dev.jsonl.gz", *more]
-    line = refused(capsys, decode.main, *model)
+    monkeypatch.setattr(pipeline, "encode", encode)
+    model = ["--model", ready / "model", "--device", "cpu", "--manifest", ready / "data/dev.jsonl.gz"]
+    line = refused(capsys, decode.main, *model, "--tune", "beam=2")
     assert "out of memory; cut long recordings at pauses, or lower --batch-seconds or --beam" in line
 
 
 def test_tuning_names_what_it_cannot_use(ready, capsys):
     model = ["--model", ready / "model", "--device", "cpu", "--manifest", ready / "data/dev.jsonl.gz"]
     cases = {
-        "ctc-wait=1": "--tune ctc-wait=1: got 'ctc_wait', expected NAME=VALUE,VALUE … with a name of: beam, ctc-weight",
-        "beam=ten": "--tune beam=ten: got 'ten', expected numbers with commas between them",
-        "ctc-weight=2": "ctc-weight: got 2.0, expected 0 to 1",
-        "length-bonus=nan": "length-bonus: got nan, expected a finite number",
-        "lm-weight=1": "--tune lm-weight=1: lm-weight changes nothing without --lm",
+        "ctc-wait=1": "--tune: ctc-wait=1: got 'ctc_wait', expected NAME=VALUE,VALUE … with a name of: beam",
+        "beam=ten": "--tune: beam=ten: got 'ten', expected numbers with commas between them",
+        "ctc-weight=2": "--ctc-weight: got 2.0, expected 0 to 1",
+        "length-bonus=nan": "--length-bonus: got nan, expected -1e+06 to 1e+06",
+        "lm-weight=1": "--tune: lm-weight=1: lm-weight changes nothing without --lm",
     }
     for setting, expected in cases.items():
         assert expected in refused(capsys, decode.main, *model, "--tune", setting)
     twice = refused(capsys, decode.main, *model, "--tune", "beam=1", "--tune", "beam=2")
-    assert "--tune beam=2: beam comes twice; give all values at once" in twice
+    assert "--tune: beam=2: beam comes twice; give all values at once" in twice
     (ready / "none.jsonl.gz").write_bytes(gzip.compress(b""))
     nothing = [*model[:4], "--manifest", ready / "none.jsonl.gz", "--tune", "beam=1"]
     assert "none.jsonl.gz: " in refused(capsys, decode.main, *nothing)
@@ -363,8 +365,24 @@ def test_score_names_missing_and_extra_ids(ready, tmp_path, capsys):
 
 
 def test_a_user_never_sees_a_traceback(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "asr.cli.decode", "--model", "no", "a.wav"], capture_output=True, text=True
+    command = [sys.executable, "-m", "asr.cli.decode", "--model"]
+    for model, fact in (("no", "no: no such model folder"), (tmp_path, "a.wav: no such file")):
+        done = subprocess.run([*command, model, "a.wav"], capture_output=True, text=True)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and fact in done.stderr
+
+
+def test_training_tells_a_missing_file_before_pytorch_is_imported(ready):
+    script = (
+        "import sys; from asr.cli import train\ntry: train.main(sys.argv[1:])\n"
+        "finally: print('torch' in sys.modules, file=sys.stderr)"
     )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr and "a.wav: " in done.stderr
+    cases = {
+        "data.train=no.jsonl.gz": "no.jsonl.gz: no such manifest",
+        "tokenizer=nowhere": "nowhere/tokenizer.json: no",
+    }
+    cases |= {"data.dev=no.txt": "no.txt: no such text file", "init_from=nowhere": "nowhere: no such model folder"}
+    for override, fact in cases.items():
+        command = [sys.executable, "-c", script, "--config", ready / "x.yaml", "out=never", override]
+        done = subprocess.run(command, capture_output=True, text=True)
+        said, torch_is_there = done.stderr.splitlines()
+        assert done.returncode == 2 and fact in said and torch_is_there == "False", said

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from asr.data.batches import Batch, SpeechDataset, collate, load
+from asr.data.bucketing import plan
+from asr.data.columns import Table
+from asr.data.dataset import Batch, SpeechDataset, collate, load
 from asr.data.manifest import Utterance
-from asr.data.plan import plan
 from asr.data.ragged import Ragged
-from asr.data.segmentation import Segmentation
-from asr.data.table import Table
+from asr.data.resegmentation import Segmentation
 from asr.data.validate import frames_needed
-from asr.features.noise import utterance_seed
+from asr.seeding import utterance_seed
+from asr.tasks.utterances import Split
 from asr.text.bpe_dropout import BPEDropout
-from asr.training.speech import Split
 
 RATE = 8000
 
@@ -78,7 +78,7 @@ def test_other_seeds_and_epochs_give_other_batches_and_another_order():
     assert len({str(sorted(sorted(batch) for [batch] in p)) for p in plans}) == 4  # other company, not only order
 
 
-def test_the_batches_of_a_step_are_neighbours_in_length_and_steps_are_shuffled():
+def test_the_batches_of_a_step_are_neighbors_in_length_and_steps_are_shuffled():
     lengths = librispeech(4000)
     steps = plan(lengths, 120, 1, 0, accumulate=4)
     longest = [[lengths[batch].max() for batch in step] for step in steps]
@@ -285,10 +285,10 @@ def test_token_ids_are_drawn_for_each_epoch_and_utterance(utterances):
 
 def test_workers_end_with_the_trainer_that_left_its_batches_unread():
     program = """
-import torch, asr.data.batches
+import torch, asr.data.dataset
 class Recordings:
     def __getitem__(self, indices): return torch.zeros(3)
-torch.kept = asr.data.batches.load(Recordings(), [[n] for n in range(99)], workers=2)
+torch.kept = asr.data.dataset.load(Recordings(), [[n] for n in range(99)], workers=2)
 next(torch.kept)
 """
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

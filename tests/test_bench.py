@@ -219,6 +219,16 @@ def test_a_difference_from_kaldis_features_is_found(bench, monkeypatch):
     assert bench.features.difference() == pytest.approx(0.5, abs=1e-3)
 
 
+def test_the_folder_of_the_figures_is_made_before_measuring(bench, tmp_path):
+    place = importlib.import_module("place")
+    assert (
+        place.output(str(tmp_path / "exp/one.json")) == str(tmp_path / "exp/one.json") and (tmp_path / "exp").is_dir()
+    )
+    (tmp_path / "file").touch()
+    with pytest.raises(argparse.ArgumentTypeError, match="file: can't write into this folder"):
+        place.output(str(tmp_path / "file/one.json"))
+
+
 # --- turns ----------------------------------------------------------------------------------------
 
 

@@ -60,7 +60,7 @@ def test_a_state_runs_no_code(tmp_path):
     said = []
     states = Checkpoints(tmp_path / "c", 2, said.append)
     torch.save({"format": 1, "x": Malicious(tmp_path / "trace")}, tmp_path / "evil")
-    (tmp_path / "evil").rename(tmp_path / f"c/state-000001-{checkpoint._digest(tmp_path / 'evil')}.pt")
+    (tmp_path / "evil").rename(tmp_path / f"c/state-000001-{checkpoint.digest(tmp_path / 'evil')}.pt")
     with pytest.raises(UserError, match="c: every training state is damaged; remove them to begin this run anew"):
         states.load()
     assert not (tmp_path / "trace").exists() and "damaged (Weights only load failed" in said[0]
@@ -122,8 +122,8 @@ def test_a_state_that_cannot_be_read_is_not_damaged(tmp_path, monkeypatch):
     def denied(*_):
         raise PermissionError(13, "Permission denied", str(newest))
 
-    monkeypatch.setattr(checkpoint, "_digest", denied)
-    with pytest.raises(UserError, match="state-000002.*: can't be read .Permission denied.; mend that, or move"):
+    monkeypatch.setattr(checkpoint, "digest", denied)
+    with pytest.raises(UserError, match="state-000002.*: can't be read .Permission denied.; fix that, or move"):
         states.load()
     assert newest.exists() and not states.damaged
 

@@ -60,7 +60,7 @@ def test_an_utterances_own_statistics_take_its_level_and_microphone_away(kind):
     assert_close(cmvn(X[1:2, :4], X_lens[1:2])[0], Z[1, :4])
 
 
-def test_the_frontend_centres_utterances_when_asked():
+def test_the_frontend_centers_utterances_when_asked():
     settings = {"fbank": {"sample_rate": 8000, "mels": 24}}
     plain, centred = (Frontend(FrontendSettings(**settings, cmvn=kind)) for kind in ("global", "utterance_mean"))
     lens = torch.tensor([4000, 2500])

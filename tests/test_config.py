@@ -6,17 +6,18 @@ load(dump(settings)) == settings, and numbers by Python's own float().
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pydantic import Field
 
-from asr.config import Settings, dump, load, one_of, schema
+from asr.config import Settings, dump, load, schema
 from asr.errors import UserError, did_you_mean
-from asr.experiment import Experiment
-from asr.tree import parse, write
+from asr.tasks import Experiment
+from asr.yaml_tree import parse, write
 
 COMPLETE = """\
 out: exp/x
@@ -114,7 +115,35 @@ WRONG = {  # what is replaced, by what, and what the message says after the file
         "optimizer.lr: got '5e-4', expected: number; that is text: write the number with",
     ),
     "float for an integer": ("heads: 4", "heads: 4.0", "model.encoder.heads: got 4.0, expected: integer"),
-    "truth for a number": ("5e-4", "yes", "optimizer.lr: got True, expected: number"),
+    "truth for a number": ("5e-4", "true", "optimizer.lr: got True, expected: number"),
+    "number for a truth": ("dropout: 0.2", "dropout: 0.2, tied: 1", "model.decoder.tied: got 1, expected: true or"),
+    "two types": (
+        "seconds: 60",
+        "seconds: 0",
+        "data.batch_seconds: got 0, expected: greater than or equal to 0.001 or 'auto'",
+    ),
+    "two other types": ("seconds: 60", "seconds: [x]", "data.batch_seconds: got ['x'], expected: number or 'auto'"),
+    "seed beyond 64 bits": ("seed: 1", "seed: 9" + 22 * "0", "seed: got 90000000000000000000000, expected a number of"),
+    "number beyond 64 bits in a list": (
+        "seconds: 60",
+        "seconds: 60, speeds: [1, -9223372036854775809]",
+        "data.speeds.1: got -9223372036854775809, expected a number of 64 bits",
+    ),
+    "negative seed": ("seed: 1", "seed: -1", "seed: got -1, expected: greater than or equal to 0"),
+    "NUL": ("exp/tokenizer", '"a\\0b"', "tokenizer: got 'a\\x00b', expected a text without NUL"),
+    "NUL in a list": ("seed: 1", 'seed: 1\nfreeze: [a, "\\0"]', "freeze.1: got '\\x00', expected a text without NUL"),
+    "half a pair": ("exp/tokenizer", '"\\ud800"', "tokenizer: got '\\ud800', expected a text without"),
+    "root as output": ("out: exp/x", "out: /", "out: got '/', expected a folder of the training's own"),
+    "root otherwise": ("out: exp/x", "out: ///..//", "out: got '///..//', expected a folder of the training's own"),
+    "this folder": ("out: exp/x", "out: .", "out: got '.', expected a folder of the training's own"),
+    "a folder above": ("out: exp/x", "out: x/../..", "out: got 'x/../..', expected a folder of the training's own"),
+    "no name": ("out: exp/x", "out: ''", "out: got '', expected a folder of the training's own"),
+    "home": ("out: exp/x", f"out: {Path.home()}/", "out: got '"),
+    "long value": (
+        "5e-4",
+        "x" * 9999,
+        "optimizer.lr: got 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ..., exp",
+    ),
     "number for a text": ("exp/x", "5", "out: got 5, expected: string"),
     "text in a list": ("seconds: 60", "seconds: 60, speeds: [1.0, x]", "data.speeds.1: got 'x', expected: number"),
     "value for a mapping": ("{kind: adam, lr: 5e-4}", "5", "optimizer: got 5, expected: a mapping of settings"),
@@ -228,7 +257,11 @@ WRONG = {  # what is replaced, by what, and what the message says after the file
     "no kind": ("kind: adam, ", "", "optimizer.kind: missing, expected one of 'adam', 'adamw', 'muon'"),
     "no kind of the whole": ("kind: hybrid", "kind:", "model.kind: missing, expected one of 'hybrid', 'lm'"),
     "another kind of the whole": ("hybrid", "lm", "data.batch_seconds: no such setting; did you mean 'batch_tokens'?"),
-    "misspelt name of the whole's kind": ("model:", "modle:", "modle: no such setting; did you mean 'model'?; known: "),
+    "misspelled name of the whole's kind": (
+        "model:",
+        "modle:",
+        "modle: no such setting; did you mean 'model'?; known: ",
+    ),
     "value for the whole's kind": ("model:\n", "model: 5\nx:\n", "model: got 5, expected: a mapping of settings"),
     "missing": ("seed: 1\n", "", "seed: missing; a complete experiment states it"),
     "missing below": ("d_model: 256, ", "", "model.encoder.d_model: missing; a complete experiment states it"),
@@ -271,6 +304,16 @@ YAML = {
         "seed: !!python/object/apply:os.getpid []",
         ":2: not valid YAML: could not determine a constructor",
     ),
+    "tag with a wrong value": ("seed: 1", "seed: !!int abc", ":2: got the tag !!int, expected a value without one"),
+    "tag of a date": ("seed: 1", "seed: !!timestamp abc", ":2: got the tag !!timestamp, expected a value without"),
+    "alias": ("seed: 1", "seed: &a 1\nfreeze: *a", ":3: got an alias (*), expected the value itself; write it out"),
+    "merge": ("{kind: adam, lr", "{<<: {kind: adam}, lr", ":10: got the key <<, by which YAML 1.1 merges; write"),
+    "depth of lists": ("seed: 1", "seed: " + "[" * 20_000, ":2: nested deeper than 32 levels"),
+    "depth of mappings": ("seed: 1", "seed: " + "{" * 20_000, ":2: nested deeper than 32 levels"),
+    "depth of blocks": ("seed: 1", "seed:\n  " + "- " * 20_000, ":3: nested deeper than 32 levels"),
+    "depth of keys": ("seed: 1", "? " * 20_000 + "x", ":2: nested deeper than 32 levels"),
+    "digits": ("seed: 1", "seed: 1" + "0" * 5000, ":2: seed: got a number of 5001 digits, expected 100 at most"),
+    "size": ("seed: 1", f"{'x' * 20_000_000}: 1", ": larger than 200 kB"),
 }
 
 
@@ -278,6 +321,46 @@ YAML = {
 def test_a_file_that_is_no_yaml(mistake, tmp_path, case):
     old, new, expected = YAML[case]
     assert mistake(old, new).startswith(f"{tmp_path / 'x.yaml'}{expected}"), mistake(old, new)
+
+
+READ_DIFFERENTLY = [
+    "yes",
+    "No",
+    "ON",
+    "off",
+    "010",
+    "-010",
+    "00",
+    "0b11",
+    "0o17",
+    "+0x1F",
+    "1:30",
+    "1:30.5",
+    "-190:20:30",
+]
+
+
+@pytest.mark.parametrize("text", READ_DIFFERENTLY)
+def test_what_versions_of_yaml_read_differently_is_refused(mistake, tmp_path, text):
+    for said, place in (
+        (mistake("seed: 1", f"seed: {text}"), f"{tmp_path / 'x.yaml'}:2: seed"),
+        (mistake("seed: 1", f"freeze: [{text}]"), f"{tmp_path / 'x.yaml'}:2"),
+        (mistake("", "", f"out={text}"), "command line: out:1"),
+        (mistake("seed: 1", f"seed: 1\n{text}: 1"), f"{tmp_path / 'x.yaml'}:3"),
+    ):
+        assert said.startswith(f"{place}: got {text}, which versions of YAML read differently; write ")
+
+
+@pytest.mark.parametrize("text", [*READ_DIFFERENTLY, "y", "n", "=", "1__0x"])
+def test_what_is_quoted_or_like_nothing_else_is_text(text):
+    assert parse(f"x: '{text}'", "x.yaml") == {"x": text} == parse(write({"x": text}), "x.yaml")
+    if text not in READ_DIFFERENTLY:
+        assert parse(f"x: {text}", "x.yaml") == {"x": text}
+
+
+def test_a_path_with_a_nul(tmp_path):
+    with pytest.raises(UserError, match="x.yaml.*no path of a configuration file"):
+        load(Experiment, f"{tmp_path}/\0x.yaml")
 
 
 @pytest.mark.parametrize("text, got", [("[1]", "list"), ("", "NoneType"), ("5", "int"), ("word", "str")])
@@ -312,8 +395,8 @@ OVERRIDES = {
     "lr": "got 'lr', expected key.path=value, as in optimizer.lr=1e-3",
     "=3": "got '=3', expected key.path=value",
     "a..b=1": "got 'a..b=1', expected key.path=value",
-    "optimizer.rl=1e-3": "optimizer.rl: no such setting; did you mean 'lr'?; known: kind, lr",
-    "optimiser.lr=1e-3": "optimiser: no such setting; did you mean 'optimizer'?",
+    "optimizer.rl=1e-3": "optimizer.rl: no such setting; did you mean 'lr'?; known: lr",
+    "optimzer.lr=1e-3": "optimzer: no such setting; did you mean 'optimizer'?",
     "optimizer.lr='1e-3'": "optimizer.lr: got '1e-3', expected: number; that is text: write the number without quotes",
     "optimizer.lr=": "optimizer.lr: got None, expected: number",
     "optimizer.lr=[1": "optimizer.lr:1: not valid YAML: ",
@@ -360,6 +443,7 @@ def test_dump_and_load(read, tmp_path):
 WORDS = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=5)  # PyYAML alters line breaks
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS
 LEAVES |= st.sampled_from(["5e-4", "1e3", "no", "null", "~", "0x10", "1_0", "1:30", "2024-01-01", "<<", "=", "."])
+LEAVES |= st.sampled_from(["010", "0o17", "0b1", "+0x1F", "089", "-0", "ON", "1:99", "1_000.5", "+.inf", "0x_1"])
 
 
 @hypothesis_settings(deadline=None, max_examples=100, derandomize=True)
@@ -396,11 +480,14 @@ class Right(Settings):
     leaf: Leaf | None = None
 
 
+Side = Annotated[Left | Right, Field(discriminator="kind")]
+
+
 class Tree(Settings):
     """Choices in lists and choices that may be absent, which the experiment's tree has not (yet)."""
 
-    parts: list[one_of(Left, Right)] = []
-    maybe: one_of(Left, Right) | None = None
+    parts: list[Side] = []
+    maybe: Side | None = None
 
 
 @pytest.mark.parametrize(

@@ -38,15 +38,21 @@ def test_kaldi_data_folders(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "files, message",
     [
-        ({"segments": "u1 r1 0 1\n"}, "{}/segments: got parts of recordings, expected whole ones; cut them into files"),
-        ({"wav_scp": "u1 a.wav\nu2 sph2pipe x.sph |\n"}, "{}/wav.scp: commands in place of sound files (1): u2; run"),
+        (
+            {"segments": "u1 r1 0 1\n"},
+            "{}/segments: got parts of recordings, expected complete ones; cut them",
+        ),
+        ({"wav_scp": "u1 a.wav\nu2 sph2pipe x.sph |\n"}, "{}/wav.scp: commands instead of sound files (1): u2; run"),
         ({"text": "u1 YES\n"}, "{}/text: lacks utterances of wav.scp (1): u2; add their transcripts"),
         (
             {"wav_scp": "u1 WAVE/u1.wav\n"},
             "{0}/wav.scp: lacks utterances of text (1): u2 ({0}/text:1); add their",
         ),
-        ({"text": "u1 YES\nu1 NO\n"}, "{0}/text:2: u1 comes a second time, first in {0}/text:1; give each its own id"),
-        ({"wav_scp": "u1 no.wav\nu2 no.wav\n"}, "transcripts without a sound file (2): u2 ({}/text:1: "),
+        ({"text": "u1 YES\nu1 NO\n"}, "{0}/text:2: u1 occurs a second time, first in {0}/text:1; give each its own id"),
+        (
+            {"wav_scp": "u1 no.wav\nu2 no.wav\n"},
+            "faulty sound files of 2, too many to continue without them (2): u1 ({}/text:2): ",
+        ),
     ],
 )
 def test_kaldi_data_folders_that_cannot_be_read(tmp_path, files, message):
@@ -73,7 +79,7 @@ def test_common_voice(tmp_path):
     [utterance] = manifest.read(made.manifests["test"])
     assert (utterance.speaker, utterance.path) == ("bob", f"{source}/clips/b.mp3")
     tables = common_voice(tmp_path / "d", head="id\tpath\ttext")
-    message = f"{tables}/train.tsv:1: got columns id, path, text, expected client_id, sentence, too, as in a release"
+    message = f"{tables}/train.tsv:1: got columns id, path, text, expected also client_id, sentence, as in a release"
     assert_refused(message, "common_voice", tables, tmp_path / "no")
     short = common_voice(tmp_path / "e", lines=["ann\ta.mp3", "bob\tb.mp3\t8\tYes."])
     assert_refused(

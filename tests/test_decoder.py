@@ -8,6 +8,8 @@ import torch
 from torch.testing import assert_close
 
 from asr.nn.decoder import TransformerDecoder
+from asr.nn.dropout import Dropout
+from asr.nn.transformer import StackSettings
 
 V, SOS = 11, 10
 SHAPES = {
@@ -19,9 +21,12 @@ SHAPES = {
 }
 
 
-def build(**options):
+def build(tied=False, layer_dropout=0.0, **options):
     torch.manual_seed(1)
-    decoder = TransformerDecoder(V, 7, 12, 2, 3, 16, **options).double().eval()
+    sizes = {"d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.1}
+    decoder = TransformerDecoder(StackSettings(**sizes | options), V, 7, layer_dropout).double().eval()
+    if tied:
+        decoder.tie()
     with torch.no_grad():  # weights large enough that a mistake shows
         for parameter in decoder.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -44,7 +49,8 @@ def walk(decoder, state, Y):
 def whole(decoder, Y, H, H_lens):
     """Logits (B, K, U, V) of each hypothesis of Y (B, K, U) at once."""
     K = Y.size(1)
-    return decoder(Y.flatten(0, 1), H.repeat_interleave(K, 0), H_lens.repeat_interleave(K)).unflatten(0, (-1, K))
+    output = decoder(Y.flatten(0, 1), H.repeat_interleave(K, 0), H_lens.repeat_interleave(K))
+    return output.logits.unflatten(0, (-1, K))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,7 +68,7 @@ def test_step_is_forward_at_every_position(shape, K):
 def test_sequences_that_share_an_utterance_are_as_alone():
     decoder, (H, H_lens) = build(), memory()
     Y = torch.randint(1, V, (3, 4, 6), generator=torch.Generator().manual_seed(8))
-    assert_close(decoder(Y.flatten(0, 1), H, H_lens).unflatten(0, (3, 4)), whole(decoder, Y, H, H_lens))
+    assert_close(decoder(Y.flatten(0, 1), H, H_lens).logits.unflatten(0, (3, 4)), whole(decoder, Y, H, H_lens))
 
 
 def test_states_are_values():
@@ -147,36 +153,46 @@ def test_step_beyond_512_positions():
 def test_the_future_and_the_padding_do_not_matter():
     decoder, (H, H_lens) = build(), memory()
     Y = torch.randint(1, V, (3, 6), generator=torch.Generator().manual_seed(6))
-    logits = decoder(Y, H, H_lens)
+    logits = decoder(Y, H, H_lens).logits
     for u in range(1, 6):
         other = Y.clone()
         other[:, u:] = (other[:, u:] + 1) % V
-        assert_close(decoder(other, H, H_lens)[:, :u], logits[:, :u])
-        assert (decoder(other, H, H_lens)[:, u] - logits[:, u]).abs().max() > 1e-3
+        assert_close(decoder(other, H, H_lens).logits[:, :u], logits[:, :u])
+        assert (decoder(other, H, H_lens).logits[:, u] - logits[:, u]).abs().max() > 1e-3
     H = H.clone()
     H[1, 2:] = 1e3
-    assert_close(decoder(Y, H, H_lens), logits)
+    assert_close(decoder(Y, H, H_lens).logits, logits)
 
 
 def test_step_under_bf16_autocast_is_near_forward():
     decoder, (H, H_lens) = build().float(), memory()
     Y = torch.randint(1, V, (3, 5), generator=torch.Generator().manual_seed(7))
     with torch.no_grad():
-        expected = decoder(Y, H.float(), H_lens)
+        expected = decoder(Y, H.float(), H_lens).logits
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits, _ = walk(decoder, decoder.start(H.float(), H_lens), Y.unsqueeze(1))
     assert_close(logits.squeeze(1).float(), expected, rtol=0.1, atol=0.1)
 
 
-def test_maps_of_every_layer():
+def test_the_attention_of_every_layer():
     decoder, (H, H_lens) = build(), memory()
-    maps, cross = [], []
-    decoder(torch.randint(1, V, (3, 4)), H, H_lens, maps, cross)
+    output = decoder(torch.randint(1, V, (3, 4)), H, H_lens, attention=True)
+    maps, cross = output.attention, output.cross
     assert [m.shape for m in maps] == [(3, 3, 4, 4)] * 2 and [m.shape for m in cross] == [(3, 3, 4, 6)] * 2
     for m in (*maps, *cross):
         assert_close(m.sum(-1), torch.ones_like(m[..., 0]))
     assert not any(m.triu(1).any() for m in maps)
     assert not any(m[1, :, :, 2:].any() for m in cross)
+
+
+def test_dropout_has_its_places():
+    """Behind each of a layer's three sublayers and within its feed-forward; and of the labels."""
+    decoder, passed = build(dropout=0.11), []
+    for module in decoder.modules():
+        if isinstance(module, Dropout):
+            module.register_forward_hook(lambda module, *_: passed.append(module.p))
+    decoder(torch.tensor([[SOS, 1, 2]] * 3), *memory())
+    assert passed == [0.11] * (4 * len(decoder.layers) + 1)
 
 
 def test_layers_are_left_out_in_training_as_the_seed_draws():

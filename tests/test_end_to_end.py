@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,8 +20,9 @@ from asr import stamp
 from asr.cli import decode, ngram, prepare, score, tokenizer, train
 from asr.data import manifest as manifests
 from asr.models import lm
-from asr.transcribe import transcribe
-from asr.transcribe.options import MODES, SearchOptions
+from asr.transcription import pipeline
+from asr.transcription.decoding import warn_untrained
+from asr.transcription.options import MODES, SearchOptions
 
 EPOCHS = 40
 LM = """
@@ -63,7 +63,7 @@ def decoding(root, *more):
     return ["--model", str(root / "model"), "--device", "cpu", "--batch-seconds", "10", *map(str, more)]
 
 
-def test_the_tones_are_recognised(run, capsys):
+def test_the_tones_are_recognized(run, capsys):
     for mode in MODES:
         out = run / f"{mode}.txt"
         decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--mode", mode, "--out", out))
@@ -92,7 +92,7 @@ def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys,
     files = sorted(str(p) for p in (run / "corpus").glob("test*.wav"))[:12][::-1]
     texts = []
     for seconds, window in (("0.01", 3600), ("4", 2), ("1000", 3600)):
-        monkeypatch.setattr(transcribe, "WINDOW_SECONDS", window)
+        monkeypatch.setattr(pipeline, "WINDOW_SECONDS", window)
         decode.main(["--model", str(run / "model"), "--device", "cpu", "--batch-seconds", seconds, *files])
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] == texts[2]
@@ -127,7 +127,7 @@ def test_another_order_is_other_work(run):
     """The lines of --out are in that of the input."""
     a, b = (str(run / f"corpus/test00{n}.wav") for n in (0, 1))
     given = [decode.arguments().parse_args(decoding(run, "--out", "x.txt", *files)) for files in ((a, b), (b, a))]
-    assert decode.identity(given[0]).facts != decode.identity(given[1]).facts
+    assert decode.outputs(given[0])[0].stamp.facts != decode.outputs(given[1])[0].stamp.facts
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_another_order_is_other_work(run):
     + [(0.0, "rescoring", "CTC"), (1.0, "ctc", None), (0.0, "attention", None), (0.5, "joint", None)],
 )
 def test_a_part_that_was_never_trained_is_told(capsys, weight, mode, said):
-    decode.tell_untrained(SimpleNamespace(ctc_weight=weight), SearchOptions(mode=mode))
+    warn_untrained(weight, SearchOptions(mode=mode))
     told = capsys.readouterr().err
     assert (f"{said} was not trained" in told) if said else not told
 
@@ -163,7 +163,7 @@ def test_parts_of_a_recording_are_found_where_the_manifest_says(run, tmp_path, c
 
 
 def test_the_real_time_factor_is_seconds_a_second():
-    assert transcribe.Clock(audio=10.0, wall=2.0).rtf == 0.2
+    assert pipeline.Clock(audio=10.0, wall=2.0).rtf == 0.2
 
 
 def test_a_changed_file_of_the_search_is_seen(run, tmp_path):
@@ -174,7 +174,7 @@ def test_a_changed_file_of_the_search_is_seen(run, tmp_path):
             file.write_text(f"{option} {option == changed}")
         words = ["--model", str(run / "model"), "--out", str(tmp_path / "x.txt"), str(run / "corpus/test000.wav")]
         options = [str(word) for pair in files.items() for word in pair]
-        seen.append(json.dumps(decode.identity(decode.arguments().parse_args([*words, *options])).facts))
+        seen.append(json.dumps(decode.outputs(decode.arguments().parse_args([*words, *options]))[0].stamp.facts))
     assert len(set(seen)) == 3
 
 
@@ -242,7 +242,7 @@ def test_a_transformer_language_model_scores_whole_hypotheses(run):
     for line in out.read_text().splitlines():
         [h] = json.loads(line)["nbest"]
         with torch.no_grad():
-            nll = model.loss(torch.tensor([h["tokens"]], dtype=torch.long), torch.tensor([len(h["tokens"])])).nll
+            nll = model.loss(torch.tensor([h["tokens"]], dtype=torch.long), torch.tensor([len(h["tokens"])])).total
         assert h["scores"]["lm"] == pytest.approx(-float(nll), abs=1e-3)
         parts = h["scores"]
         assert h["score"] == pytest.approx(0.7 * parts["attention"] + 0.3 * parts["ctc"] + 0.2 * parts["lm"], abs=1e-6)
@@ -276,11 +276,13 @@ def test_any_file_is_decoded(run, tmp_path, capsys):
     soundfile.write(tmp_path / "b.ogg", signal, rate, format="OGG", subtype="OPUS")
     soundfile.write(tmp_path / "c.mp3", signal, rate)
     soundfile.write(tmp_path / "short.wav", signal[:40], rate)
-    decode.main(decoding(run, tmp_path))
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("\t")[0] for line in lines] == [
-        str(tmp_path / n) for n in ("a.flac", "b.ogg", "c.mp3", "short.wav")
+    with pytest.raises(SystemExit) as caught:
+        decode.main(decoding(run, tmp_path))
+    out, err = capsys.readouterr()
+    assert [line.split("\t")[0] for line in out.splitlines()] == [
+        str(tmp_path / n) for n in ("a.flac", "b.ogg", "c.mp3")
     ]
+    assert caught.value.code == 3 and "short.wav: too short: has 40 samples" in err  # less than a frame
 
 
 def test_librispeech_is_decoded(run, shared_data, capsys):

@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from asr import audio, optional
+from asr import optional
+from asr.audio import load as audio
 from asr.errors import UserError
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.frontend import Frontend, FrontendSettings
-from asr.features.threads import in_threads
+from asr.threads import in_threads
 
 RATES = [8000, 16000, 44100]
 
@@ -190,10 +191,12 @@ def test_dither_is_seeded_by_utterance():
 
 def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
     settings = FrontendSettings(fbank={"sample_rate": 16000, "mels": 40}, specaugment={"time_ratio": 0.5})
-    frontend = Frontend(settings)
+    later = settings.specaugment.model_copy(update={"from_epoch": 2})
+    frontend, other = Frontend(settings), Frontend(settings.model_copy(update={"specaugment": later}))
     waveforms, lens = batch([sounds(16000)["noise"], sounds(16000)["silence, then noise"]])
     X, X_lens = frontend.fbank(waveforms, lens)
     frontend.cmvn.fit([(X, X_lens)])
+    other.load_state_dict(frontend.state_dict())
     plain, plain_lens = frontend(waveforms, lens)
     assert_close(plain, frontend.cmvn(X, X_lens))
     assert_close(plain_lens, X_lens)
@@ -201,7 +204,8 @@ def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
     masked = frontend(waveforms, lens, seeds)[0]
     assert (masked != plain).any()
     assert ((masked == plain) | (masked == 0)).all()  # 0 is the mean: masks come behind CMVN
-    assert_close(frontend(waveforms, lens, seeds, masked=False)[0], plain, rtol=0, atol=0)
+    assert_close(other(waveforms, lens, seeds, epoch=1)[0], plain, rtol=0, atol=0)
+    assert_close(other(waveforms, lens, seeds, epoch=2)[0], masked, rtol=0, atol=0)
     assert_close(frontend.eval()(waveforms, lens, seeds)[0], plain, rtol=0, atol=0)
 
 
@@ -218,7 +222,7 @@ def two_views(lens, seeds, **changes):
 def test_two_views_differ_in_their_masks_alone():
     """Where neither is masked they are equal, though time is warped; the first is what one view is."""
     frontend, batch = two_views([16000, 9000], [1, 2], time_warp=10)
-    X, X_lens = frontend.two_views(*batch)
+    X, X_lens = frontend(*batch, views=2)
     one, one_lens = frontend(*batch)
     assert_close((X[:2], X_lens), (one, one_lens.repeat(2)), rtol=0, atol=0)
     for first, second, length in zip(X[:2], X[2:], one_lens, strict=True):
@@ -231,9 +235,9 @@ def test_two_views_differ_in_their_masks_alone():
 
 def test_a_view_is_the_same_in_any_batch():
     frontend, batch = two_views([16000, 9000, 12000], [1, 2, 3], time_warp=5)
-    X, X_lens = frontend.two_views(*batch)
+    X, X_lens = frontend(*batch, views=2)
     frontend, alone = two_views([9000], [2], time_warp=5)
-    Z, Z_lens = frontend.two_views(*alone)
+    Z, Z_lens = frontend(*alone, views=2)
     assert_close(torch.stack([X[1], X[4]])[:, : X_lens[1]], Z, rtol=1e-5, atol=1e-5)
 
 

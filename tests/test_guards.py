@@ -8,9 +8,9 @@ import torch
 from test_search import ctc_scorer, search, tiny
 
 from asr.search.length import LengthBonus
-from asr.search.loops import looping
-from asr.transcribe.options import SearchOptions
-from asr.transcribe.searcher import Searcher
+from asr.search.repetition import looping
+from asr.transcription.options import SearchOptions
+from asr.transcription.searcher import Searcher
 
 
 def stutterer(b, labels):

@@ -11,8 +11,8 @@ import torch
 from scorers import check_device, check_scorer, read
 
 from asr.errors import UserError
-from asr.search.hotwords import HotwordScorer, build, load
-from asr.search.phrases import Phrase, joins
+from asr.search.automaton import HotwordScorer, build, joins
+from asr.search.hotwords import Phrase, read_phrases
 from asr.text.tokenizer import train
 
 LETTERS = "ab'"
@@ -22,6 +22,12 @@ KINDS = {  # characters of tokens, longest token
     "han": ("京津▁", 2),
     "mixed": ("ab▁京津,", 3),
 }
+
+
+def scorer_of(path, tokenizer):
+    """The scorer of a file of phrases, 2 nats a token."""
+    symbols = tokenizer.symbols()
+    return HotwordScorer(build(read_phrases(path, tokenizer.encode, symbols, 2.0), symbols))
 
 
 def boundary(x, y):
@@ -111,7 +117,7 @@ def test_the_ceiling_is_near(kind):
     for seed in range(8):
         symbols, phrases, _ = random_case(seed, kind)
         scorer = HotwordScorer(build(phrases, symbols))
-        states = torch.arange(len(scorer.hotwords.lent)).view(1, -1)
+        states = torch.arange(len(scorer.hotwords.partial_credit)).view(1, -1)
         most = float(scorer.score(states, None).max())
         assert most <= scorer.ceiling <= 2 * most
 
@@ -131,7 +137,7 @@ def totals(scorer, tokenizer, texts):
 def test_words_and_phrases_of_a_tokenizer(kind, tmp_path):
     tokenizer = tokenizer_of(kind, TEXTS)
     (tmp_path / "hot.txt").write_text("NEW YORK\t1.5\n\nART\n YORK \t0.5 \n")
-    scorer = HotwordScorer(load(tmp_path / "hot.txt", tokenizer.encode, tokenizer.symbols(), 2.0))
+    scorer = scorer_of(tmp_path / "hot.txt", tokenizer)
     both, art, york = (w * len(tokenizer.encode(t)) for t, w in (("NEW YORK", 1.5), ("ART", 2), ("YORK", 0.5)))
     expected = {
         "NEW YORK": both + york,  # nested: each counts
@@ -153,7 +159,7 @@ def test_words_and_phrases_of_a_tokenizer(kind, tmp_path):
 def test_every_spelling_of_a_word_counts(tmp_path):
     tokenizer = tokenizer_of("bpe", TEXTS)
     (tmp_path / "hot.txt").write_text("ART\n")
-    scorer = HotwordScorer(load(tmp_path / "hot.txt", tokenizer.encode, tokenizer.symbols(), 2.0))
+    scorer = scorer_of(tmp_path / "hot.txt", tokenizer)
     credit = 2.0 * len(tokenizer.encode("ART"))
     symbols, V = tokenizer.symbols(), tokenizer.vocabulary
     draw = random.Random(0)
@@ -166,7 +172,7 @@ def test_every_spelling_of_a_word_counts(tmp_path):
 def test_scripts_without_spaces_match_anywhere(kind, tmp_path):
     tokenizer = tokenizer_of(kind, ["我们今天去北京", "北京的天气", "今天 iPhone 手机", "很好", "天天向上"] * 3)
     (tmp_path / "hot.txt").write_text("北京\niPhone\n天气\n", encoding="utf-8")
-    scorer = HotwordScorer(load(tmp_path / "hot.txt", tokenizer.encode, tokenizer.symbols(), 2.0))
+    scorer = scorer_of(tmp_path / "hot.txt", tokenizer)
     beijing, phone, weather = (2.0 * len(tokenizer.encode(t)) for t in ("北京", "iPhone", "天气"))
     expected = {
         "我们今天去北京": beijing,
@@ -213,22 +219,22 @@ def test_a_word_is_complete_when_it_ends():
 def message(folder, content, tokenizer):
     (folder / "hot.txt").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError) as caught:
-        load(folder / "hot.txt", tokenizer.encode, tokenizer.symbols(), 2.0)
+        read_phrases(folder / "hot.txt", tokenizer.encode, tokenizer.symbols(), 2.0)
     return str(caught.value)
 
 
 MISTAKES = {
-    "empty": ("", ": no phrase in it; expected a phrase a line, perhaps a tab and a weight behind"),
-    "blank": ("\n \n", ": no phrase in it; expected a phrase a line"),
-    "weight": ("ART\nFOX\ttwo\n", ":2: got weight 'two', expected a factor above 0, as 1.5"),
+    "empty": ("", ": no phrase in it; expected one phrase per line"),
+    "blank": ("\n \n", ": no phrase in it; expected one phrase per line"),
+    "weight": ("ART\nFOX\ttwo\n", ":2: got weight 'two', expected a factor above 0"),
     "no weight": ("ART\t\n", ":1: got weight '', expected a factor above 0"),
     "weight 0": ("ART\t0\n", ":1: got weight '0', expected a factor above 0"),
     "not a weight": ("ART\tnan\n", ":1: got weight 'nan', expected a factor above 0"),
     "two tabs": ("ART\t1\t2\n", ":1: got weight '1\\t2', expected a factor above 0"),
     "no phrase": ("\n\t2\n", ":2: got '\\t2', expected a phrase before the tab"),
     "character": ("ART\nARÖ\n", ":2: character 'Ö' (U+00D6) of 'ARÖ' is not in the tokenizer's vocabulary"),
-    "twice": ("ART\nFOX\n ART \t3\n", ":3: 'ART' stands in line 1 already; take one of them out"),
-    "not text": (b"ART\n\xff\n", ": is not UTF-8 text; expected hotwords, a phrase a line, perhaps a tab and a weight"),
+    "twice": ("ART\nFOX\n ART \t3\n", ":3: 'ART' is in line 1 already"),
+    "not text": (b"ART\n\xff\n", ": is not UTF-8 text; expected hotwords: one phrase per line"),
 }
 
 
@@ -241,7 +247,7 @@ def test_mistakes(case, kind, tmp_path):
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(UserError) as caught:
-        load(tmp_path / "no.txt", None, [], 2.0)
+        read_phrases(tmp_path / "no.txt", None, [], 2.0)
     assert str(caught.value).startswith(
         f"{tmp_path}/no.txt: can't be read (No such file or directory); expected hotwords"
     )

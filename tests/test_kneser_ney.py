@@ -178,10 +178,10 @@ def test_gzip_is_the_same_to_the_byte_twice(tmp_path):
 def test_mistakes(tmp_path):
     for arguments, message in (
         (([], V, 3), "n-gram model: got no text to count"),
-        (([[1]], V, 0), "n-gram model: got order 0, expected 1 or more"),
+        (([[1]], V, 0), "n-gram model: got order 0, expected 1 to 64"),
         (
             ([[1], [1, 2]], V, 5),
-            "n-gram model: got order 5, expected 4 at most, the tokens of the longest sentence with its start and end",
+            "n-gram model: got order 5, expected at most 4, the tokens of the longest sentence with its start and end",
         ),
     ):
         with pytest.raises(UserError) as caught:
@@ -189,9 +189,7 @@ def test_mistakes(tmp_path):
         assert str(caught.value) == message
     with pytest.raises(UserError) as caught:
         write_arpa(tmp_path / "x.arpa", [], ["<blank>", "<s>", "<sos/eos>"])
-    assert str(caught.value) == (
-        f"{tmp_path}/x.arpa: the tokenizer has a piece '<s>', which an ARPA file keeps for its own use"
-    )
+    assert str(caught.value) == (f"{tmp_path}/x.arpa: the tokenizer has a piece '<s>', which ARPA files reserve")
 
 
 TEXT = "AB A BA\n\n  BAB  A\nA\n"
@@ -222,7 +220,7 @@ def test_the_command_makes_what_the_call_makes_once(folder, capsys):
     assert capsys.readouterr().err == f"{folder}/lm.arpa.gz is up to date\n"
     (folder / "a.txt").write_text("A\n")
     ngram.main(arguments)
-    why = "(by default: the text is too small or too regular to estimate them)"
+    why = "(defaults: the text is too small or too regular to estimate them)"
     assert f"2 2-grams, discounts 0.500, 1.000, 1.500 {why}" in capsys.readouterr().err
 
 
@@ -231,8 +229,8 @@ def test_the_command_makes_what_the_call_makes_once(folder, capsys):
     [
         ("AB\nAC\n", 2, "a.txt:2: character 'C' (U+0043) of 'AC' is not in the tokenizer's vocabulary"),
         (" \n", 2, "n-gram model: got no text to count"),
-        (TEXT, 0, "n-gram model: got order 0, expected 1 or more"),
-        ("A\nB\n", 8, "n-gram model: got order 8, expected 3 at most, the tokens of the longest sentence"),
+        (TEXT, 0, "n-gram model: got order 0, expected 1 to 64"),
+        ("A\nB\n", 8, "n-gram model: got order 8, expected at most 3, the tokens of the longest sentence"),
     ],
 )
 def test_mistakes_at_the_command(folder, capsys, text, order, message):

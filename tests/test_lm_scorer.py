@@ -11,16 +11,16 @@ from torch.testing import assert_close
 from asr.config import dump
 from asr.errors import UserError
 from asr.models.lm import FolderSettings, LanguageModel
-from asr.search.network import NetworkScorer
+from asr.search.neural import NetworkScorer
 from asr.text import tokenizer
-from asr.transcribe.language import load_lm
+from asr.transcription.searcher import load_network
 
 
 class Walk:
     """A search in small: B utterances with the labels that each hypothesis has read, beside the scorer's state."""
 
     def __init__(self, model, B, seed):
-        self.scorer, self.model = NetworkScorer(model, EOS), model
+        self.scorer, self.model = NetworkScorer(model.decoder, EOS), model
         self.rng = torch.Generator().manual_seed(seed)
         self.prefixes = [[[]] for _ in range(B)]  # of utterances and their hypotheses
         self.state = self.scorer.start(torch.empty(B, 3, 2, dtype=torch.double), torch.full((B,), 3))
@@ -105,26 +105,26 @@ def test_states_are_values():
 
 
 def test_it_is_a_full_scorer_of_probabilities():
-    scorer = NetworkScorer(build(), EOS)
+    scorer = NetworkScorer(build().decoder, EOS)
     assert scorer.full and scorer.ceiling == 0.0
     state = scorer.start(torch.empty(2, 3, 2), torch.tensor([3, 2]))
     assert_close(scorer.score(state, None).exp().sum(-1), torch.ones(2, 1), rtol=1e-5, atol=1e-6)
 
 
 @torch.no_grad()
-def test_a_folder_is_loaded_for_a_recogniser_of_the_same_tokens(tmp_path):
+def test_a_folder_is_loaded_for_a_recognizer_of_the_same_tokens(tmp_path):
     letters, others = tokenizer.train("characters", ["abc"]), tokenizer.train("characters", ["abd"])
     model = LanguageModel(sizes(), letters).eval()
     model.save(tmp_path / "lm", dump(FolderSettings(model=sizes())))
-    scorer = load_lm(str(tmp_path / "lm"), letters, torch.device("cpu"))
+    scorer = NetworkScorer(load_network(str(tmp_path / "lm"), letters, torch.device("cpu")), letters.vocabulary - 1)
     y = torch.tensor([letters.encode("ab")])
     state = scorer.start(torch.empty(1, 3, 2), torch.tensor([3]))
     for label in y[0]:
         state = scorer.step(label.view(1, 1), state)
     expected = model.model(y, torch.tensor([2]))[0, -1].log_softmax(-1)
     assert_close(scorer.score(state, None)[0, 0], expected)
-    with pytest.raises(UserError, match=r"lm: a language model of other tokens than the recogniser's \(5 and 5 ids\)"):
-        load_lm(str(tmp_path / "lm"), others, torch.device("cpu"))
+    with pytest.raises(UserError, match=r"lm: a language model of other tokens than the recognizer's \(5 and 5 ids\)"):
+        load_network(str(tmp_path / "lm"), others, torch.device("cpu"))
     (tmp_path / "lm/config.yaml").write_text("features: {}\nmodel: {kind: hybrid}\n")
-    with pytest.raises(UserError, match=r"lm: holds a recogniser \(model.kind: hybrid\), expected a language model"):
-        load_lm(str(tmp_path / "lm"), letters, torch.device("cpu"))
+    with pytest.raises(UserError, match=r"lm: holds a recognizer \(model.kind: hybrid\), expected a language model"):
+        load_network(str(tmp_path / "lm"), letters, torch.device("cpu"))

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from asr.models.loss import IGNORE, add_end, add_start, count_correct, cross_entropy, ctc, flat_start
+from asr.models.loss import add_end, add_start, count_correct, cross_entropy, ctc, flat_start
+from asr.ops import PADDING
 
 END = 9
 Y, Y_LENS = torch.tensor([[3, 1, 4], [2, -1, -1], [-1, -1, -1]]), torch.tensor([3, 1, 0])
@@ -52,11 +53,11 @@ def test_label_smoothing_is_the_formula(smoothing):
 
 def test_what_is_ignored_has_no_gradient_even_as_nan():
     Z, targets = logits(), add_end(Y, Y_LENS, END)
-    Z[targets == IGNORE] = 1e9
+    Z[targets == PADDING] = 1e9
     Z.requires_grad_()
     cross_entropy(Z, targets, 0.1).backward()
     assert Z.grad.isfinite().all()
-    assert (Z.grad.abs().sum(-1) > 0).tolist() == (targets != IGNORE).tolist()
+    assert (Z.grad.abs().sum(-1) > 0).tolist() == (targets != PADDING).tolist()
 
 
 def test_correct_targets():
@@ -64,7 +65,7 @@ def test_correct_targets():
     for b, u, v in [(0, 0, 3), (0, 1, 2), (0, 3, 9), (1, 1, 9), (1, 2, 9), (2, 0, 1)]:
         Z[b, u, v] = 1.0
     assert int(count_correct(Z, targets)) == 3
-    assert int(count_correct(torch.full_like(Z, torch.nan), torch.full_like(targets, IGNORE))) == 0
+    assert int(count_correct(torch.full_like(Z, torch.nan), torch.full_like(targets, PADDING))) == 0
 
 
 def by_alignments(log_probs, labels):

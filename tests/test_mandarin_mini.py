@@ -1,7 +1,7 @@
-"""Prove that recipes/aishell synthesises the Mandarin corpus it promises: texts, voices, layout, tones.
+"""Prove that recipes/aishell synthesizes the Mandarin corpus it promises: texts, voices, layout, tones.
 
 The texts of the full corpus are planned without sound; the sound is that of a corpus of 12 utterances. What a text
-sounds like is judged by espeak-ng's own phonemes, tones by the pitch of one syllable in all four. What the synthesised
+sounds like is judged by espeak-ng's own phonemes, tones by the pitch of one syllable in all four. What the synthesized
 corpora share (noise, level, silence, voices that repeat themselves) is proved by test_mini.py.
 """
 
@@ -28,10 +28,10 @@ from synthesis.corpus import command  # noqa: E402
 from synthesis.espeak import RATE, pronounce  # noqa: E402
 
 from asr.data.corpora.aishell import SPLITS, read  # noqa: E402
-from asr.text.normalise import join_han  # noqa: E402
+from asr.text.normalize import join_han  # noqa: E402
 from asr.text.units import HAN  # noqa: E402
 
-spec = importlib.util.spec_from_file_location("aishell_synthesise", RECIPE / "synthesise.py")  # mini has one, too
+spec = importlib.util.spec_from_file_location("aishell_synthesize", RECIPE / "synthesize.py")  # mini has one, too
 corpora = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(corpora)
 
@@ -46,7 +46,7 @@ def corpus():
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     out = tmp_path_factory.mktemp("mandarin")
-    corpora.synthesise(out, **TINY)
+    corpora.synthesize(out, **TINY)
     return out
 
 
@@ -137,7 +137,7 @@ def test_each_recording_has_one_right_transcript(corpus):
 
 
 def pitch(text, variant, sex):
-    """Return the pitch in Hz of what's voiced in 40 ms, each 20 ms; the median of five neighbours."""
+    """Return the pitch in Hz of what's voiced in 40 ms, each 20 ms; the median of five neighbors."""
     x = pronounce(text, f"sit/cmn+{variant}", 120, 50, 50)
     frames = np.lib.stride_tricks.sliding_window_view(x, 640)[::320] * np.hanning(640)
     r = np.fft.irfft(np.abs(np.fft.rfft(frames[np.std(frames, 1) > 0.01], 2048)) ** 2)
@@ -186,7 +186,7 @@ def test_layout_is_aishells(tiny):
 
 def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(tiny):
     code = (
-        "import sys, hashlib; import synthesise as m;"
+        "import sys, hashlib; import synthesize as m;"
         f"us = [u for us in m.plan(**{TINY}).values() for u in us];"
         "print(*(f'{u.id}={hashlib.sha256(m.recording(u, 1).tobytes()).hexdigest()}' for u in reversed(us)))"
     )
@@ -196,28 +196,28 @@ def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(tiny)
 
 
 def test_interrupted_work_continues_and_finished_work_rests(tmp_path, tiny):
-    corpora.synthesise(tmp_path, **TINY)
+    corpora.synthesize(tmp_path, **TINY)
     (tmp_path / "VERSION").rename(tmp_path / "VERSION.part")
     (tmp_path / "data_aishell/transcript/aishell_transcript_v0.8.txt").unlink()
     lost, kept = sorted(tmp_path.rglob("*.wav"))[:2]
     lost.unlink()
     lost.with_name(lost.name + ".part").write_bytes(b"half a file")
     before = kept.stat().st_mtime_ns
-    corpora.synthesise(tmp_path, **TINY)
+    corpora.synthesize(tmp_path, **TINY)
     assert samples(tmp_path) == samples(tiny) and kept.stat().st_mtime_ns == before
     assert not list(tmp_path.rglob("*.part"))
     assert len(read(tmp_path).splits["test"]) == 4
 
     kept.unlink()
-    corpora.synthesise(tmp_path, **TINY)
+    corpora.synthesize(tmp_path, **TINY)
     assert not kept.exists()
     with pytest.raises(ValueError, match="choose another folder"):
-        corpora.synthesise(tmp_path, **{**TINY, "seed": 2})
+        corpora.synthesize(tmp_path, **{**TINY, "seed": 2})
 
 
 def test_a_missing_espeak_is_one_sentence_and_status_2(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
-    assert command(corpora.synthesise, "", 1.2, [str(tmp_path / "new")]) == 2
+    assert command(corpora.synthesize, "", 1.2, [str(tmp_path / "new")]) == 2
     message = capsys.readouterr().err
     assert "pip install espeakng-loader" in message and len(message.splitlines()) == 1
     assert not (tmp_path / "new").exists()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from asr.nn.masks import causal_mask, chunk_mask, key_mask, length_mask, zero_padding
+from asr.ops import causal_mask, chunk_mask, key_mask, length_mask, zero_padding
 
 LENS = [[3, 1], [1], [5, 5, 5], [0, 2]]
 

@@ -9,7 +9,9 @@ from runs import assert_same, make_root, train, weights
 
 from asr.errors import UserError
 from asr.training import memory
-from asr.training.averages import RunningAverage
+from asr.training.averaging import RunningAverage
+from asr.training.folder import open_folder
+from asr.training.identity import stamp_of
 from asr.training.settings import LoopSettings
 
 CPU = torch.device("cpu")
@@ -27,7 +29,7 @@ def test_the_peak_is_measured_anew_each_time(megabytes):
     assert taken == pytest.approx(megabytes << 20, rel=0.1)
 
 
-def test_what_comes_later_is_adams_moments_and_the_running_average():
+def test_what_comes_later_is_adams_moments_gradients_that_wait_and_the_running_average():
     model = torch.nn.Linear(300, 200)
     model.bias.requires_grad = False
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
@@ -35,9 +37,11 @@ def test_what_comes_later_is_adams_moments_and_the_running_average():
     optimizer.step()
     moments = [t for state in optimizer.state.values() for t in state.values() if t.numel() > 1]
     size = sum(t.numel() * t.element_size() for t in moments)
-    assert memory.later_bytes(model, average=False) == size
+    assert memory.later_bytes(model, average=False, waiting=0) == size
+    assert memory.later_bytes(model, average=False, waiting=3) == size + 3 * model.weight.numel() * 4
     average = RunningAverage(model, 0.9).averages
-    assert memory.later_bytes(model, average=True) == size + sum(t.numel() * t.element_size() for t in average)
+    all_weights = sum(t.numel() * t.element_size() for t in average)
+    assert memory.later_bytes(model, average=True, waiting=0) == size + all_weights
 
 
 def test_free_memory_is_shared_by_processes_on_a_cpu():
@@ -47,17 +51,17 @@ def test_free_memory_is_shared_by_processes_on_a_cpu():
 
 def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys):
     """Where a second of padded audio takes 1 MB, and 12.4 MB are free."""
-    from asr.training import speech
+    from asr.tasks import recognizer as speech
 
-    sizes, loss = [], speech.SpeechTask.loss
+    sizes, loss = [], speech.RecognizerTask.loss
 
     def noting(self, model, batch, epoch):
         sizes.append(batch.elements / 8000)
         return loss(self, model, batch, epoch)
 
-    monkeypatch.setattr(speech.SpeechTask, "loss", noting)
+    monkeypatch.setattr(speech.RecognizerTask, "loss", noting)
     monkeypatch.setattr(memory, "free_bytes", lambda device, processes: 12.4e6 / processes)
-    monkeypatch.setattr(memory, "later_bytes", lambda model, average: 0)
+    monkeypatch.setattr(memory, "later_bytes", lambda *_, **__: 0)
     monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), sizes[-1] * 1e6)[1])
     made = weights(train(root, tmp_path / "x", "data.batch_seconds=auto", "training.epochs=1"))
     tried = sizes[: next(n for n, size in enumerate(sizes) if size > 12.4 / 4) + 1]
@@ -70,9 +74,9 @@ def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys):
 
 def test_all_layers_are_measured(root, tmp_path, monkeypatch):
     """Of those that LayerDrop leaves out in training, too."""
-    from asr.training import speech
+    from asr.tasks import recognizer as speech
 
-    dropouts, loss = [], speech.SpeechTask.loss
+    dropouts, loss = [], speech.RecognizerTask.loss
 
     def noting(self, model, batch, epoch):
         dropouts.append(model.model.encoder.layer_dropout)
@@ -84,7 +88,7 @@ def test_all_layers_are_measured(root, tmp_path, monkeypatch):
         assert dropouts == [0.0]
         return 1e15
 
-    monkeypatch.setattr(speech.SpeechTask, "loss", noting)
+    monkeypatch.setattr(speech.RecognizerTask, "loss", noting)
     monkeypatch.setattr(memory, "peak_bytes", measure)
     more = ["model.encoder.layer_dropout=0.5", "training.epochs=1", "training.processes=1"]
     train(root, tmp_path / "x", "data.batch_seconds=auto", *more)
@@ -110,7 +114,8 @@ def test_what_recomputing_saves_is_measured(root, tmp_path, monkeypatch):
 
 
 def test_what_was_settled_stays_when_a_run_goes_on(root, tmp_path, monkeypatch):
-    (tmp_path / "x").mkdir()
+    overrides = [f"out={tmp_path / 'x'}", "training.epochs=3", "data.batch_seconds=auto", "training.epochs=1"]
+    open_folder(tmp_path / "x", stamp_of(root / "x.yaml", overrides))[1].close()
     (tmp_path / "x/batch_seconds.json").write_text("8.0")
     monkeypatch.setattr(memory, "peak_bytes", lambda *_: pytest.fail("it was settled"))
     made = weights(train(root, tmp_path / "x", "data.batch_seconds=auto", "training.epochs=1"))
@@ -138,3 +143,34 @@ def test_a_system_that_does_not_tell_is_told(root, tmp_path, monkeypatch):
 def test_settings_that_exclude_each_other():
     with pytest.raises(ValueError, match="ema: can't be had with shard"):
         LoopSettings(epochs=1, shard=True, ema=0.9)
+
+
+FAULTS = [
+    (
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory: you"),
+        "out of memory",
+    ),
+    (MemoryError(), "out of memory"),
+    (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), "data worker was killed.*data.workers"),
+    (RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly"), "data worker was killed.*data.workers"),
+]
+
+
+@pytest.mark.parametrize("fault, told", FAULTS)
+def test_memory_that_is_out_anywhere_is_told_in_one_line(root, tmp_path, monkeypatch, fault, told):
+    """Within the loop with what stays; and before it."""
+    fail = lambda *_: (_ for _ in ()).throw(fault)  # noqa: E731
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(UserError, match=f"^training: .*{told}[^\n]*no training state"),
+    ):
+        patched.setattr(torch.optim.AdamW, "step", fail)
+        train(root, tmp_path / "x")
+    with monkeypatch.context() as patched, pytest.raises(UserError, match=f"^training: .*{told}[^\n]*$"):
+        patched.setattr("asr.training.run.WholeModel", fail)
+        train(root, tmp_path / "x")
+
+
+def test_so_many_data_workers_are_refused(root, tmp_path):
+    with pytest.raises(UserError, match="data.workers: got 100000, expected at most 256"):
+        train(root, tmp_path / "x", "data.workers=100000")

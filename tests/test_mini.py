@@ -1,4 +1,4 @@
-"""Prove that recipes/mini synthesises the corpus it promises: texts, voices, layout, samples.
+"""Prove that recipes/mini synthesizes the corpus it promises: texts, voices, layout, samples.
 
 The texts of the full corpus are planned without sound; the sound is that of a corpus of 12 utterances. Expected
 pronunciations of letters are espeak-ng's own phonemes for the letters' names written out.
@@ -21,7 +21,7 @@ sys.path[:0] = [str(MINI), str(MINI.parent)]
 
 import grammar  # noqa: E402
 import soundfile  # noqa: E402
-import synthesise as mini  # noqa: E402
+import synthesize as mini  # noqa: E402
 from phonemes import phonemes  # noqa: E402
 from synthesis.corpus import command  # noqa: E402
 from synthesis.espeak import pronounce  # noqa: E402
@@ -37,7 +37,7 @@ def corpus():
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     out = tmp_path_factory.mktemp("mini")
-    mini.synthesise(out, **TINY)
+    mini.synthesize(out, **TINY)
     return out
 
 
@@ -111,7 +111,7 @@ def test_layout_is_librispeechs(tiny):
 
 def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(tiny):
     code = (
-        "import sys, hashlib; import synthesise as mini;"
+        "import sys, hashlib; import synthesize as mini;"
         f"us = [u for us in mini.plan(**{TINY}).values() for u in us];"
         "print(*(f'{u.id}={hashlib.sha256(mini.recording(u, 1).tobytes()).hexdigest()}' for u in reversed(us)))"
     )
@@ -140,22 +140,22 @@ def test_every_voice_repeats_itself_after_others_and_at_another_second():
 
 
 def test_interrupted_work_continues_and_finished_work_rests(tmp_path, tiny):
-    mini.synthesise(tmp_path, **TINY)
+    mini.synthesize(tmp_path, **TINY)
     (tmp_path / "VERSION").rename(tmp_path / "VERSION.part")
     trans = sorted(tmp_path.rglob("*.trans.txt"))
     trans[0].unlink()
     sorted(trans[0].parent.glob("*.flac"))[0].write_bytes(b"half a file")
     kept = sorted(trans[1].parent.glob("*.flac"))[0]
     before = kept.stat().st_mtime_ns
-    mini.synthesise(tmp_path, **TINY)
+    mini.synthesize(tmp_path, **TINY)
     assert samples(tmp_path) == samples(tiny)
     assert kept.stat().st_mtime_ns == before
 
     kept.unlink()
-    mini.synthesise(tmp_path, **TINY)
+    mini.synthesize(tmp_path, **TINY)
     assert not kept.exists()
     with pytest.raises(ValueError, match="choose another folder"):
-        mini.synthesise(tmp_path, **{**TINY, "seed": 2})
+        mini.synthesize(tmp_path, **{**TINY, "seed": 2})
 
 
 def test_silence_and_level(tiny):
@@ -184,7 +184,7 @@ def test_letters_are_spelled_and_the_article_is_not(accent):
 
 def test_a_missing_espeak_is_one_sentence_and_status_2(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
-    assert command(mini.synthesise, "", 3.5, [str(tmp_path / "new")]) == 2
+    assert command(mini.synthesize, "", 3.5, [str(tmp_path / "new")]) == 2
     message = capsys.readouterr().err
     assert "pip install espeakng-loader" in message and len(message.splitlines()) == 1
     assert not (tmp_path / "new").exists()

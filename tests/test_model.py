@@ -21,8 +21,9 @@ from asr.features.frontend import FrontendSettings
 from asr.models.folder import CONFIG, WEIGHTS, load_weights, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.recognizer import Recognizer, load
+from asr.nn.encoder import EncoderOutput
+from asr.nn.encoders.transformer import TransformerSettings
 from asr.nn.subsampling import Subsampling
-from asr.nn.transformer import transformer
 from asr.text.tokenizer import train
 
 V, FEATURES = 9, 20
@@ -36,7 +37,7 @@ def sizes(**changes):
         side, _, key = name.partition("_")
         if side in ("encoder", "decoder"):
             (encoder if side == "encoder" else decoder)[key] = value
-        elif name in ("ctc_weight", "label_smoothing"):
+        elif name in ("ctc_weight", "label_smoothing", "flat_start_epochs"):
             top[name] = value
         else:
             encoder[name] = decoder[name] = value
@@ -81,7 +82,8 @@ def data(padding=-1, fill=torch.nan):
 )
 def test_the_encoder_holds_the_contract(options):
     torch.manual_seed(1)
-    check_encoder(transformer(FEATURES, 12, 2, 3, 16, channels=4, **options), FEATURES)
+    part = {"kind": "transformer", "d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.1, "channels": 4}
+    check_encoder(TransformerSettings(**part | options).build(FEATURES), FEATURES)
 
 
 @pytest.mark.parametrize("factor", [4, 6, 8])
@@ -104,23 +106,23 @@ class Frames(nn.Module):
         return X.masked_fill((torch.arange(X.size(1)) >= X_lens[:, None])[:, :, None], 0)
 
     def forward(self, X, X_lens):
-        return self.map(self.clean(X, X_lens)) + self.shift, X_lens
+        return EncoderOutput(self.map(self.clean(X, X_lens)) + self.shift, X_lens)
 
 
 class Averages(Frames):
     """Fault: takes a mean over time that counts the padding."""
 
     def forward(self, X, X_lens):
-        H, X_lens = super().forward(X, X_lens)
-        return H - H.mean(1, keepdim=True), X_lens
+        H = super().forward(X, X_lens).H
+        return EncoderOutput(H - H.mean(1, keepdim=True), X_lens)
 
 
 class Mixes(Frames):
     """Fault: an utterance sees the others of its batch."""
 
     def forward(self, X, X_lens):
-        H, X_lens = super().forward(X, X_lens)
-        return H + 0.1 * H[:, :30].mean((0, 1)), X_lens
+        H = super().forward(X, X_lens).H
+        return EncoderOutput(H + 0.1 * H[:, :30].mean((0, 1)), X_lens)
 
 
 class ReadsPadding(Frames):
@@ -143,21 +145,21 @@ class Miscounts(Frames):
     """Fault: lengths of another subsampling."""
 
     def forward(self, X, X_lens):
-        return super().forward(X, X_lens)[0], X_lens - 1
+        return EncoderOutput(super().forward(X, X_lens).H, X_lens - 1)
 
 
 class FloatLengths(Frames):
     """Fault: lengths that are no integers."""
 
     def forward(self, X, X_lens):
-        return super().forward(X, X_lens)[0], X_lens.float()
+        return EncoderOutput(super().forward(X, X_lens).H, X_lens.float())
 
 
 class Unused(Frames):
     """Fault: a parameter that takes no part."""
 
     def forward(self, X, X_lens):
-        return self.map(self.clean(X, X_lens)) + self.shift.detach(), X_lens
+        return EncoderOutput(self.map(self.clean(X, X_lens)) + self.shift.detach(), X_lens)
 
 
 class Stops(Frames):
@@ -208,9 +210,9 @@ def test_logits_do_not_depend_on_padding_or_batch(variant):
 
 def plain_loss(model, x, y, ctc_weight=0.3, smoothing=0.1):
     """The loss of one utterance without padding, written out: x (T, F), y a list of labels."""
-    H, _ = model.encoder(x[None], torch.tensor([len(x)]))
+    H = model.encoder(x[None], torch.tensor([len(x)])).H
     inputs, targets = [V - 1, *y], [*y, V - 1]
-    logits = model.decoder(torch.tensor([inputs]), H, torch.tensor([H.size(1)]))[0]
+    logits = model.decoder(torch.tensor([inputs]), H, torch.tensor([H.size(1)])).logits[0]
     attention = F.cross_entropy(logits, torch.tensor(targets), label_smoothing=smoothing, reduction="sum")
     log_probs = F.linear(H[0], model.ctc_out.weight, model.ctc_out.bias).log_softmax(-1)
     labels = torch.tensor(y, dtype=torch.long)
@@ -234,7 +236,7 @@ def test_the_loss_and_its_gradient_are_the_sum_over_utterances(variant):
     parts = [plain_loss(model, X[b, : X_lens[b]], Y[b, : Y_lens[b]].tolist()) for b in range(4)]
     total, ctc, attention, correct = (sum(part) for part in zip(*parts, strict=True))
     total.backward()
-    for got, expected in ((loss.total, total), (loss.ctc, ctc), (loss.attention, attention)):
+    for got, expected in ((loss.total, total), (loss.terms["ctc"], ctc), (loss.terms["attention"], attention)):
         assert_close(got.double(), expected, rtol=1e-5, atol=1e-4)
     assert (int(loss.correct), int(loss.tokens)) == (int(correct), 4 + 1 + 3 + 0 + 4)
     for name, gradient in zip(dict(model.named_parameters()), gradients, strict=True):
@@ -261,7 +263,7 @@ def test_padding_never_matters_to_the_loss_or_a_gradient(padding, fill):
 def test_ctc_weight(ctc_weight):
     model = build(ctc_weight=ctc_weight, label_smoothing=0.0).double().eval()
     loss = model.loss(*data())
-    assert_close(loss.total, ctc_weight * loss.ctc + (1 - ctc_weight) * loss.attention)
+    assert_close(loss.total, ctc_weight * loss.terms["ctc"] + (1 - ctc_weight) * loss.terms["attention"])
     X, X_lens, Y, Y_lens = data()
     parts = [plain_loss(model, X[b, : X_lens[b]], Y[b, : Y_lens[b]].tolist(), ctc_weight, 0.0)[0] for b in range(4)]
     assert_close(loss.total.double(), sum(parts), rtol=1e-5, atol=1e-4)
@@ -307,19 +309,18 @@ def test_bf16_autocast_is_near_fp32(variant):
         assert F.cosine_similarity(gradient, half, dim=0) > 0.99
 
 
-def test_maps_of_every_layer():
-    model, maps = build().double().eval(), {}
-    X, X_lens, Y, Y_lens = data()
-    logits, _ = model(X, X_lens, Y, Y_lens, maps)
+def test_the_attention_of_every_layer():
+    model, (X, X_lens, Y, Y_lens) = build().double().eval(), data()
+    encoded = model.encoder(X, X_lens, attention=True)
+    decoded = model.decode(encoded.H, encoded.H_lens, Y, Y_lens, attention=True)
     T = model.encoder.subsampling.lengths(75)
-    shapes = {"encoder": (4, 3, T, T), "decoder": (4, 3, 5, 5), "cross": (4, 3, 5, T)}
-    assert {name: [tuple(m.shape) for m in layers] for name, layers in maps.items()} == {
-        n: [s] * 2 for n, s in shapes.items()
-    }
-    for layers in maps.values():
-        for weights in layers:
+    for maps, queries, keys in ((encoded.attention, T, T), (decoded.attention, 5, 5), (decoded.cross, 5, T)):
+        assert [weights.shape for weights in maps] == [(4, 3, queries, keys)] * 2
+        for weights in maps:
             assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    assert_close(model(X, X_lens, Y, Y_lens)[0], logits)
+    assert_close(model(X, X_lens, Y, Y_lens)[0], decoded.logits)
+    plain = model.encoder(X, X_lens)
+    assert not plain.attention and not plain.layers and not model.decode(plain.H, plain.H_lens, Y, Y_lens).attention
 
 
 def test_an_utterance_too_short_names_itself():
@@ -327,7 +328,7 @@ def test_an_utterance_too_short_names_itself():
         build()(torch.zeros(2, 40, FEATURES), torch.tensor([40, 6]), torch.ones(2, 1).long(), torch.tensor([1, 1]))
 
 
-# --- sizes and initialisation ---------------------------------------------------------------------
+# --- sizes and initialization ---------------------------------------------------------------------
 
 
 def test_the_papers_base_has_its_size():
@@ -349,7 +350,7 @@ def test_tied_weights_are_one():
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_initialisation_is_as_stated(tied):
+def test_initialization_is_as_stated(tied):
     """Xavier-uniform is uniform within ±√(6 / (in + out)), of deviation bound / √3 (Glorot and Bengio 2010)."""
     model = build(80, 2000, d_model=96, heads=4, ff=300, encoder_channels=32, decoder_tied=tied)
     for name, module in model.named_modules():
@@ -474,7 +475,7 @@ def damage(folder, name, how):
 @pytest.mark.parametrize(
     "name, how, message",
     [
-        (WEIGHTS, "missing", "missing; a model folder needs it, copy the folder again"),
+        (WEIGHTS, "missing", "missing; a training writes it when it validates first, else copy the folder again"),
         (WEIGHTS, "empty", r"damaged \(.*\); copy the model folder again"),
         (WEIGHTS, "truncated", r"damaged \(.*\); copy the model folder again"),
         (WEIGHTS, "noise", r"damaged \(.*\); copy the model folder again"),
@@ -509,14 +510,14 @@ def test_weights_of_another_model_are_refused(folder):
         changed = dict(weights)
         change(changed)
         save_file(changed, folder / WEIGHTS)
-        with pytest.raises(UserError, match=f"{WEIGHTS}: doesn't fit the model that config.yaml describes: {name}$"):
+        with pytest.raises(UserError, match=f"{WEIGHTS}: doesn't fit the model of config.yaml and tokenizer: {name}$"):
             load(folder)
 
 
 def test_a_config_of_another_model_is_refused(folder):
     (folder / CONFIG).write_text(CONFIG_TEXT.replace("layers: 2", "layers: 3", 1))
     with pytest.raises(
-        UserError, match="doesn't fit the model that config.yaml describes: model.encoder.layers.2.* and"
+        UserError, match="doesn't fit the model of config.yaml and tokenizer: model.encoder.layers.2.* and"
     ):
         load(folder)
     (folder / CONFIG).write_text(CONFIG_TEXT.replace("heads: 3", "heads: 5", 1))

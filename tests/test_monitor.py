@@ -16,9 +16,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from asr import optional
 from asr.errors import UserError
-from asr.training import figures, pictures
-from asr.training.curves import curves
-from asr.training.metrics import TIMES, Metrics
+from asr.training import metrics as shown_metrics
+from asr.training import plots
+from asr.training.metrics import TIMES, MetricsFile
 from asr.training.monitor import MOST_SKIPPED, Monitor
 
 SUMS = ("ctc", "attention", "correct", "tokens")
@@ -36,7 +36,7 @@ def take(monitor, step, ctc=3.0, tokens=10, norm=1.0, seconds=0.5):
 
 
 def lines(out, kind=None):
-    return [line for line in Metrics(out / "metrics.jsonl").read() if kind in (None, line["kind"])]
+    return [line for line in MetricsFile(out / "metrics.jsonl").read() if kind in (None, line["kind"])]
 
 
 def untimed(out):
@@ -164,7 +164,7 @@ def test_the_log_is_never_rewound(tmp_path):
     run(monitor, range(1, 5))
     before = (tmp_path / "train.log").read_text()
     monitor.rewind(0)
-    monitor.say("continuing at epoch 1, batch 1")
+    monitor.log("continuing at epoch 1, batch 1")
     assert lines(tmp_path) == []
     assert re.fullmatch(
         re.escape(before) + DATE + "continuing at epoch 1, batch 1\n", (tmp_path / "train.log").read_text()
@@ -228,16 +228,16 @@ def test_the_candidates_are_shown_as_a_table(tmp_path, capsys):
 
 
 def test_other_processes_write_nothing_and_keep_the_same_state(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pictures, "PAUSE", 0.0)
+    monkeypatch.setattr(plots, "PAUSE", 0.0)
     leader, other = build(tmp_path / "leader"), build(tmp_path / "other", speaks=False)
     for monitor in (leader, other):
         run(monitor, range(1, 8))
         monitor.chosen("x", {"x": {"loss": 1.0}}, 1, 7)
         monitor.rewind(7)
-        monitor.say("something")
+        monitor.log("something")
     assert other.state == leader.state and not (tmp_path / "other").exists()
     capsys.readouterr()
-    other.say("something")
+    other.log("something")
     other.alignments({"a": torch.eye(2)}, 7)
     other.close()
     assert capsys.readouterr() == ("", "") and not (tmp_path / "other").exists()
@@ -291,7 +291,7 @@ def drawn(figure):
 
 
 def test_the_curves_are_the_figures():
-    figure = curves(SPEECH)
+    figure = plots.curves(SPEECH)
     panels = drawn(figure)
     assert list(panels) == ["loss per token", "token accuracy [%]", "error rate on dev [%]", "learning rate"]
     assert panels["loss per token"] == {
@@ -313,14 +313,14 @@ def test_the_curves_are_the_figures():
 
 
 def test_the_curves_of_a_language_model_show_perplexities():
-    panels = drawn(curves([record("train", 1, nll=2.0, lr=1e-3), record("dev", 1, loss=2.1, perplexity=8.2)]))
+    panels = drawn(plots.curves([record("train", 1, nll=2.0, lr=1e-3), record("dev", 1, loss=2.1, perplexity=8.2)]))
     assert list(panels) == ["loss per token", "perplexity on dev", "learning rate"]
     assert panels["perplexity on dev"] == {"dev ppl, best 8.20": [(1, 8.2)]}
 
 
 @pytest.mark.parametrize("metrics", [[], SPEECH[:1], SPEECH[1:2], [record("dev", 1, loss=None, wer=None)]])
 def test_curves_of_little_can_be_drawn(metrics):
-    assert pictures.pixels(curves(metrics)).std() >= 0
+    assert plots.pixels(plots.curves(metrics)).std() >= 0
 
 
 def test_pictures_are_drawn_at_the_end_and_not_too_often_before(tmp_path, monkeypatch):
@@ -329,7 +329,7 @@ def test_pictures_are_drawn_at_the_end_and_not_too_often_before(tmp_path, monkey
     maps = {"a/b $x": torch.eye(3, 5), "c": torch.eye(2, 4), "é" * 100: torch.eye(2, 4)}
     monitor.alignments(maps, 4)
     assert not (tmp_path / "curves.png").exists() and not (tmp_path / "alignments").exists()  # seconds into the run
-    monkeypatch.setattr(pictures, "PAUSE", 0.0)
+    monkeypatch.setattr(plots, "PAUSE", 0.0)
     run(monitor, range(5, 9))
     assert matplotlib.image.imread(tmp_path / "curves.png").std() > 0.01
     (tmp_path / "curves.png").unlink()
@@ -346,13 +346,13 @@ def test_pictures_are_drawn_at_the_end_and_not_too_often_before(tmp_path, monkey
 
 def test_without_matplotlib_it_is_said_once_and_training_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(pictures, "PAUSE", 0.0)
+    monkeypatch.setattr(plots, "PAUSE", 0.0)
     monitor = build(tmp_path)
     run(monitor, range(1, 13))
     monitor.close()
     said = [line for line in capsys.readouterr().err.splitlines() if "matplotlib" in line]
     reason = "import of matplotlib.figure halted; None in sys.modules"
-    assert said == [f"no pictures are drawn: matplotlib can't be imported ({reason}); pip install 'matplotlib>=3.8'"]
+    assert said == [f"no plots are drawn: matplotlib can't be imported ({reason}); pip install 'matplotlib>=3.8'"]
     assert len(lines(tmp_path, "dev")) == 3 and not (tmp_path / "curves.png").exists()
     with pytest.raises(UserError, match="^matplotlib can't be imported"):
         optional.matplotlib("matplotlib.figure")
@@ -380,4 +380,4 @@ assert "matplotlib.pyplot" not in sys.modules
 
 def test_figures_are_shown_by_one_table():
     shown = {"ctc": 1.0, "wer": 0.5, "tokens_per_second": 5213.4, "s_per_second": 1.26, "new": 1 / 3, "whole": 3}
-    assert figures.line(shown) == "ctc 1.000 wer 50.00% 5213 tokens/s 1.3 s/s new 0.3333 whole 3"
+    assert shown_metrics.line(shown) == "ctc 1.000 wer 50.00% 5213 tokens/s 1.3 s/s new 0.3333 whole 3"

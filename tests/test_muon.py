@@ -14,13 +14,14 @@ from torch.testing import assert_close
 
 from asr import config
 from asr.errors import UserError
-from asr.experiment import Experiment
 from asr.models.hybrid import Hybrid
 from asr.models.lm import TransformerLM
-from asr.training import muon, processes
-from asr.training.muon import Muon
-from asr.training.optimizer import AdamWSettings, MuonSettings, layer_matrices, optimizer
-from asr.training.together import Together
+from asr.tasks import Experiment
+from asr.training.distributed import launch
+from asr.training.distributed.group import Group
+from asr.training.optim import muon
+from asr.training.optim.adam import AdamWSettings
+from asr.training.optim.muon import Muon, MuonSettings, Together, layer_matrices
 
 ROOT = Path(__file__).parents[1]
 LR = 1e-2
@@ -54,7 +55,7 @@ def test_muon_has_the_linear_maps_of_layers_and_adamw_the_rest():
     chosen = {id(p) for p in layer_matrices(module)}
     names = [name for name, p in module.named_parameters() if id(p) in chosen]
     assert names == [f"layers.{n}.{name}.weight" for n in (0, 1) for name in ("wide", "inner.0")]
-    made = optimizer(SETTINGS, module)
+    made = SETTINGS.build(module)
     held = [id(p) for group in made.param_groups for p in group["params"]]
     assert sorted(held) == sorted(map(id, module.parameters()))  # each once
     assert [type(part).__name__ for part in made.parts] == ["AdamW", "Muon"]
@@ -84,16 +85,16 @@ def test_frozen_weights_are_in_neither_and_without_matrices_it_is_adamw():
     module = model()
     for name, parameter in module.named_parameters():
         parameter.requires_grad_("wide" in name)
-    assert [len(group["params"]) for group in optimizer(SETTINGS, module).param_groups] == [0, 2, 2]
+    assert [len(group["params"]) for group in SETTINGS.build(module).param_groups] == [0, 2, 2]
     for parameter in module.parameters():
         parameter.requires_grad_(parameter.dim() == 1)
-    assert isinstance(optimizer(SETTINGS, module), torch.optim.AdamW)
+    assert isinstance(SETTINGS.build(module), torch.optim.AdamW)
 
 
 def test_a_step_makes_the_singular_values_alike():
     """Jordan et al. 2024: five iterations bring them into about 0.7 .. 1.2; Liu et al. 2025: times 0.2 √max(n, m)."""
     module, rest = model(), model()
-    made, adamw = optimizer(SETTINGS, module), optimizer(AdamWSettings(kind="adamw", lr=LR, weight_decay=0.1), rest)
+    made, adamw = SETTINGS.build(module), AdamWSettings(kind="adamw", lr=LR, weight_decay=0.1).build(rest)
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
     for steps in (module, rest):
         give_gradients(steps, 2)
@@ -117,24 +118,24 @@ def matrices():
     return [nn.Parameter(torch.randn(*shape)) for shape in [(48, 16), (16, 40), (24, 24), (8, 8)]]
 
 
-def steps_of(optimiser, own, first=0):
+def steps_of(muon, own, first=0):
     """Take three steps with gradients that depend on the number of the step alone."""
     for n in range(first, first + 3):
         generator = torch.Generator().manual_seed(n)
         for m in own:
             m.grad = torch.randn(m.shape, generator=generator) * (m.shape != (8, 8))
-        optimiser.step()
+        muon.step()
 
 
 def test_it_is_pytorchs():
     ours, theirs = matrices(), matrices()
     settings = {"lr": LR, "momentum": 0.9, "weight_decay": 0.1}
-    own = Muon(ours, **settings, group=processes.Group())
+    own = Muon(ours, **settings, group=Group())
     reference = torch.optim.Muon(theirs, **settings, adjust_lr_fn="match_rms_adamw")
     steps_of(own, ours)
     steps_of(reference, theirs)
     assert_close(ours, theirs, rtol=0, atol=0)
-    again = Muon(matrices(), **settings, group=processes.Group())
+    again = Muon(matrices(), **settings, group=Group())
     again.load_state_dict(reference.state_dict())
     for m, p in zip(again.param_groups[0]["params"], theirs, strict=True):
         assert_close(again.state[m]["momentum_buffer"], reference.state[p]["momentum_buffer"], rtol=0, atol=0)
@@ -143,12 +144,12 @@ def test_it_is_pytorchs():
 def test_a_layer_that_was_left_out_stays():
     """But for its decay. PyTorch's would take a whole step in the old direction; AdamW's fades."""
     own = matrices()
-    optimiser = Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=processes.Group())
-    steps_of(optimiser, own)
+    muon = Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=Group())
+    steps_of(muon, own)
     before = [m.detach().clone() for m in own]
     for n, m in enumerate(own):
         m.grad = torch.zeros_like(m) if n == 0 else torch.ones_like(m)
-    optimiser.step()
+    muon.step()
     assert_close(own[0], before[0] * (1 - LR * 0.1), rtol=0, atol=0)
     assert all((m - kept).abs().max() > 1e-3 * LR for m, kept in zip(own[1:], before[1:], strict=True))
 
@@ -156,15 +157,15 @@ def test_a_layer_that_was_left_out_stays():
 def write_steps(group, folder):
     """Take steps in one of several processes, and write the weights and states it then has."""
     own = matrices()
-    optimiser = Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=group)
-    steps_of(optimiser, own)
-    torch.save({"weights": [m.detach() for m in own], "state": optimiser.state_dict()}, folder / f"{group.rank}.pt")
+    muon = Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=group)
+    steps_of(muon, own)
+    torch.save({"weights": [m.detach() for m in own], "state": muon.state_dict()}, folder / f"{group.rank}.pt")
 
 
 def test_processes_share_the_work_and_all_have_what_one_alone_has(tmp_path):
-    write_steps(processes.Group(), tmp_path)
+    write_steps(Group(), tmp_path)
     expected = torch.load(tmp_path / "0.pt")
-    processes.run(write_steps, 3, tmp_path)
+    launch.spawn(write_steps, 3, tmp_path)
     for rank in range(3):
         assert_close(torch.load(tmp_path / f"{rank}.pt"), expected, rtol=0, atol=0)
 
@@ -172,24 +173,24 @@ def test_processes_share_the_work_and_all_have_what_one_alone_has(tmp_path):
 def test_a_process_makes_its_share_only(monkeypatch):
     made = []
     monkeypatch.setattr(muon, "orthogonal", lambda m: made.append(tuple(m.shape)) or torch.zeros_like(m))
-    monkeypatch.setattr(processes.Group, "add", lambda self, tensor: None)
+    monkeypatch.setattr(Group, "add", lambda self, tensor: None)
     for rank in range(2):
         own = matrices()
-        steps_of(Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=processes.Group(rank, 2)), own)
+        steps_of(Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=Group(rank, 2)), own)
     assert made == [(48, 16), (24, 24)] * 3 + [(16, 40), (8, 8)] * 3  # the largest first
 
 
 def test_a_state_that_is_saved_and_loaded_goes_on_alike():
     module, other = model(), model()
-    made, again = optimizer(SETTINGS, module), optimizer(SETTINGS, other)
+    made, again = SETTINGS.build(module), SETTINGS.build(other)
     give_gradients(module, 3)
     made.step()
     other.load_state_dict(module.state_dict())
     again.load_state_dict(copy.deepcopy(made.state_dict()))
     assert len(again.state) == len(made.state) == len(list(module.parameters()))
-    for steps, optimiser in ((module, made), (other, again)):
+    for steps, state in ((module, made), (other, again)):
         give_gradients(steps, 4)
-        optimiser.step()
+        state.step()
     for p, q in zip(module.parameters(), other.parameters(), strict=True):
         assert_close(p, q, rtol=0, atol=0)
     with pytest.raises(ValueError, match="shorter|longer"):

@@ -3,16 +3,16 @@
 import torch
 from torch.testing import assert_close
 
-from asr.features.noise import another, normals, uniforms, utterance_seed
+from asr.seeding import another, normals, uniforms, utterance_seed
 
 
 def splitmix64(state, n):
     """The n-th output of SplitMix64 (Steele, Lea and Flood 2014) in Python's integers."""
     z = (state + n * 0x9E3779B97F4A7C15) % 2**64
-    return finalise(z)
+    return finalize(z)
 
 
-def finalise(z):
+def finalize(z):
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
     return z ^ (z >> 31)
@@ -32,12 +32,12 @@ def test_the_reference_generator_gives_the_published_numbers():
 
 def test_uniforms_are_splitmix64():
     seeds = [0, 1, -1, 2**62 + 12345, -(2**63), 2**63 - 1]
-    expected = [[(splitmix64(finalise(s % 2**64), n) >> 11) * 2**-53 for n in range(1, 8)] for s in seeds]
+    expected = [[(splitmix64(finalize(s % 2**64), n) >> 11) * 2**-53 for n in range(1, 8)] for s in seeds]
     assert_close(uniforms(torch.tensor(seeds), 7), torch.tensor(expected, dtype=torch.double), rtol=0, atol=0)
 
 
 def test_uniforms_are_sane():
-    u = uniforms(torch.arange(400), 500)  # neighbouring seeds, as the worst case
+    u = uniforms(torch.arange(400), 500)  # neighboring seeds, as the worst case
     assert u.min() >= 0 and u.max() < 1
     half, twelfth = torch.tensor([0.5, 1 / 12], dtype=torch.double)
     assert_close(u.mean(), half, rtol=0, atol=0.003)
@@ -53,7 +53,7 @@ def test_uniforms_are_sane():
 
 def test_another_seed_is_a_number_that_uniforms_never_draws():
     seeds = [0, 1, -1, 2**62 + 12345, -(2**63)]
-    made = [splitmix64(finalise(s % 2**64), -1) for s in seeds]
+    made = [splitmix64(finalize(s % 2**64), -1) for s in seeds]
     assert [s % 2**64 for s in another(torch.tensor(seeds)).tolist()] == made
     both = torch.stack([uniforms(torch.arange(2000), 9).flatten(), uniforms(another(torch.arange(2000)), 9).flatten()])
     assert torch.corrcoef(both)[0, 1].abs() < 0.03

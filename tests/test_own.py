@@ -17,10 +17,10 @@ import pytest
 import torch
 from tones import write_corpus
 
-from asr import config, tree
+from asr import config, yaml_tree
 from asr.data import manifest
-from asr.experiment import Experiment
 from asr.models.hybrid import Hybrid, HybridSettings
+from asr.tasks import Experiment
 from asr.text import tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +34,12 @@ def scaled(monkeypatch):
 
 
 @pytest.fixture
+def shares(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "recipes/own")
+    return importlib.import_module("shares")
+
+
+@pytest.fixture
 def tables(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "scripts")
     return importlib.import_module("tables")
@@ -43,7 +49,7 @@ def tables(monkeypatch):
 
 
 def experiment(scaled, hours):
-    return config.check(Experiment, scaled.settings(hours, "data/x", "exp/x"), tree.Source("scaled"))
+    return config.check(Experiment, scaled.settings(hours, "data/x", "exp/x"), yaml_tree.Source("scaled"))
 
 
 def parameters(made):
@@ -54,7 +60,9 @@ def parameters(made):
 def count(model, mels):
     """Parameters of a model with 500 tokens."""
     with torch.device("meta"):
-        made = Hybrid(config.check(HybridSettings, tree.parse(model, "model"), tree.Source("model")), mels, 500)
+        made = Hybrid(
+            config.check(HybridSettings, yaml_tree.parse(model, "model"), yaml_tree.Source("model")), mels, 500
+        )
     return sum(p.numel() for p in made.parameters())
 
 
@@ -83,7 +91,7 @@ def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled):
     def counts(hours):
         made = scaled.settings(hours, "d", "e")
         t = made["training"]
-        return t["epochs"], t["flat_start"], t["validate_every"], made["schedule"]["warmup"]
+        return t["epochs"], made["model"]["flat_start_epochs"], t["validate_every"], made["schedule"]["warmup"]
 
     assert counts(0.63) == (40, 1, 4, 200)
     assert counts(1.26) == (20, 1, 2, 200)  # as many steps in all
@@ -92,8 +100,9 @@ def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled):
 
 def test_the_epochs_without_specaugment_keep_their_share(scaled):
     """conf/english.yaml: 6.4 h, 16 epochs, 7 of them unmasked."""
-    made = [scaled.settings(hours, "d", "e")["training"] for hours in (6.4, 3.2, 12.8)]
-    assert [(training["epochs"], training["mask_after"]) for training in made] == [(16, 7), (32, 14), (8, 4)]
+    made = [scaled.settings(hours, "d", "e") for hours in (6.4, 3.2, 12.8)]
+    epochs = [(tree["training"]["epochs"], tree["features"]["specaugment"]["from_epoch"]) for tree in made]
+    assert epochs == [(16, 7), (32, 14), (8, 4)]
 
 
 SPOKEN = ["TURN THE LIGHT ON", "TURN IT OFF", "PLAY SOME MUSIC", "DON'T STOP", "ROOM 12 B", "A"]
@@ -119,12 +128,40 @@ def test_scripts_without_spaces_have_characters(scaled):
     assert scaled.tokens(["我用 IPHONE 打电话"]) == ("characters", None)
 
 
+def test_the_size_of_bpe_fits_the_texts_of_dev_too(scaled):
+    """In few texts dev has letters that training lacks."""
+    train, dev = ["ON", "OFF"], ["QUICK BROWN FOXES JUMP"]
+    kind, size = scaled.tokens(train, dev)
+    assert kind == "bpe" and tokenizer.train("bpe", train + dev, size).vocabulary == size
+    assert scaled.tokens(SPOKEN * 50, SPOKEN) == scaled.tokens(SPOKEN * 50)
+
+
 def test_the_readme_tells_the_tiers(scaled):
     text = (ROOT / "recipes/own/README.md").read_text()
     for tier in scaled.TIERS:
         millions = parameters(config.load(Experiment, ROOT / f"conf/{tier.name}.yaml")) / 1e6
         limit = "more" if tier.below == float("inf") else f"less than {tier.below:g}"
         assert f"| {limit} | `conf/{tier.name}.yaml` | {millions:.0f} M |" in text
+
+
+# shares
+
+
+@pytest.mark.parametrize("count, expected", [(3, "0.1 0.05"), (20_000, "0.1 0.05"), (50_000, "0.04 0.02")])
+def test_a_tenth_and_a_twentieth_are_carved_but_no_more_than_are_worth_it(shares, tmp_path, capsys, count, expected):
+    """2000 of 50,000 are 0.04, 1000 of them 0.02."""
+    (tmp_path / "train.tsv").write_text("id\tpath\ttext\n" + "é\t高\tc\n" * count, encoding="utf-8")
+    shares.main([str(tmp_path)])
+    assert [f"{float(share):g}" for share in capsys.readouterr().out.split()] == expected.split()
+
+
+def test_too_few_recordings_for_all_sets_are_refused(shares, tmp_path, capsys):
+    (tmp_path / "train.tsv").write_text("id\tpath\ttext\na\tb\tc\nd\te\tf\n")
+    with pytest.raises(SystemExit):
+        shares.main([str(tmp_path)])
+    assert "got 2 recordings, expected 3 at least: train, dev, test" in capsys.readouterr().err
+    (tmp_path / "test.tsv").touch()
+    shares.main([str(tmp_path)])
 
 
 # tables
@@ -177,9 +214,9 @@ def test_mistakes_of_tables(tables, tmp_path, capsys):
         (f"train={tmp_path}/none.tsv",): f"{tmp_path}/none.tsv: no such table; {expected}",
         ("recordings.tsv",): "recordings.tsv: expected SPLIT=SOURCE, as train=recordings.tsv",
         (f"dev=tsv:{tmp_path}/a",): f"tsv:{tmp_path}/a: has no split 'dev'; it has train",
-        (table, f"test={tmp_path}/a/train.tsv"): "utterances that share their id with another (4): train000 "
+        (table, f"test={tmp_path}/a/train.tsv"): "utterances that share an id with another (4): train000 "
         f"({tmp_path}/a/train.tsv:2), train001 ({tmp_path}/a/train.tsv:3), train000 ({tmp_path}/a/train.tsv:2), "
-        f"train001 ({tmp_path}/a/train.tsv:3); give each its own id, over all splits",
+        f"train001 ({tmp_path}/a/train.tsv:3); give each its own id across all splits",
     }
     for arguments, message in cases.items():
         with pytest.raises(SystemExit) as stopped:
@@ -199,6 +236,7 @@ TINY = [
     "training.average=1",
     "training.processes=1",
     "training.device=cpu",
+    "training.precision=fp32",
     "features.fbank.sample_rate=8000",
     "features.fbank.mels=24",
     "features.specaugment=null",
@@ -218,7 +256,7 @@ TINY = [
 def recipe(root, *arguments):
     """Run the recipe in a checkout at `root`."""
     command = ["bash", str(root / "recipes/own/run.sh"), *arguments]
-    paths = {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    paths = {"PYTHONPATH": str(ROOT), "PATH": f"{root / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment = {**os.environ, "VIRTUAL_ENV": str(Path(sys.executable).parents[1]), **paths}
     return subprocess.run(command, cwd=root / "elsewhere", env=environment, capture_output=True, text=True)
 
@@ -250,13 +288,28 @@ def test_the_recipe_goes_from_a_table_to_an_error_rate(checkout):
     assert made.training.epochs == 80 and made.out == "exp/mine/model"
 
 
+def test_three_recordings_are_enough_and_none_but_sets_are_given(checkout):
+    """A table without a header, in sets of sizes that the recipe chooses, as far as training, which is a stand-in."""
+    table = checkout / "elsewhere/recorded.tsv"
+    table.write_text("".join(line + "\n" for line in table.read_text().splitlines()[1:4]))
+    (checkout / "bin").mkdir()
+    (checkout / "bin/asr-train").write_text("#!/bin/sh\nexit 9\n")
+    (checkout / "bin/asr-train").chmod(0o755)
+    done = recipe(checkout, "recorded.tsv", "--name", "few.1")
+    assert done.returncode == 9 and (checkout / "exp/few.1/tokenizer/bpe.model").is_file(), done.stderr
+    names = ("train", "dev", "test")
+    assert [len(list(manifest.read(checkout / f"data/few.1/{name}.jsonl.gz"))) for name in names] == [1, 1, 1]
+
+
 def test_mistakes_of_the_recipe(checkout):
     cases = {
-        (): "run.sh: give your table: TABLE.tsv with lines of id, path, text and perhaps speaker",
-        ("--nmae", "x", "recorded.tsv"): "run.sh: no such option --nmae; see the head of",
-        ("recorded.tsv", "--test"): "run.sh: --test wants a value",
-        ("a.tsv", "b.tsv"): "run.sh: got a second table, b.tsv; name the one for testing by --test",
+        (): "run.sh: got nothing, expected TABLE.tsv; see --help",
+        ("--nmae", "x", "recorded.tsv"): "run.sh: no such option --nmae; --help lists them",
+        ("recorded.tsv", "--test"): "run.sh: --test: expected a value",
+        ("a.tsv", "b.tsv"): f"run.sh: got {checkout}/elsewhere/a.tsv {checkout}/elsewhere/b.tsv, expected TABLE.tsv",
         ("none.tsv",): f"tables.py: {checkout}/elsewhere/none.tsv: no such table; expected a .tsv",
+        (".",): f"tables.py: {checkout}/elsewhere/.: is a folder; expected a .tsv",
+        ("recorded.tsv", "--config", "none.yaml"): "asr-train: none.yaml: can't read this configuration file",
         ("recorded.tsv", "--test", "typo.tsv"): f"tables.py: {checkout}/elsewhere/typo.tsv: no such table",
     }
     for arguments, message in cases.items():

@@ -14,7 +14,7 @@ from runs import history
 from test_lm import CONFIG as LM_CONFIG
 from tones import CONFIG, RATE, write_corpus
 
-from asr import config, experiment, run
+from asr import config, tasks
 from asr.cli import train as command
 from asr.data import manifest
 from asr.data.manifest import Utterance
@@ -24,7 +24,9 @@ from asr.preflight import prediction, problems
 from asr.preflight.check import check
 from asr.preflight.prediction import Seconds, span
 from asr.text import tokenizer
-from asr.training import memory
+from asr.training import memory, run
+from asr.training.build import build
+from asr.training.identity import stamp_of
 
 LIMITS = ["data.min_seconds=0.2", "data.max_seconds=2.0", "data.max_tokens=10"]
 
@@ -37,7 +39,7 @@ def utterance(folder, name, text, seconds=1.0, speaker=None):
 
 
 def look(root, *overrides, tests=(), name="x"):
-    settings = config.load(experiment.Experiment, root / f"{name}.yaml", overrides)
+    settings = config.load(tasks.Experiment, root / f"{name}.yaml", overrides)
     return check(settings, [str(path) for path in tests])
 
 
@@ -177,10 +179,10 @@ def test_what_training_refuses_is_what_the_check_calls_an_error(root, tmp_path):
             continue
         manifest.write(tmp_path / "one.jsonl.gz", [*good, each])
         overrides = [*LIMITS, f"data.train={tmp_path}/one.jsonl.gz", f"data.dev={tmp_path}/one.jsonl.gz"]
-        settings = config.load(experiment.Experiment, root / "x.yaml", overrides)
+        settings = config.load(tasks.Experiment, root / "x.yaml", overrides)
         refused = False
         try:
-            experiment.read(settings, experiment.build(settings))
+            settings.read(build(settings))
         except UserError:
             refused = True
         assert check(settings).refused == refused == (each.id not in ("short", "long", "wordy")), each.id
@@ -221,7 +223,7 @@ def test_a_recording_that_only_reading_shows_to_be_bad(clean, tmp_path):
     manifest.write(tmp_path / "x.jsonl.gz", [Utterance("n", f"{tmp_path}/nan.wav", RATE, RATE, 1, 0.0, 1.0, "LOW")])
     report = look(clean, f"data.train={tmp_path}/x.jsonl.gz")
     assert [p.what for p in report.problems] == [
-        f"{tmp_path}/nan.wav: has NaN or infinite samples, the first at 0.013 s; write the file anew"
+        f"{tmp_path}/nan.wav: has NaN or infinite samples, the first at 0.013 s; write the file again"
     ]
 
 
@@ -273,13 +275,13 @@ def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
     overrides = [f"out={tmp_path}/x", batch, "training.epochs=2", "training.accumulate=2", "training.processes=1"]
     prediction = look(clean, *overrides, name=name).prediction
     arguments = clean / f"{name}.yaml", overrides
-    settings = config.load(experiment.Experiment, *arguments)
-    model = run.train(settings, command.identity(*arguments))
+    settings = config.load(tasks.Experiment, *arguments)
+    model = run.train(settings, stamp_of(*arguments))
     steps = [line["step"] for line in history(tmp_path / "x") if line["kind"] == "dev"]
     assert prediction.steps == steps[0] > 2 and prediction.epochs == 2
     assert prediction.parameters == prediction.trained == sum(p.numel() for p in model.parameters())
-    train, _, _ = experiment.read(settings, model)
-    task = experiment.make_task(settings, model, train, train)
+    train = settings.read(model).train
+    task = settings.task(model, train, train)
     lens = [u.duration for u in train.utterances] if name == "x" else [len(y) + 1 for y in train]
     padded = sum(len(batch) * max(lens[n] for n in batch) for step in task.plan(0, 2) for batch in step)
     assert prediction.padding == pytest.approx(1 - sum(lens) / padded) and 0 < prediction.padding < 1
@@ -288,7 +290,7 @@ def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
 
 def test_batches_that_memory_decides_are_measured(clean, monkeypatch, capsys):
     monkeypatch.setattr(memory, "free_bytes", lambda device, processes: 6e6)
-    monkeypatch.setattr(memory, "later_bytes", lambda model, average: 0)
+    monkeypatch.setattr(memory, "later_bytes", lambda *_, **__: 0)
     monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), 2e6)[1])
     report = look(clean, "data.batch_seconds=auto", "training.processes=1")
     seconds = float(re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", capsys.readouterr().err)[1])
@@ -297,7 +299,7 @@ def test_batches_that_memory_decides_are_measured(clean, monkeypatch, capsys):
 
 def test_memory_of_weights_gradients_and_states(clean):
     whole, frozen = look(clean), look(clean, "freeze=[model.encoder.*]")
-    model = experiment.build(config.load(experiment.Experiment, clean / "x.yaml"))
+    model = build(config.load(tasks.Experiment, clean / "x.yaml"))
     encoder = sum(p.numel() for p in model.model.encoder.parameters())
     for report, trained in ((whole, whole.prediction.parameters), (frozen, whole.prediction.parameters - encoder)):
         assert report.prediction.trained == trained

@@ -56,7 +56,7 @@ def test_aishell_joins_han_and_names_what_was_never_transcribed(tmp_path):
     made = prepare("aishell", aishell(tmp_path), tmp_path / "out")
     assert texts(made, "train") == {"S0002W1": "而对楼市", "S0002W2": "我用 IPHONE 六"}
     assert texts(made, "test") == {"S0003W1": "甚至"}
-    assert made.notes[0] == "train: left out, for want of a transcript (1): S0002W9"
+    assert made.notes[0] == "train: left out, because they have no transcript (1): S0002W9"
     assert {u.speaker for u in manifest.read(made.manifests["train"])} == {"S0002"}
 
 
@@ -133,7 +133,7 @@ def test_carving_is_near_the_wish_and_the_same_for_any_order():
     train, dev, _ = carve(items, 20)
     assert abs(len(dev) - 20) <= 3 and len(train) + len(dev) == len(items)
     assert {i.speaker for i in dev} == choose_speakers(items[::-1], 20)
-    with pytest.raises(UserError, match="even the speaker who says least has 50 utterances; ask for about 50"):
+    with pytest.raises(UserError, match="even the speaker with the fewest utterances has 50; request about 50"):
         carve([Item(f"{s}-{n}", Path("x"), "T", f"s{s}", "") for s in (1, 2) for n in range(50)], 10)
     few = [Item(f"{s}-{n}", Path("x"), "T", f"s{s}", "") for s in (1, 2, 3) for n in range(50)]
     train, dev, how = carve(few, 0.1)  # of a share it is every tenth
@@ -142,7 +142,7 @@ def test_carving_is_near_the_wish_and_the_same_for_any_order():
     assert {i.speaker for i in carve(few, 0.3)[1]} < {"s1", "s2", "s3"} and len(carve(few, 0.001)[1]) == 1
     unequal = [Item(f"{s}-{n}", Path("x"), "T", s, "") for s, size in (("a", 3), ("b", 100)) for n in range(size)]
     assert len(choose_speakers(unequal, 102)) == 1  # both would be nearer, but nobody would be left to train on
-    with pytest.raises(UserError, match=r"--dev 500: expected 1 to 114 of 115 training utterances, or a fraction"):
+    with pytest.raises(UserError, match=r"dev: got 500, expected 1 to 114 of 115 training utterances, or a fraction"):
         carve(items, 500)
 
 
@@ -202,8 +202,8 @@ def test_only_the_splits_asked_for(tmp_path, capsys):
     }  # fmt: skip
     with pytest.raises(SystemExit):
         command.main(["librispeech", str(source), str(out), "--splits", "dev-clean", "dev-other"])
-    there = "there are dev-clean, test-other, train-mini"
-    said = f"--splits dev-other: no such split of this corpus; did you mean 'test-other'?; {there}\n"
+    there = "it has dev-clean, test-other, train-mini"
+    said = f"--splits: got 'dev-other', no such split of this corpus; did you mean 'test-other'?; {there}\n"
     assert capsys.readouterr().err.endswith(said)
 
 
@@ -271,15 +271,15 @@ def test_test_and_dev_are_carved_from_a_table_of_any_name(tmp_path):
 def test_texts_are_rewritten_by_a_convention(tmp_path):
     lines = ["u1\tclips/a.wav\tIt’s me, José!", "u2\tclips/b.wav\tIT'S YOU", "u3\tclips/c.wav\t我用ｉＰｈｏｎｅ。"]
     table = tsv(tmp_path, "train.tsv", lines)
-    made = prepare("tsv", table, tmp_path / "out", normalise="english")
+    made = prepare("tsv", table, tmp_path / "out", normalize="english")
     assert texts(made, "train") == {"u1": "IT'S ME JOSE", "u2": "IT'S YOU", "u3": "我用IPHONE"}
-    assert made.notes == ["--normalise english: 2 of 3 texts changed, as 'It’s me, José!' → \"IT'S ME JOSE\""]
-    assert prepare("tsv", table, tmp_path / "out", normalise="english").current
-    again = prepare("tsv", table, tmp_path / "out", normalise="plain")
+    assert made.notes == ["normalized (english): 2 of 3 texts changed, such as 'It’s me, José!' → \"IT'S ME JOSE\""]
+    assert prepare("tsv", table, tmp_path / "out", normalize="english").current
+    again = prepare("tsv", table, tmp_path / "out", normalize="plain")
     assert texts(again, "train")["u1"] == "IT'S ME JOSÉ"
     silent = tsv(tmp_path, "silent.tsv", ["u1\tclips/a.wav\t..."])
-    message = f"empty texts (1): u1 ({silent}:1); transcribe them or leave them out"
-    assert_refused(message, "tsv", silent, tmp_path / "new", normalise="plain")
+    message = f"empty texts (1): u1 ({silent}:1); transcribe or remove them"
+    assert_refused(message, "tsv", silent, tmp_path / "new", normalize="plain")
 
 
 # the real corpora

@@ -1,4 +1,7 @@
-"""Several processes train as one does: the same losses, whoever takes which batch; and they fail and end together."""
+"""Several processes train as one does: the same bits, whoever takes which batch; and they fail and end together.
+
+Shards, whose sums PyTorch makes, train as one to rounding.
+"""
 
 import os
 import signal
@@ -10,16 +13,28 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from runs import assert_same, dev_losses, launch, make_root, train, wait_for_state, weights
+from runs import (
+    Stop,
+    assert_same,
+    dev_losses,
+    history,
+    launch,
+    make_root,
+    stopping,
+    train,
+    wait_for_state,
+    weights,
+)
 
 from asr.cli import train as command
 from asr.errors import UserError
 from asr.models.recognizer import load
-from asr.training import processes
 from asr.training.checkpoint import Checkpoints
-from asr.training.loop import Trainer
+from asr.training.distributed import launch as launching
+from asr.training.distributed.fsdp import ShardedModel
+from asr.training.distributed.group import Group
+from asr.training.session import Session
 from asr.training.settings import LoopSettings
-from asr.training.shards import Shards
 from asr.training.signals import Stopped
 
 
@@ -44,9 +59,19 @@ def assert_same_training(out, made, alone):
     torch.testing.assert_close({n: made[n] for n in counted}, expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("more", [["training.processes=2"], ["training.processes=4"]], ids=["2 x 2", "4 x 1"])
-def test_the_number_of_processes_changes_nothing(root, alone, tmp_path, more):
-    assert_same_training(tmp_path / "x", weights(train(root, tmp_path / "x", *STILL, *more)), alone)
+MUON = ["optimizer={kind: muon, lr: 4e-3}", "training.precision=bf16", "training.clip=0.5"]
+
+
+@pytest.mark.parametrize("more, size", [([], 4), (MUON, 3)], ids=["adamw", "muon, bf16, clipped"])
+def test_the_number_of_processes_changes_no_bit(root, tmp_path, monkeypatch, more, size):
+    """With dropout, masks and validation; begun by one process, gone on by several."""
+    more = [*more, "training.epochs=2", "training.accumulate=4", "training.save_steps=1"]
+    expected = weights(train(root, tmp_path / "one", *more, "training.processes=1"))
+    with monkeypatch.context() as patched, pytest.raises(Stop):
+        stopping(patched, 1)
+        train(root, tmp_path / "x", *more, "training.processes=1")
+    assert_same(weights(train(root, tmp_path / "x", *more, f"training.processes={size}")), expected)
+    assert history(tmp_path / "x") == history(tmp_path / "one")
 
 
 @pytest.mark.parametrize("before, after", [("true", "false"), ("false", "true")], ids=["shards first", "shards last"])
@@ -66,13 +91,13 @@ def test_a_batch_that_a_step_lacks_is_made_up_by_one_without_weight():
     for size, batches in ((2, 3), (2, 4), (4, 5), (3, 1)):
         step, shares = [[10 + n] for n in range(batches)], []
         for rank in range(size):
-            shards = object.__new__(Shards)
-            shards.group = processes.Group(rank, size)
+            shards = object.__new__(ShardedModel)
+            shards.group = Group(rank, size)
             shares.append(shards.share(step))
         assert len(set(map(len, shares))) == 1
         parts = [part for share in shares for part in share]
         assert sorted(part for part in parts if part[2]) == [(n, step[n], 1.0) for n in range(batches)]
-        assert all(batch == step[place] for place, batch, _ in parts)
+        assert all(batch == step[slot] for slot, batch, _ in parts)
 
 
 def test_one_process_has_nothing_to_shard(root, alone, tmp_path):
@@ -86,15 +111,35 @@ def test_torchrun_changes_nothing(root, alone, tmp_path):
     _, said = process.communicate()
     assert process.returncode == 0, said
     assert said.count("everything goes to") == said.count("finished: ") == 1
-    assert_same_training(tmp_path / "x", weights(load(tmp_path / "x")), alone)
+    assert_same(weights(load(tmp_path / "x")), alone[1])
+    assert history(tmp_path / "x") == history(alone[0])
 
 
-def test_a_mistake_under_torchrun_is_said_once(root, tmp_path):
+@pytest.mark.parametrize(
+    "mistake, told",
+    [
+        ("tokenizer=nowhere", "nowhere/tokenizer.json: no tokenizer here"),  # found before PyTorch is imported
+        ("training.epochs=x", "training.epochs: "),
+        ("training.accumulate=1", "training.accumulate: got 1 batches"),  # found by the first, while the others wait
+    ],
+)
+def test_a_mistake_under_torchrun_is_said_once(root, tmp_path, mistake, told):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    process = launch(root, tmp_path / "x", *STILL, "tokenizer=nowhere", through=torchrun)
+    process = launch(root, tmp_path / "x", *STILL, mistake, through=torchrun)
     _, said = process.communicate()
-    assert process.returncode == 1 and said.count("nowhere/tokenizer.json: no tokenizer here") == 1
-    assert "line " not in said.split("no tokenizer here")[0]  # no traceback before it
+    assert process.returncode == 1 and said.count("train.py: ") == 1, said
+    assert told in said and "line " not in said.split(told)[0]  # no traceback before it
+
+
+def test_a_mistake_that_the_second_process_alone_meets_is_said_by_it(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(command, "WAIT", 0.01)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(UserError, match="alone"), command.told_once():
+            raise UserError("alone")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
@@ -121,8 +166,8 @@ def test_a_killed_process_ends_all(root, tmp_path):
 
 
 def test_an_error_is_that_of_the_process_that_failed_first(tmp_path):
-    with pytest.raises(SystemExit, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"):
-        processes.run(fail_in_the_second, 2)
+    with pytest.raises(launching.ProcessFailed, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"):
+        launching.spawn(fail_in_the_second, 2)
 
 
 def fail_in_the_second(group):
@@ -132,10 +177,10 @@ def fail_in_the_second(group):
 
 
 def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
-    monkeypatch.setattr(processes, "GRACE", 0.2)
+    monkeypatch.setattr(launching, "GRACE", 0.2)
     began = time.monotonic()
-    with pytest.raises(SystemExit, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"):
-        processes.run(fail_beside_a_deaf_one, 2)
+    with pytest.raises(launching.ProcessFailed, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"):
+        launching.spawn(fail_beside_a_deaf_one, 2)
     assert time.monotonic() - began < 45
 
 
@@ -150,7 +195,7 @@ def fail_beside_a_deaf_one(group):
 
 def test_an_interrupt_before_training_has_its_handlers_is_no_success():
     with pytest.raises(Stopped) as stopped:
-        processes.run(be_interrupted, 2)
+        launching.spawn(be_interrupted, 2)
     assert stopped.value.status == 128 + signal.SIGINT
 
 
@@ -162,9 +207,9 @@ def test_a_stop_is_told_though_the_others_fail_for_it(tmp_path, monkeypatch):
     """As in a validation, which each process leaves at once; and the folder to meet in may have any name."""
     (tmp_path / "two words").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "two words"))
-    monkeypatch.setattr(processes, "PATIENCE", processes.PATIENCE / 20_000)
+    monkeypatch.setattr(launching, "PATIENCE", launching.PATIENCE / 20_000)
     with pytest.raises(Stopped) as stopped:
-        processes.run(stop_in_the_first, 2)
+        launching.spawn(stop_in_the_first, 2)
     assert stopped.value.status == 128 + signal.SIGTERM
 
 
@@ -180,54 +225,77 @@ def test_a_gpu_for_each_process(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "conv", conv)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    assert processes.Group(5, 8, local=1).device(torch.device("cuda")) == torch.device("cuda", 1) and chosen == [1]
+    assert Group(5, 8, local=1).device(torch.device("cuda")) == torch.device("cuda", 1) and chosen == [1]
     assert conv.fp32_precision == "ieee"
     with pytest.raises(UserError, match="2 GPUs for 3 processes or more on this machine; start one a GPU"):
-        processes.Group(2, 3, local=2).device(torch.device("cuda"))
+        Group(2, 3, local=2).device(torch.device("cuda"))
 
 
 def test_processes_that_find_different_states_are_told(tmp_path, monkeypatch):
-    trainer, firsts = object.__new__(Trainer), {"step": 7}
-    trainer.out, trainer.group = tmp_path / "x", processes.Group(1, 2)
-    trainer.checkpoints = Checkpoints(tmp_path / "x/checkpoints", 2, print)
-    monkeypatch.setattr(processes.Group, "share", lambda self, make: firsts)
+    session, firsts = object.__new__(Session), {"step": 7}
+    session.out, session.group = tmp_path / "x", Group(1, 2)
+    session.checkpoints = Checkpoints(tmp_path / "x/checkpoints", 2, print)
+    monkeypatch.setattr(Group, "share", lambda self, make: firsts)
     with pytest.raises(UserError, match="x: process 1 finds no training state there, the first the state of step 7; "):
-        trainer._resume()
+        session.load()
+
+
+def test_threads_do_not_depend_on_the_number_of_processes(monkeypatch):
+    """But on that of the batches of a step, since sums depend on threads."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert {launching.threads_each(size, 4, cpu) for size in (1, 2, 3, 4)} == {4}
+    assert launching.threads_each(1, 1, cpu) == 16 and launching.threads_each(16, 40, cpu) == 1
+    assert [launching.threads_each(size, 8, gpu) for size in (1, 2, 8)] == [16, 8, 2]
+
+
+def test_threads_are_those_asked_for():
+    before = torch.get_num_threads()
+    with launching.computing_with(3):
+        check_threads(None, 3)
+    launching.spawn(check_threads, 2, 3, threads=3)
+    assert torch.get_num_threads() == before
+
+
+def check_threads(group, expected):
+    assert torch.get_num_threads() == expected
 
 
 def test_no_more_processes_than_batches_in_a_step():
-    processes.check(4, 4)
-    with pytest.raises(UserError, match="training.accumulate: got 2 batches an optimiser step for 4 processes, which"):
-        processes.check(4, 2)
-    assert processes.count(8, 3, torch.device("cpu")) == 3
+    launching.check(4, 4)
+    with pytest.raises(UserError, match="training.accumulate: got 2 batches an optimizer step for 4 processes, which"):
+        launching.check(4, 2)
+    assert launching.count(8, 3, torch.device("cpu")) == 3
+    with pytest.raises(UserError, match="training.processes: got 100000, expected at most [0-9]+ on [0-9]+ cores"):
+        launching.count(100_000, 3, torch.device("cpu"))
     with pytest.raises(UserError, match="training.processes: got 99, but there are .* GPUs"):
-        processes.count(99, 99, torch.device("cuda"))
+        launching.count(99, 99, torch.device("cuda"))
 
 
 def test_all_gpus_are_those_that_a_step_has_work_for(monkeypatch, capsys):
     settings = LoopSettings(epochs=1, accumulate=4)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(processes, "choose", lambda: (torch.device("cuda"), "a GPU"))
-    assert processes.employable(settings) == 4
+    monkeypatch.setattr(launching, "choose", lambda: (torch.device("cuda"), "a GPU"))
+    assert launching.employable(settings) == 4
     assert (
         "8 GPUs, of which 4 train, one a batch of a step; training.accumulate=8 employs all" in capsys.readouterr().err
     )
-    assert processes.employable(settings.model_copy(update={"accumulate": 16})) == 8
+    assert launching.employable(settings.model_copy(update={"accumulate": 16})) == 8
     for said in ({"device": "cpu"}, {"processes": 2}):  # by the settings
-        assert processes.employable(settings.model_copy(update=said)) == 0
-    monkeypatch.setattr(processes, "launched", lambda: True)
-    assert processes.employable(settings) == 0
-    monkeypatch.setattr(processes, "launched", lambda: False)
-    monkeypatch.setattr(processes, "choose", lambda: (torch.device("cpu"), "no GPU works"))
-    assert processes.employable(settings) == 0 and not capsys.readouterr().err
+        assert launching.employable(settings.model_copy(update=said)) == 0
+    monkeypatch.setattr(launching, "launched", lambda: True)
+    assert launching.employable(settings) == 0
+    monkeypatch.setattr(launching, "launched", lambda: False)
+    monkeypatch.setattr(launching, "choose", lambda: (torch.device("cpu"), "no GPU works"))
+    assert launching.employable(settings) == 0 and not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given, expected", [("2", 2), ("all", 3)])
 def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, given, expected):
-    monkeypatch.setattr(processes, "employable", lambda settings: 3)
+    monkeypatch.setattr(launching, "employable", lambda settings: 3)
     settings = command.load(command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", given]))
     assert (settings.training.device, settings.training.processes) == ("cuda", expected)
-    monkeypatch.setattr(processes, "employable", lambda settings: 0)
+    monkeypatch.setattr(launching, "employable", lambda settings: 0)
     settings = command.load(command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", "all"]))
     assert (settings.training.device, settings.training.processes) == ("cpu", None)
 

@@ -12,7 +12,7 @@ from asr import config
 from asr.data import manifest
 from asr.data.manifest import Utterance
 from asr.errors import UserError
-from asr.experiment import Experiment
+from asr.tasks import Experiment
 from asr.text import tokenizer
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from asr.data import manifest, table
+from asr.data import columns as table
+from asr.data import manifest
 from asr.scoring.error_rate import ErrorRate
 from asr.text import tokenizer
 
@@ -72,7 +73,7 @@ def test_a_text(rehearsal, rehearsed, tmp_path):
 def test_a_score_that_misses_a_planted_error_fails(rehearsed, tmp_path, monkeypatch):
     u = manifest.Utterance("u", "x.wav", 8000, 9, 1, 0.0, 1.0, "A B C D E F G H " * 9)
     manifest.write(tmp_path / "test.jsonl.gz", [u, manifest.Utterance(**vars(u) | {"id": "v"})])
-    monkeypatch.setattr("asr.scoring.score.aligned", lambda refs, hyps, unit: [ErrorRate(72, 0, 0, 0)] * 2)
+    monkeypatch.setattr("asr.scoring.report.aligned", lambda refs, hyps, unit: [ErrorRate(72, 0, 0, 0)] * 2)
     with pytest.raises(AssertionError):
         rehearsed.score("word", str(tmp_path / "test.jsonl.gz"))
 

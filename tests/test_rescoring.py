@@ -15,7 +15,7 @@ def test_rescoring_is_the_weighted_sum_of_whole_scores(scores, monkeypatch):
     nbests = search(scorers, H_lens.tolist(), 12, ctc, H_lens, beam=5, nbest=5)
     nbests[2], nbests[3] = [], nbests[3][:2]
     plain = plain_scorers(model, H, H_lens, ctc, 0.3)
-    got = rescoring.rescore(nbests, model.decoder, H, H_lens, model.sos_eos, 0.7, 12)
+    got = rescoring.rescore(nbests, lambda *inputs: model.decoder(*inputs).logits, H, H_lens, model.sos_eos, 0.7, 12)
     for b, nbest in enumerate(nbests):
         expected = []
         for h in nbest:

@@ -1,4 +1,4 @@
-"""Prove the learning rates and the optimisers: schedules are their formulas, a step is the paper's Adam by hand."""
+"""Prove the learning rates and the optimizers: schedules are their formulas, a step is the paper's Adam by hand."""
 
 import math
 
@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from asr.training.optimizer import AdamSettings, AdamWSettings, optimizer
-from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings, WSDSettings
+from asr.training.optim.adam import AdamSettings, AdamWSettings
+from asr.training.optim.schedule import ConstantSettings, CosineSettings, NoamSettings, WSDSettings
 
 STEPS = [1, 2, 10, 399, 400, 401, 5000, 100_000]
 
@@ -72,11 +72,11 @@ def by_hand(parameter, gradients, lr, decay=0.0, decoupled=False, beta1=0.9, bet
     (AdamWSettings(kind="adamw", lr=1e-2), True),
     (AdamWSettings(kind="adamw", lr=1e-2, weight_decay=0.1), True),
 ])  # fmt: skip
-def test_steps_of_the_optimisers(settings, decoupled):
+def test_steps_of_the_optimizers(settings, decoupled):
     module = model()
     before = [p.detach().clone() for p in module.parameters()]
     gradients = [[torch.randn_like(p) for p in before] for _ in range(3)]
-    chosen = optimizer(settings, module)
+    chosen = settings.build(module)
     for step in gradients:
         for p, g in zip(module.parameters(), step, strict=True):
             p.grad = g.clone()
@@ -88,15 +88,15 @@ def test_steps_of_the_optimisers(settings, decoupled):
 
 
 def test_defaults_are_the_papers():
-    chosen = optimizer(AdamSettings(kind="adam", lr=1.0), model())
+    chosen = AdamSettings(kind="adam", lr=1.0).build(model())
     assert [(g["betas"], g["eps"], g["weight_decay"]) for g in chosen.param_groups] == [((0.9, 0.98), 1e-9, 0.0)] * 2
-    chosen = optimizer(AdamWSettings(kind="adamw", lr=1.0), model())
+    chosen = AdamWSettings(kind="adamw", lr=1.0).build(model())
     assert [g["weight_decay"] for g in chosen.param_groups] == [0.01, 0.0]
 
 
 def test_every_trainable_parameter_is_in_one_group():
     module = model()
     module[0].bias.requires_grad_(False)
-    groups = optimizer(AdamSettings(kind="adam", lr=1.0), module).param_groups
+    groups = AdamSettings(kind="adam", lr=1.0).build(module).param_groups
     assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in module.parameters() if p.requires_grad}
     assert sum(len(g["params"]) for g in groups) == 3

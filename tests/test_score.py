@@ -12,8 +12,9 @@ from asr.data.manifest import Utterance
 from asr.errors import UserError
 from asr.scoring.bootstrap import interval, resampled_rates
 from asr.scoring.error_rate import ErrorRate, error_rates
-from asr.scoring.score import score, score_texts
+from asr.scoring.report import score, score_texts
 from asr.scoring.significance import compare
+from asr.transcript import Transcript
 
 
 def edits(reference, hypothesis):
@@ -162,7 +163,7 @@ def test_han_is_scored_by_the_mixed_error_rate(tmp_path, capsys):
     assert score(ref, hyp).as_json()["mer"]["errors"] == 2
     assert list(score(ref, hyp, "both").scores) == ["word", "char"]
     assert list(score(ref, ref).scores) == ["mixed"] and score(ref, ref).scores["mixed"].total.errors == 0
-    refused("--unit words: expected auto, word, char, mixed or both", ref, hyp, "words")
+    refused("unit: got 'words', expected one of auto, word, char, mixed, both", ref, hyp, "words")
 
 
 def test_texts_are_rewritten_before_they_are_compared(tmp_path, capsys):
@@ -170,14 +171,28 @@ def test_texts_are_rewritten_before_they_are_compared(tmp_path, capsys):
     hyp, other = write(tmp_path / "h", {"u1": "IT'S ME JOSE"}), write(tmp_path / "o", {"u1": "its me jose"})
     rates = [score(ref, hyp, "word", None, name).scores["word"].total.errors for name in (None, "plain", "english")]
     assert rates == [3, 1, 0]
-    command.main([str(ref), str(hyp), "--against", str(other), "--normalise", "english", "--unit", "word"])
+    command.main([str(ref), str(hyp), "--against", str(other), "--normalize", "english", "--unit", "word"])
     assert [line.split(" [")[0] for line in capsys.readouterr().out.splitlines()] == [
         "WER 0.00 %",
         "WER difference -33.33 points",
     ]
     silent = write(tmp_path / "s", {"u1": "..."})
     message = f"empty references in {silent} (1): u1; an error rate needs words to compare with"
-    refused(message, silent, hyp, normalise="plain")
+    refused(message, silent, hyp, normalize="plain")
+
+
+def test_files_mappings_and_transcripts_score_alike(tmp_path):
+    references, hypotheses = {"u1": "GO ON", "u2": "STOP"}, {"u1": "", "u2": "STOP  IT"}
+    expected = score(write(tmp_path / "r", references), write(tmp_path / "h", hypotheses))
+    transcripts = [Transcript(name, text) for name, text in hypotheses.items()]
+    assert score(references, hypotheses) == score(references, transcripts) == expected
+    assert score(references, iter(transcripts), against=hypotheses).differences["word"].value == 0
+    word = expected.scores["word"]
+    assert word.rate == word.total.rate == 1.0 and word.interval == (word.low, word.high)
+    fix = "; choose deletions for `missing` to count them as errors"
+    refused(f"hyp: expected the 2 ids of ref, got 1 missing (u2){fix}", references, transcripts[:1])
+    refused("repeated ids in hyp (1): u2; each utterance has one text", references, [*transcripts, transcripts[1]])
+    refused("ref: got no texts", {}, hypotheses)
 
 
 def test_missing_and_extra_ids(tmp_path):
@@ -192,7 +207,7 @@ def test_repeated_ids(tmp_path):
     ref = write(tmp_path / "r", {"u1": "A"})
     hyp = tmp_path / "h"
     hyp.write_text("u1\tA\nu1\tB\n")
-    refused(f"repeated ids in {hyp} (1): u1; each utterance has one line", ref, hyp)
+    refused(f"repeated ids in {hyp} (1): u1; each utterance has one text", ref, hyp)
 
 
 def test_empty_reference(tmp_path):
@@ -223,3 +238,15 @@ def test_an_id_alone_is_an_empty_hypothesis(tmp_path):
 def test_score_texts_from_python():
     result = score_texts({"a": "GO ON", "b": "UP"}, {"b": "UP", "a": "GO"}, "word")
     assert result.total.rate == pytest.approx(1 / 3) and result.wrong == 1
+
+
+def test_the_old_spelling_of_an_option_is_accepted_and_not_shown(tmp_path, capsys):
+    (tmp_path / "ref.txt").write_text("a\tIt's José!\n")
+    (tmp_path / "hyp.txt").write_text("a\tIT'S JOSE\n")
+    for spelling in ("--normalize", "--normalise"):
+        command.main([str(tmp_path / "ref.txt"), str(tmp_path / "hyp.txt"), spelling, "english", "--unit", "word"])
+        assert capsys.readouterr().out.startswith("WER 0.00 %")
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    shown = capsys.readouterr().out
+    assert "--normalize" in shown and "--normalise" not in shown

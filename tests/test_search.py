@@ -16,13 +16,14 @@ import torch
 from test_ctc_prefix import FrameLoop
 
 from asr.models.hybrid import Hybrid, HybridSettings
+from asr.search import automaton, ngram
 from asr.search import beam as beam_module
-from asr.search import hotwords, ngram
 from asr.search.beam import BeamSearch, beam_search
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
+from asr.search.hotwords import read_phrases
 from asr.search.length import LengthBonus
-from asr.search.network import NetworkScorer
+from asr.search.neural import NetworkScorer
 from asr.text import kneser_ney
 from asr.text.characters import Characters
 
@@ -175,7 +176,8 @@ def tiny(V, seed=0, lens=(40, 23, 31, 7, 60, 12)):
         model.ctc_out.weight.mul_(3)
     X, X_lens = log_probs(lens, 8, seed)
     with torch.no_grad():
-        H, H_lens = model.encode(X, X_lens)
+        encoded = model.encoder(X, X_lens)
+        H, H_lens = encoded.H, encoded.H_lens
         return model, H, H_lens, model.ctc_log_probs(H)
 
 
@@ -196,7 +198,7 @@ def plain_scorers(model, H, H_lens, ctc, weight):
     def attention(b, labels):
         Y = torch.tensor([[model.sos_eos, *labels]])
         T = int(H_lens[b])
-        return model.decoder(Y, H[b : b + 1, :T], H_lens[b : b + 1])[0, -1].log_softmax(-1).tolist()
+        return model.decoder(Y, H[b : b + 1, :T], H_lens[b : b + 1]).logits[0, -1].log_softmax(-1).tolist()
 
     return {"attention": (attention, True, 1 - weight), "ctc": (ctc_function(ctc, H_lens), False, weight)}
 
@@ -289,7 +291,7 @@ def test_when_utterances_leave_changes_nothing(monkeypatch):
     }
     found = []
     for share in (0.0, 1 / 8, 1.0):  # at once, when an eighth is done, when all are
-        monkeypatch.setattr(beam_module, "LEAVING", share)
+        monkeypatch.setattr(beam_module, "REMOVAL_SHARE", share)
         found.append(search(scorers, limits, V, X, X_lens, beam=4, nbest=3))
     for other in found[1:]:
         for got, nbest in zip(other, found[0], strict=True):
@@ -445,10 +447,10 @@ def language(tmp_path_factory):
     orders = kneser_ney.estimate([tokenizer.encode(t) for t in ("ab ba", "abba", "b a b", "aa ab")], 5, 3)
     kneser_ney.write_arpa(root / "lm.arpa", orders, tokenizer.symbols())
     (root / "hotwords.txt").write_text("ab\t1.5\nab ba\nb\t0.5\n")
-    words = hotwords.load(root / "hotwords.txt", tokenizer.encode, tokenizer.symbols(), 1.0)
+    phrases = read_phrases(root / "hotwords.txt", tokenizer.encode, tokenizer.symbols(), 1.0)
     return {
         "lm": (ngram.NGramScorer(ngram.load(root / "lm.arpa", tokenizer.symbols())), False, 0.4),
-        "hotwords": (hotwords.HotwordScorer(words), True, 1.1),
+        "hotwords": (automaton.HotwordScorer(automaton.build(phrases, tokenizer.symbols())), True, 1.1),
         "length": (LengthBonus(-0.3, 4), False, 1.0),
     }
 

@@ -15,7 +15,7 @@ def augment(lens, seeds, features=40, **settings):
     X = torch.ones(len(lens), max(lens), features)
     for row, length in zip(X, lens, strict=True):
         row[length:] = 2
-    chosen = SpecAugment(**SpecAugmentSettings(**settings).model_dump())
+    chosen = SpecAugment(SpecAugmentSettings(**settings))
     return chosen(X, torch.tensor(lens), torch.tensor(seeds)), X
 
 
@@ -50,7 +50,7 @@ def test_specaugment_is_the_same_in_any_batch_and_of_any_device():
 
 
 def test_specaugment_is_off_in_evaluation():
-    chosen = SpecAugment(**SpecAugmentSettings().model_dump()).eval()
+    chosen = SpecAugment(SpecAugmentSettings()).eval()
     X = torch.ones(1, 50, 40)
     assert_close(chosen(X, torch.tensor([50]), torch.tensor([1])), X, rtol=0, atol=0)
 
@@ -125,7 +125,7 @@ def test_time_warp_moves_every_way_and_no_farther():
 
 def test_time_warp_by_seed_in_any_batch_and_before_the_masks():
     only = {"freq_masks": 0, "time_masks": 0, "time_warp": 10}
-    warp = SpecAugment(**SpecAugmentSettings(**only).model_dump())
+    warp = SpecAugment(SpecAugmentSettings(**only))
     X, lens, seeds = ramps(WARPED), torch.tensor(WARPED), torch.arange(len(WARPED))
     Y = warp(X, lens, seeds)
     for n, frames in enumerate(WARPED):
@@ -133,7 +133,7 @@ def test_time_warp_by_seed_in_any_batch_and_before_the_masks():
         assert (Y[n, :frames] != X[n, :frames]).any() == (frames >= 23) and (Y[n, frames:] == 99).all()
     assert (warp(X, lens, seeds + 9) != Y).any()
     assert_close(warp.eval()(X, lens, seeds), X, rtol=0, atol=0)
-    none = SpecAugment(**SpecAugmentSettings(**only | {"time_warp": 0}).model_dump())
+    none = SpecAugment(SpecAugmentSettings(**only | {"time_warp": 0}))
     assert_close(none(X, lens, seeds), X, rtol=0, atol=0)
     ones, masked = augment([200, 90], [1, 2])[0], augment([200, 90], [1, 2], time_warp=40)[0]
     assert_close(masked, ones, rtol=0, atol=0)  # a mask is no wider for the warp, and stands where it stood

@@ -7,9 +7,12 @@ import subprocess
 
 import pytest
 
-from asr import __version__, origin
+from asr import __version__, provenance
+from asr.cli import decode
 from asr.errors import UserError
 from asr.stamp import Stamp, fingerprint, read
+from asr.text import tokenizer as tokenizers
+from asr.training.identity import stamp_of
 
 
 def stamp(folder, beam=10):
@@ -70,7 +73,7 @@ def test_what_cannot_be_read_has_a_fingerprint_too(tmp_path):
 def test_a_stamp_says_when_where_and_by_which_code_its_output_was_made(tmp_path):
     finished(tmp_path)
     made = read(tmp_path / "out.txt")["made"]
-    assert made == {"seconds": 1.0, "commit": origin.commit(), "hardware": origin.cores()}
+    assert made == {"seconds": 1.0, "commit": provenance.commit(), "hardware": provenance.cpu()}
     assert re.fullmatch(r"\d+ × .+", made["hardware"])
     stamp(tmp_path).write(hardware="4 × GPU", commit="older", rtf=0.1)
     made = read(tmp_path / "out.txt")["made"]
@@ -81,7 +84,7 @@ def test_a_stamp_says_when_where_and_by_which_code_its_output_was_made(tmp_path)
 @pytest.mark.parametrize("content", [None, "", "[]", "{}"])
 def test_reading_no_stamp_is_an_error(tmp_path, content):
     finished(tmp_path)
-    stamp(tmp_path).remove()
+    stamp(tmp_path).path.unlink()
     if content is not None:
         stamp(tmp_path).path.write_text(content)
     with pytest.raises(UserError, match=r"out.txt: not finished, its stamp .out.txt.stamp.json is absent or damaged"):
@@ -95,17 +98,39 @@ def test_the_commit_is_that_of_the_code_and_tells_if_the_code_was_changed(tmp_pa
         done = subprocess.run(["git", "-C", tmp_path, *who, *words], check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
-    assert origin.commit(tmp_path) == f"version {__version__}"
+    assert provenance.commit(tmp_path) == f"version {__version__}"
     git("init", "-q")
     (tmp_path / "asr").mkdir()
     for name in ("asr/x.py", "README.md"):
         (tmp_path / name).write_text("x")
     git("add", ".")
-    assert origin.commit(tmp_path) == f"version {__version__}"  # no commit yet
+    assert provenance.commit(tmp_path) == f"version {__version__}"  # no commit yet
     git("commit", "-qm", "x")
     head = git("rev-parse", "HEAD")[:7]
-    assert origin.commit(tmp_path) == head
+    assert provenance.commit(tmp_path) == head
     (tmp_path / "README.md").write_text("results")
-    assert origin.commit(tmp_path) == head
+    assert provenance.commit(tmp_path) == head
     (tmp_path / "asr/x.py").write_text("other")
-    assert origin.commit(tmp_path) == f"{head}+"
+    assert provenance.commit(tmp_path) == f"{head}+"
+
+
+def test_the_files_of_a_tokenizer_are_those_that_it_names(tmp_path, monkeypatch):
+    """Another kind of tokenizer, with files of its own: every stamp that depends on a tokenizer sees them change."""
+
+    class Pairs:
+        files = ("pairs.txt",)
+
+    monkeypatch.setitem(tokenizers.KINDS, "pairs", f"{__name__}:Pairs")
+    monkeypatch.setitem(globals(), "Pairs", Pairs)
+    (tmp_path / "tokenizer.json").write_text('{"kind": "pairs"}')
+    stamps = []
+    for content in ("ab", "cd"):
+        (tmp_path / "pairs.txt").write_text(content)
+        how = decode.decoding(decode.parse(["--model", str(tmp_path), "a.wav"]))
+        (tmp_path / "x.yaml").write_text(f"{{out: x, tokenizer: {tmp_path}, init_from: {tmp_path}, data: {{}}}}")
+        files = [str(path) for path in how.files()]
+        stamps.append((Stamp("x", "y", {}, files).facts, stamp_of(tmp_path / "x.yaml", []).facts))
+        assert str(tmp_path / "pairs.txt") in files
+    assert stamps[0][0] != stamps[1][0] and stamps[0][1] != stamps[1][1]
+    assert tokenizers.names_of_files("pairs") == ("tokenizer.json", "pairs.txt")
+    assert set(tokenizers.names_of_files()) == {"tokenizer.json", "bpe.model", "pairs.txt"}

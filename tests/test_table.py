@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr.data import manifest, table
+from asr.data import columns as table
+from asr.data import manifest
+from asr.data.columns import Table
 from asr.data.manifest import Utterance
 from asr.data.ragged import Ragged
-from asr.data.table import Table
 from asr.errors import UserError
 
 TEXT = st.text(st.characters(codec=None), max_size=8)  # any character, half surrogate pairs too
@@ -29,6 +30,7 @@ UTTERANCES = st.lists(
         duration=SECONDS,
         text=TEXT,
         speaker=st.none() | st.text(min_size=1, max_size=4),
+        channel=st.none() | st.integers(0, 1023),
     ),
     max_size=8,
 )
@@ -87,10 +89,10 @@ def test_several_manifests_are_one_table(tmp_path):
 
 
 def test_a_table_is_small():
-    """No Python object is kept of an utterance: one takes the bytes of its texts, five numbers and four places."""
+    """No Python object is kept of an utterance: one takes its texts, five numbers, a channel and four places."""
     count = 2000
     made = Table.of(replace(PLAIN, id=f"u{n:06d}", text="X" * 200) for n in range(count))
-    bytes_each = 7 + len("/a.wav") + 200 + 5 * 8 + 4 * 8
+    bytes_each = 7 + len("/a.wav") + 200 + 5 * 8 + 2 + 4 * 8
     assert len(pickle.dumps(made)) < count * bytes_each + 3000
 
 
@@ -105,6 +107,16 @@ def test_a_table_is_small():
         ({"speaker": 7}, "speaker: got 7, expected a string or nothing"),
         ({"samples": 1 << 63}, "samples: got 9223372036854775808, expected a whole number"),
         ({"duration": math.nan}, "duration: got nan, expected a number"),
+        ({"rate": 1}, "rate: got 1, expected 1,000 to 1,000,000 Hz"),
+        ({"samples": 0}, "samples: got 0, expected 1 or more"),
+        ({"start": -0.5}, "start: got -0.5, expected 0 s or more"),
+        ({"duration": 0.0}, "duration: got 0.0, expected more than 0 s"),
+        ({"id": "a\nb\tc"}, r"id: got 'a\\nb\\tc', which has a control character (U+000A)"),
+        ({"id": "\u2028"}, r"id: got '\\u2028', which begins or ends with white space"),
+        ({"id": ""}, "id: got '', which is empty"),
+        ({"speaker": "\x1b[2J"}, r"speaker: got '\\x1b[2J', which has a control character (U+001B)"),
+        ({"text": "a\0b"}, r"text: got 'a\\x00b', which has a control character (U+0000)"),
+        ({"path": "/a\0.wav"}, r"path: got '/a\\x00.wav', which has a control character (U+0000)"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named(tmp_path, change, says):

@@ -1,4 +1,4 @@
-"""Prove the tokenizers: text → ids → text is the normalised text, ids keep to their places, mistakes are named.
+"""Prove the tokenizers: text → ids → text is the normalized text, ids keep to their places, mistakes are named.
 
 Expected ids are constructed, or laws over generated texts of Latin with apostrophes, Han and mixed scripts.
 """
@@ -15,7 +15,7 @@ from asr.text import bpe
 from asr.text import tokenizer as tokenizers
 from asr.text.bpe import BPE
 from asr.text.characters import Characters
-from asr.text.normalise import normalise
+from asr.text.normalize import normalize
 from asr.text.sample import draw
 from asr.text.tokenizer import sos_eos, train
 
@@ -121,14 +121,14 @@ def test_a_character_out_of_the_vocabulary_names_the_utterance(kind, text, chara
         make(kind, "latin").encode(text, "1089-134686-0001")
     assert str(caught.value) == (
         f"1089-134686-0001: character {character!r} ({code}) of {text!r} is not in the tokenizer's vocabulary; "
-        "train the tokenizer on this text too, or take it out"
+        "train the tokenizer on this text, too, or remove it"
     )
 
 
-def test_normalise():
-    assert normalise("  a\tb\n c\u3000d\u00a0e ") == "a b c d e"
-    assert normalise("e\u0301") == "\u00e9" and normalise("\u212b") == "\u00c5"  # combining accent; Ångström sign
-    assert normalise("Don't ﬁ ½") == "Don't ﬁ ½"  # compatibility forms, case and punctuation stay
+def test_normalize():
+    assert normalize("  a\tb\n c\u3000d\u00a0e ") == "a b c d e"
+    assert normalize("e\u0301") == "\u00e9" and normalize("\u212b") == "\u00c5"  # combining accent; Ångström sign
+    assert normalize("Don't ﬁ ½") == "Don't ﬁ ½"  # compatibility forms, case and punctuation stay
 
 
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
@@ -168,7 +168,7 @@ TOKENIZERS = {kind: make(kind, "mixed") for kind in ("characters", "bpe")}
 def test_any_text_of_known_characters_comes_back(words, space, kind):
     tokenizer = TOKENIZERS[kind]
     ids = tokenizer.encode(space.join(words))
-    assert tokenizer.decode(ids) == normalise(" ".join(words))
+    assert tokenizer.decode(ids) == normalize(" ".join(words))
     assert all(0 < n < tokenizer.vocabulary - 1 for n in ids)
 
 
@@ -182,10 +182,10 @@ def test_ids_of_bpe_are_those_of_sentencepiece(words):
 
 @settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.text(max_size=12))
-def test_normalise_is_a_projection(text):
-    once = normalise(text)
-    assert normalise(once) == once == unicodedata.normalize("NFC", once)
-    assert normalise(unicodedata.normalize("NFD", text)) == once
+def test_normalize_is_a_projection(text):
+    once = normalize(text)
+    assert normalize(once) == once == unicodedata.normalize("NFC", once)
+    assert normalize(unicodedata.normalize("NFD", text)) == once
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
@@ -193,27 +193,27 @@ def test_normalise_is_a_projection(text):
 def test_characters_of_any_texts(texts):
     tokenizer = Characters.train(texts)
     for text in texts:
-        assert tokenizer.decode(tokenizer.encode(text)) == normalise(text)
+        assert tokenizer.decode(tokenizer.encode(text)) == normalize(text)
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(st.lists(st.integers(0, 119), max_size=12), st.sampled_from(["characters", "bpe"]))
 def test_any_ids_decode(ids, kind):
-    """Search may propose whatever ids; the text is normalised."""
+    """Search may propose whatever ids; the text is normalized."""
     text = TOKENIZERS[kind].decode(ids)
-    assert text == normalise(text)
+    assert text == normalize(text)
 
 
 MISTAKES = {
     "no text": (("characters", ["", "  "]), "tokenizer: got no text to train on"),
     "size of characters": (
         ("characters", ["A"], 50),
-        "tokenizer: got size 50 of characters, which are as many as the texts have; leave it away",
+        "tokenizer: got size 50, but the texts determine the number of characters; omit it",
     ),
     "no texts": (("bpe", [], 10), "tokenizer: got no text to train on"),
-    "kind": (("words", LATIN), "tokenizer: got kind 'words', expected 'characters' or 'bpe'"),
-    "no size": (("bpe", LATIN), "tokenizer: bpe needs a vocabulary size, as --size 500; got None"),
-    "size 0": (("bpe", LATIN, 0), "tokenizer: bpe needs a vocabulary size, as --size 500; got 0"),
+    "kind": (("words", LATIN), "tokenizer: got kind 'words', expected one of characters, bpe"),
+    "no size": (("bpe", LATIN), "size: bpe needs a vocabulary size, such as 500; got None"),
+    "size 0": (("bpe", LATIN, 0), "size: bpe needs a vocabulary size, such as 500; got 0"),
 }
 
 
@@ -225,7 +225,7 @@ def test_mistakes_of_training(case):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("size, reason", [(5000, "is the most"), (3, "their characters alone need")])
+@pytest.mark.parametrize("size, reason", [(5000, "is the maximum"), (3, "their characters alone need")])
 def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
     with pytest.raises(UserError) as caught:
         train("bpe", LATIN, size)
@@ -237,15 +237,47 @@ def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
         train("bpe", LATIN, fitting + (1 if size > fitting else -1))
 
 
+@pytest.mark.parametrize("kind, size", [("characters", None), ("bpe", 20)])
+@pytest.mark.parametrize("character", ["\x1b", "\x01", "\u200b\x7f"])
+def test_control_characters_become_no_tokens(kind, size, character):
+    with pytest.raises(UserError, match=r"tokenizer: the texts have the token .*, which no text can have; remove it"):
+        train(kind, [f"IT IS {character} A TEST"] * 9, size)
+
+
 DAMAGED = {
     "no json": ("tokenizer.json", "{", "damaged, not the description of a tokenizer; make it again with asr-tokenizer"),
     "no mapping": ("tokenizer.json", "[1]", "damaged, not the description of a tokenizer"),
     "no kind": ("tokenizer.json", "{}", "damaged, not the description of a tokenizer"),
-    "a kind of later": ("tokenizer.json", '{"kind": "words"}', "got kind 'words', expected 'characters' or 'bpe'"),
+    "a kind of later": ("tokenizer.json", '{"kind": "words"}', "got kind 'words', expected one of characters, bpe"),
     "no characters": ("tokenizer.json", '{"kind": "characters"}', "damaged, its characters are not a list of single"),
     "words": ("tokenizer.json", '{"kind": "characters", "characters": ["ab"]}', "damaged, its characters are not a"),
-    "a broken model": ("bpe.model", "text", "missing or damaged; make the tokenizer again with asr-tokenizer"),
-    "an empty model": ("bpe.model", "", "missing or damaged; make the tokenizer again with asr-tokenizer"),
+    "a character twice": (
+        "tokenizer.json",
+        '{"kind": "characters", "characters": ["a", "b", "a"]}',
+        "damaged, it has the",
+    ),
+    "a control character": (
+        "tokenizer.json",
+        '{"kind": "characters", "characters": ["\\u001b"]}',
+        "damaged, it has the token '\\x1b', which no text can have",
+    ),
+    "half a pair": (
+        "tokenizer.json",
+        '{"kind": "characters", "characters": ["\\ud800"]}',
+        "damaged, it has the token '\\ud800', which no text can have",
+    ),
+    "depth": ("tokenizer.json", "[" * 100_000, "damaged, not the description of a tokenizer"),
+    "digits": ("tokenizer.json", "1" * 5000, "damaged, not the description of a tokenizer"),
+    "a stranger's key": (
+        "tokenizer.json",
+        '{"kind": "bpe", "sha255": ""}',
+        "damaged, it holds 'sha255', which belongs",
+    ),
+    "another digest": ("tokenizer.json", '{"kind": "bpe", "sha256": ""}', "its tokens aren't those that were written"),
+    "a digest that is none": ("tokenizer.json", '{"kind": "bpe", "sha256": [1]}', "its tokens aren't those that were"),
+    "size": ("tokenizer.json", " " * 50_000_001, "larger than 50 MB"),
+    "a broken model": ("bpe.model", "text", "damaged: not a sentencepiece model; make it again with asr-tokenizer"),
+    "an empty model": ("bpe.model", "", "damaged: not a sentencepiece model; make it again with asr-tokenizer"),
 }
 
 
@@ -264,7 +296,7 @@ def test_missing_and_binary_files(tmp_path):
         tokenizers.load(tmp_path)
     TOKENIZERS["bpe"].save(tmp_path)
     (tmp_path / "bpe.model").unlink()
-    with pytest.raises(UserError, match="bpe.model: missing or damaged"):
+    with pytest.raises(UserError, match="bpe.model: missing; make it again with asr-tokenizer"):
         tokenizers.load(tmp_path)
     (tmp_path / "tokenizer.json").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="tokenizer.json: damaged"):

@@ -1,4 +1,4 @@
-"""Prove that a text on disk is the text in memory, whoever tokenised it and however often they were stopped; and that
+"""Prove that a text on disk is the text in memory, whoever tokenized it and however often they were stopped; and that
 its plan, window by window, keeps the laws of a plan. Expected values: the text in memory, brute force, and the laws.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from asr.data import encoding, texts, tokens, windows
-from asr.data.plan import plan
+from asr.data.bucketing import plan
 from asr.data.ragged import Ragged
-from asr.data.sentences import tokenise
+from asr.data.sentences import tokenize
 from asr.data.tokens import stored
 from asr.data.windows import Windows
 from asr.errors import UserError
@@ -55,7 +55,7 @@ def assert_same(got, expected):
 
 
 def in_memory(root):
-    return tokenise(root / "x.txt", tokenizer.load(root / "t"), 20)
+    return tokenize(root / "x.txt", tokenizer.load(root / "t"), 20)
 
 
 @pytest.mark.parametrize("few", [10**6, 2], ids=["one process", "several processes"])
@@ -73,7 +73,7 @@ def test_what_goes_to_another_process_is_the_name_of_the_folder(root):
     assert_same(pickle.loads(pickle.dumps(in_memory(root))), sentences)
 
 
-def test_a_text_is_tokenised_once(root, monkeypatch):
+def test_a_text_is_tokenized_once(root, monkeypatch):
     expected = store(root)
     monkeypatch.setattr(tokens, "encoded", None)
     assert_same(store(root), expected)
@@ -117,7 +117,7 @@ def test_a_change_redoes_it(root, change):
     store(root)
     CHANGES[change](root)
     assert_same(store(root), in_memory(root))
-    assert_same(store(root, max_tokens=30), tokenise(root / "x.txt", tokenizer.load(root / "t"), 30))
+    assert_same(store(root, max_tokens=30), tokenize(root / "x.txt", tokenizer.load(root / "t"), 30))
 
 
 def test_gz_and_manifests_are_stored_too(root):
@@ -268,7 +268,7 @@ def test_steps_depend_on_seed_and_epoch_alone_and_any_can_be_had_at_once(labels)
     assert all(other != steps for other in others)
 
 
-def test_neighbours_of_the_text_part_and_windows_differ_from_epoch_to_epoch(labels):
+def test_neighbors_of_the_text_part_and_windows_differ_from_epoch_to_epoch(labels):
     def first_window(epoch):
         steps = Windows(labels, 200, 3, epoch, 4)
         return {n for step in (steps[n] for n in range(len(steps) // 5)) for batch in step for n in batch}

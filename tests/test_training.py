@@ -15,21 +15,24 @@ from runs import Stop, assert_same, dev_losses, history, make_root, stopping, tr
 from safetensors.torch import load_file
 from tones import write_corpus
 
-from asr import config, experiment, run
-from asr.cli import train as command
+from asr import config, tasks
 from asr.data import manifest
 from asr.data.prepare import prepare
+from asr.device import choose
 from asr.errors import UserError
 from asr.models.recognizer import load
 from asr.stamp import fingerprint
 from asr.stamp import read as read_stamp
-from asr.training import examples
+from asr.tasks import utterances as examples
+from asr.tasks.recognizer import RecognizerTask
+from asr.training import run
+from asr.training.build import build
 from asr.training.checkpoint import Checkpoints
-from asr.training.device import choose
-from asr.training.optimizer import AdamWSettings, optimizer
-from asr.training.processes import Group
-from asr.training.schedule import ConstantSettings, CosineSettings, NoamSettings
-from asr.training.speech import SpeechTask
+from asr.training.distributed.group import Group
+from asr.training.identity import stamp_of
+from asr.training.optim.adam import AdamWSettings
+from asr.training.optim.schedule import ConstantSettings, CosineSettings, NoamSettings
+from asr.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +45,18 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole"))
 
 
-def test_a_run_is_of_all_the_commits_and_machines_of_its_sittings(root, tmp_path, monkeypatch):
-    out, sittings = tmp_path / "x", []
+def test_a_run_is_of_all_the_commits_and_machines_of_its_sessions(root, tmp_path, monkeypatch):
+    out, sessions = tmp_path / "x", []
     for commit in ("aaaaaaa", "bbbbbbb", "bbbbbbb"):
-        monkeypatch.setattr(run.origin, "commit", lambda commit=commit: commit)
+        monkeypatch.setattr(run.provenance, "commit", lambda commit=commit: commit)
         with monkeypatch.context() as stopped:
-            stopping(stopped, len(sittings) + 1 if len(sittings) < 2 else -1)
+            stopping(stopped, len(sessions) + 1 if len(sessions) < 2 else -1)
             with contextlib.suppress(Stop):
                 train(root, out, "training.epochs=1", "training.save_steps=1", "training.processes=1")
-        sittings.append(json.loads((out / "versions.json").read_text())["commit"])
-    assert sittings == ["aaaaaaa", *2 * ["aaaaaaa; bbbbbbb"]]
+        sessions.append(json.loads((out / "versions.json").read_text())["commit"])
+    assert sessions == ["aaaaaaa", *2 * ["aaaaaaa; bbbbbbb"]]
     made = read_stamp(out)["made"]
-    assert made["commit"] == sittings[-1] and re.fullmatch(r"\d+ × .+", made["hardware"])
+    assert made["commit"] == sessions[-1] and re.fullmatch(r"\d+ × .+", made["hardware"])
 
 
 def test_same_seed_same_losses_whatever_the_workers(root, whole, tmp_path):
@@ -65,9 +68,9 @@ def test_same_seed_same_losses_whatever_the_workers(root, whole, tmp_path):
 def test_parts_of_a_training_set_are_the_whole(root, tmp_path):
     def read(train):
         arguments = (root / "x.yaml", [f"data.train={json.dumps(train)}"])
-        settings = config.load(experiment.Experiment, *arguments)
-        split, *_ = experiment.read(settings, experiment.build(settings))
-        return list(split.utterances), list(map(list, split.labels)), command.identity(*arguments).facts["inputs"]
+        settings = config.load(tasks.Experiment, *arguments)
+        split = settings.read(build(settings)).train
+        return list(split.utterances), list(map(list, split.labels)), stamp_of(*arguments).facts["inputs"]
 
     utterances = list(manifest.read(root / "data/train.jsonl.gz"))
     parts = [str(tmp_path / f"{name}.jsonl.gz") for name in "ab"]
@@ -172,9 +175,9 @@ def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, ca
     best, last = sorted(range(1, 6), key=lambda epoch: losses[epoch - 1])[:2], [4, 5]
     kept = {epoch: load_file(out / f"checkpoints/epoch-{epoch:04d}.safetensors") for epoch in {*best, *last}}
     assert len(kept) == len(list((out / "checkpoints").glob("epoch-*")))
-    model, settings = load(out), config.load(experiment.Experiment, out / "config.yaml")
-    dev = examples.read_data(settings.data, model)["dev"][0]
-    task = SpeechTask(model, settings.data, dev, dev, 0)
+    model, settings = load(out), config.load(tasks.Experiment, out / "config.yaml")
+    dev = examples.read_splits(settings.data, model)["dev"][0]
+    task = RecognizerTask(model, settings.data, dev, dev, 0)
     chosen = task.validate("fp32", Group())["loss"]
     others = []
     for epochs in (best[:1], best, last):
@@ -187,6 +190,43 @@ def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, ca
         assert name in said
 
 
+@pytest.fixture(scope="module")
+def unchosen(root, tmp_path_factory):
+    """A run that was stopped when only the choice of weights was left."""
+    out = tmp_path_factory.mktemp("unchosen") / "x"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(Trainer, "choose_weights", lambda self: (_ for _ in ()).throw(Stop))
+        train(root, out)
+    return out
+
+
+def test_the_choice_of_weights_is_told_when_it_is_left(root, whole, unchosen, tmp_path, capsys):
+    out = shutil.copytree(unchosen, tmp_path / "x")
+    assert_same(weights(train(root, out)), whole[1])
+    said = capsys.readouterr().err
+    assert "only the choice of weights is left" in said and "continuing at" not in said
+
+
+def test_lost_validated_weights_are_left_out_of_the_choice(root, unchosen, tmp_path, capsys):
+    """One damaged, one missing, then all: then it is the end of the training that is the model."""
+    files = sorted((unchosen / "checkpoints").glob("epoch-*"))
+    assert len(files) >= 2
+    one = shutil.copytree(unchosen, tmp_path / "one")
+    flip_a_bit(one / "checkpoints" / files[0].name)
+    train(root, one)
+    said = capsys.readouterr().err
+    assert f"{files[0].name}: damaged" in said and f"finished: {one}" in said
+    judged = {line["name"] for line in history(one) if line["kind"] == "candidate"}
+    assert judged and not any(str(len(files)) in name for name in judged)
+    none = shutil.copytree(unchosen, tmp_path / "none")
+    for n, file in enumerate(files):
+        (none / "checkpoints" / file.name).unlink() if n else flip_a_bit(none / "checkpoints" / file.name)
+    made = weights(train(root, none))
+    said = capsys.readouterr().err
+    assert all(f"{file.name}: " in said for file in files) and "no validated weights are left" in said
+    assert_same(made, Checkpoints(none / "checkpoints", 2, print).load()["model"])
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(root, tmp_path, monkeypatch, processes):
     """By a data worker, whose end the failing process waits for."""
@@ -194,8 +234,8 @@ def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(root, 
     prepare("tsv", tmp_path / "corpus", tmp_path / "data")
     data = [f"data.{split}={tmp_path}/data/{split}.jsonl.gz" for split in ("train", "dev")]
     how = [f"training.processes={processes}", "data.workers=2", "training.accumulate=2"]
-    monkeypatch.setattr(run, "fit_cmvn", lambda *_: (tmp_path / "corpus/train003.wav").unlink())
-    with pytest.raises(UserError, match=r"^[^\n]*train003\.wav: no such file$"):
+    monkeypatch.setattr("asr.tasks.recognizer.fit_cmvn", lambda *_: (tmp_path / "corpus/train003.wav").unlink())
+    with pytest.raises(UserError, match=r"^[^\n]*train003\.wav: no such file; there is no training state yet$"):
         train(root, tmp_path / "x", *data, *how)
 
 
@@ -213,7 +253,7 @@ def test_schedules():
 
 def test_only_matrices_decay():
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3))
-    made = optimizer(AdamWSettings(kind="adamw", lr=1e-3, weight_decay=0.1), model)
+    made = AdamWSettings(kind="adamw", lr=1e-3, weight_decay=0.1).build(model)
     assert [(len(g["params"]), g["weight_decay"]) for g in made.param_groups] == [(1, 0.1), (3, 0.0)]
 
 
@@ -225,6 +265,6 @@ def test_denormal_numbers_are_numbers_again_after_training(root, tmp_path):
 def test_device_is_said():
     assert choose("cpu") == (torch.device("cpu"), f"computing on the CPU, {torch.get_num_threads()} threads (as asked)")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="device cuda: .*choose the CPU, or mend the driver"):
+        with pytest.raises(ValueError, match="device cuda: .*choose the CPU, or fix the driver"):
             choose("cuda")
         assert "computing on the CPU" in choose("auto")[1]

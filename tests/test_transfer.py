@@ -3,8 +3,10 @@ equals an uninterrupted one. Source weights are random, so that no tensor equals
 tokens share are found by hand.
 """
 
+import importlib
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,14 +15,17 @@ from test_lm import CONFIG as LM_CONFIG
 from tones import CONFIG, write_corpus
 from torch.testing import assert_close
 
-from asr import config, experiment, run
-from asr.cli import train as command
+from asr import config, tasks
 from asr.data.prepare import prepare
 from asr.errors import UserError
 from asr.models import lm, recognizer
-from asr.models.transfer import BY_TOKEN, grouped, load_what_fits, shared_tokens
+from asr.models.transfer import BY_TOKEN, grouped, load_what_fits, shared_tokens, unlike_settings
 from asr.text import tokenizer
-from asr.training.freeze import freeze
+from asr.training import run
+from asr.training.build import build
+from asr.training.build import fine_tune as fine_tune_model
+from asr.training.identity import stamp_of
+from asr.training.layers import freeze
 
 OLD, NEW = "LOW MID HIGH", "HI WORLD"  # characters of the old and of the new texts
 SHARED = {" ": (1, 1), "D": (2, 2), "H": (4, 3), "I": (5, 4), "L": (6, 5), "O": (8, 6), "W": (9, 8)}  # in code points
@@ -28,7 +33,7 @@ SHARED = {" ": (1, 1), "D": (2, 2), "H": (4, 3), "I": (5, 4), "L": (6, 5), "O": 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A corpus, three tokenizers, a pre-trained recogniser and a language model, their weights random."""
+    """A corpus, three tokenizers, a pre-trained recognizer and a language model, their weights random."""
     root = tmp_path_factory.mktemp("transfer")
     write_corpus(root / "corpus", {"train": 24, "dev": 4})
     prepare("tsv", root / "corpus", root / "data")
@@ -46,12 +51,12 @@ def root(tmp_path_factory):
 
 
 def load(root, name, *overrides):
-    return config.load(experiment.Experiment, root / f"{name}.yaml", overrides)
+    return config.load(tasks.Experiment, root / f"{name}.yaml", overrides)
 
 
 def make(settings, seed=1):
     """A model with random weights and statistics."""
-    model = experiment.build(settings)
+    model = build(settings)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in model.state_dict().values():
@@ -69,7 +74,7 @@ def waveforms():
 
 def train(root, out, *overrides, name="x"):
     arguments = (root / f"{name}.yaml", [f"out={out}", *overrides])
-    return run.train(config.load(experiment.Experiment, *arguments), command.identity(*arguments))
+    return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
 
 
 # ---- what fits
@@ -95,7 +100,7 @@ def test_language_models_too(root):
 def test_by_token_are_the_modules_whose_shape_follows_the_vocabulary(root):
     for name in ("x", "lm"):
         shapes = [
-            {n: t.shape for n, t in experiment.build(load(root, name, f"tokenizer={root}/{t}")).state_dict().items()}
+            {n: t.shape for n, t in build(load(root, name, f"tokenizer={root}/{t}")).state_dict().items()}
             for t in ("tokenizer", "new")
         ]
         follow = {n.rpartition(".")[0] for n in shapes[0] if shapes[0][n] != shapes[1][n]}
@@ -146,11 +151,11 @@ def test_tied_weights(root, tmp_path, old, new):
     pretrained.save(tmp_path / "base", config.dump(settings))
     model = make(load(root, "lm", f"model.tied={new}"), seed=2)
     transfer = load_what_fits(model, tmp_path / "base")
-    assert_close(model.model.embedding.weight, pretrained.model.embedding.weight, rtol=0, atol=0)
+    assert_close(model.model.decoder.embedding.weight, pretrained.model.decoder.embedding.weight, rtol=0, atol=0)
     if new == "false":  # the tied output projection was the embedding
-        assert_close(model.model.out.weight, pretrained.model.embedding.weight, rtol=0, atol=0)
-    assert (model.model.out.weight is model.model.embedding.weight) == (new == "true")
-    assert transfer.unused == (["model.out.weight"] if (old, new) == ("false", "true") else [])
+        assert_close(model.model.decoder.out.weight, pretrained.model.decoder.embedding.weight, rtol=0, atol=0)
+    assert (model.model.decoder.out.weight is model.model.decoder.embedding.weight) == (new == "true")
+    assert transfer.unused == (["model.decoder.out.weight"] if (old, new) == ("false", "true") else [])
     assert not transfer.missing and not transfer.other_shape
 
 
@@ -158,7 +163,7 @@ def test_what_does_not_fit_is_told(root):
     sizes = ["model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20", "model.ctc_weight=0.3"]
     model = make(load(root, "x", *sizes), seed=2)
     before, transfer = state(model), load_what_fits(model, root / "base-x")
-    layer = "model.decoder.layers.0.feedforward.inner.weight"
+    layer = "model.decoder.layers.0.ff.inner.weight"
     assert transfer.other_shape[layer] == ((64, 32), (48, 32))
     assert f"{layer}: got (64, 32), expected (48, 32); not used" in transfer.message
     assert "model.encoder.layers.2.* (16): not in the folder" in transfer.message
@@ -175,13 +180,13 @@ def test_what_does_not_fit_is_told(root):
     assert "model.encoder.layers.1.* (16): of the folder, not used" in smaller.message
 
 
-def test_statistics_of_another_normalisation_are_not_taken(root):
+def test_statistics_of_another_normalization_are_not_taken(root):
     model = make(load(root, "x", "features.cmvn=utterance"), seed=2)
     before, transfer = state(model), load_what_fits(model, root / "base-x")
     names = ["frontend.cmvn.mean", "frontend.cmvn.std"]
     assert transfer.anew == names and not transfer.has_statistics and not transfer.missing
     assert "frontend.* (2): of another features.cmvn; not used" in transfer.message
-    assert "left as initialised" not in transfer.message
+    assert "left as initialized" not in transfer.message
     assert_close({n: state(model)[n] for n in names}, {n: before[n] for n in names}, rtol=0, atol=0)
     assert transfer.notes == [
         f"features.cmvn is 'utterance', that of {root}/base-x 'global': its statistics are taken anew"
@@ -194,6 +199,62 @@ def test_another_floor_of_the_features_is_told(root):
     assert transfer.notes == [said] and transfer.has_statistics
 
 
+def fine_tune(settings):
+    return fine_tune_model(settings, make(settings), continued=False)
+
+
+def test_many_other_shapes_are_told_in_few_lines(root):
+    """Another width, but the same first convolution."""
+    sizes = ["model.encoder.d_model=8", "model.decoder.d_model=8"]
+    transfer = fine_tune(load(root, "x", f"init_from={root}/base-x", *sizes))
+    lines = transfer.message.splitlines()
+    assert len(lines) < 12 and all(len(line) < 250 for line in lines)
+    assert any(line.startswith("  model.encoder: ") and line.endswith(" of another shape") for line in lines)
+    assert "model.encoder.d_model is 32 there, 8 here" in lines[-1]
+    assert lines[-1].endswith(f"take model: and features: of {root}/base-x/config.yaml")
+    assert "expected (8, 8); not used" in transfer.lines()
+
+
+def test_what_decides_about_shapes_is_compared(root):
+    """Each size of the settings alone changes the model's tensors, and is told; what isn't a size does neither."""
+    shapes = lambda settings: {n: t.shape for n, t in build(settings).state_dict().items()}  # noqa: E731
+    base = f"init_from={root}/base-x"
+    for change, told in {
+        "model.encoder.ff=8": True,
+        "model.encoder.layers=1": True,
+        "model.decoder.heads=1": False,
+        "model.decoder.tied=true": False,
+        "features.fbank.mels=20": True,
+        "model.encoder.subsampling=8": True,
+        "model.encoder.dropout=0.3": False,
+        "model.ctc_weight=0.2": False,
+        "training.epochs=1": False,
+    }.items():
+        settings = load(root, "x", base, change)
+        name, _, value = change.partition("=")
+        unlike = unlike_settings(settings, root / "base-x")
+        if told:
+            assert len(unlike) == 1 and unlike[0].startswith(f"{name} is ") and value in unlike[0].lower()
+            assert shapes(settings) != shapes(load(root, "x"))
+        else:
+            assert shapes(settings) == shapes(load(root, "x")) and (not unlike or "heads" in change)
+
+
+def test_settings_scaled_for_a_model_take_all_its_weights(root, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "recipes/own")
+    scaled = importlib.import_module("scaled")
+    path = tmp_path / "own/config.yaml"
+    scaled.main([str(root / "data"), str(path.parent)])
+    plain = config.load(tasks.Experiment, path, [f"tokenizer={root}/tokenizer", f"init_from={root}/base-x"])
+    with pytest.raises(UserError, match="no matrix of it fits .*; take model: and features: of .*base-x/config.yaml"):
+        fine_tune(plain)
+    scaled.main([str(root / "data"), str(path.parent), "--init-from", str(root / "base-x")])
+    made = config.load(tasks.Experiment, path, [f"tokenizer={root}/new"])
+    transfer = fine_tune(made)
+    assert made.training == plain.training and made.init_from == str(root / "base-x")
+    assert not transfer.other_shape and not transfer.missing and len(transfer.loaded) == 70 and len(transfer.rows) == 5
+
+
 def test_names_are_grouped_where_all_below_a_prefix_agree():
     words = {"a.0.x": "new", "a.0.y": "new", "a.1.x": "new", "a.1.y": "old", "b": "old"}
     assert grouped(words) == ["a.0.* (2): new", "a.1.x: new", "a.1.y: old", "b: old"]
@@ -202,7 +263,7 @@ def test_names_are_grouped_where_all_below_a_prefix_agree():
 def test_what_cannot_begin_a_training_is_refused(root, tmp_path):
     model = make(load(root, "x"))
     for folder, message in {
-        root / "base-lm": r"init_from: .*base-lm: holds a language model \(model.kind: lm\), expected a recogniser",
+        root / "base-lm": r"init_from: .*base-lm: holds a language model \(model.kind: lm\), expected a recognizer",
         root / "no": "init_from: .*no: no such model folder; asr-train makes one",
     }.items():
         with pytest.raises(UserError, match=message):
@@ -214,11 +275,14 @@ def test_what_cannot_begin_a_training_is_refused(root, tmp_path):
     widths = ["model.d_model=8", "model.heads=1", "model.ff=4"]
     with pytest.raises(
         UserError,
-        match="no matrix of it fits this model; model.embedding.weight: got .11, 32., expected .11, 8.; not used and",
+        match="init_from: .*base-lm: no matrix of it fits this model: model.d_model is 32 there, 8 here, "
+        "model.heads is 2 there, 1 here, model.ff is .*; take model: and features: of .*base-lm/config.yaml$",
     ):
-        load_what_fits(make(load(root, "lm", *widths)), root / "base-lm")
+        fine_tune(load(root, "lm", f"init_from={root}/base-lm", *widths))
     with pytest.raises(UserError, match="init_from: .*base-x is out, too; a new model needs another folder"):
-        train(root, root / "base-x", f"init_from={root}/base-x")
+        fine_tune(load(root, "x", f"out={root}/base-x", f"init_from={root}/base-x"))
+    with pytest.raises(UserError, match="out: .*base-x: is no training's folder, for it holds .*base-x/config.yaml"):
+        train(root, root / "base-x")
     with pytest.raises(UserError, match="init_from: .*no: no such model folder"):
         train(root, tmp_path / "new", f"init_from={root}/no")
     assert not (tmp_path / "new").exists()
@@ -234,8 +298,8 @@ def test_frozen_parameters(root):
     expected = {n for n, _ in model.named_parameters() if n.startswith("model.encoder.layers.0.") or ".out.bias" in n}
     assert frozen == expected and len(frozen) > 16
     tied = make(load(root, "lm", "model.tied=true"))
-    freeze(tied, ["model.out.weight"])
-    assert not tied.model.embedding.weight.requires_grad
+    freeze(tied, ["model.decoder.out.weight"])
+    assert not tied.model.decoder.embedding.weight.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -263,7 +327,7 @@ FINE = ["training.epochs=2", "freeze=[model.encoder.*]"]
 
 @pytest.fixture(scope="module")
 def tuned(root):
-    """A recogniser fine-tuned with frozen encoder, on one process."""
+    """A recognizer fine-tuned with frozen encoder, on one process."""
     return state(train(root, root / "tuned", f"init_from={root}/base-x", *FINE))
 
 
@@ -297,7 +361,9 @@ def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(root, tuned, tmp_path
         train(root, tmp_path / "x", *arguments)
     monkeypatch.undo()
     listed = (tmp_path / "x/transfer.tsv").read_text()
-    monkeypatch.setattr(experiment, "load_what_fits", lambda *_: pytest.fail("a resumed run has its own weights"))
+    monkeypatch.setattr(
+        "asr.training.build.load_what_fits", lambda *_: pytest.fail("a resumed run has its own weights")
+    )
     assert_close(state(train(root, tmp_path / "x", *arguments)), tuned, rtol=0, atol=0)
     assert (tmp_path / "x/transfer.tsv").read_text() == listed
 
@@ -305,11 +371,11 @@ def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(root, tuned, tmp_path
 def test_other_weights_to_begin_with_are_another_run(root, tmp_path):
     shutil.copytree(root / "base-lm", tmp_path / "base")
     arguments = (root / "lm.yaml", [f"out={tmp_path}/x", f"init_from={tmp_path}/base", "training.epochs=1"])
-    first = command.identity(*arguments)
-    run.train(config.load(experiment.Experiment, *arguments), first)
-    assert command.identity(*arguments).is_current()
+    first = stamp_of(*arguments)
+    run.train(config.load(tasks.Experiment, *arguments), first)
+    assert stamp_of(*arguments).is_current()
     make(load(root, "lm"), seed=9).save(tmp_path / "base", config.dump(load(root, "lm")))
-    assert not command.identity(*arguments).is_current()
-    assert json.dumps(first.facts) != json.dumps(command.identity(*arguments).facts)
-    plain = command.identity(root / "lm.yaml", []).facts["inputs"]
-    assert len(plain) == 4 and len(first.facts["inputs"]) == 7
+    assert not stamp_of(*arguments).is_current()
+    assert json.dumps(first.facts) != json.dumps(stamp_of(*arguments).facts)
+    plain = stamp_of(root / "lm.yaml", []).facts["inputs"]
+    assert len(plain) == 3 and len(first.facts["inputs"]) == 5  # texts and tokenizer; weights and theirs

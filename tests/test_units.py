@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from asr.errors import UserError
 from asr.scoring.error_rate import ErrorRate, error_rates
-from asr.text.normalise import convention, english, join_han, plain
+from asr.text.normalize import convention, english, join_han, plain
 from asr.text.units import has_spaceless, mostly_spaceless, units
 
 
@@ -133,5 +133,5 @@ def test_an_unknown_convention():
     with pytest.raises(UserError) as error:
         convention("plane")
     assert str(error.value) == (
-        "--normalise plane: no such convention; did you mean 'plain'?; known are plain, english"
+        "normalize: got 'plane', no such convention; did you mean 'plain'?; known are plain, english"
     )

@@ -108,7 +108,7 @@ def alignments(frames, tokens):
 
 
 def test_frames_needed_is_the_shortest_alignment():
-    rows = [(1, 2), (2,), (), (2, 2, 1, 1), (), (1,), (1, 1), (1, 1, 1), (1, 2, 2, 1), ()]  # neighbours alike, too
+    rows = [(1, 2), (2,), (), (2, 2, 1, 1), (), (1,), (1, 1), (1, 1, 1), (1, 2, 2, 1), ()]  # neighbors alike, too
     for tokens, frames in zip(rows, frames_needed(ids(rows)).tolist(), strict=True):
         assert list(alignments(frames, tokens))
         assert frames == 0 or not list(alignments(frames - 1, tokens))

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from asr.data.batches import collate
+from asr.data.dataset import collate
 from asr.search.hypothesis import Hypothesis
+from asr.tasks import validation
 from asr.text.characters import Characters
-from asr.training import validation
 
 
 @pytest.mark.parametrize(
@@ -29,5 +29,5 @@ def test_rates(monkeypatch, references, attention, ctc, wer, ctc_wer):
     labels = [tokenizer.encode(text) for text in references]
     waves = [torch.zeros(5).numpy()] * len(labels)
     batch = collate([str(n) for n in range(len(labels))], waves, labels, torch.zeros(len(labels)))
-    figures = validation.figures(validation.count(model, [batch]))
+    figures = validation.metrics(validation.count(model, [batch]).sum(0))
     assert figures == pytest.approx({"loss": 0.5, "accuracy": 1 / 6, "wer": wer, "ctc_wer": ctc_wer})

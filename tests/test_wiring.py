@@ -13,14 +13,17 @@ import torch
 from runs import history, make_root, train
 from torch.testing import assert_close
 
-from asr import config, experiment
-from asr.models.recognizer import Recognizer, load
+from asr import config, tasks
+from asr.features.specaugment import SpecAugment
+from asr.models import loss as criterion
+from asr.models.recognizer import load
 from asr.search.greedy import attention_greedy, ctc_greedy
-from asr.training import validation
-from asr.training.loop import Trainer
-from asr.training.speech import SpeechTask
-from asr.transcribe.options import SearchOptions
-from asr.transcribe.searcher import Searcher
+from asr.tasks import validation
+from asr.tasks.recognizer import RecognizerTask
+from asr.training.build import build
+from asr.training.trainer import Trainer
+from asr.transcription.options import SearchOptions
+from asr.transcription.searcher import Searcher
 
 LR = 4e-3  # of the configuration
 
@@ -32,15 +35,15 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(root):
-    """A recogniser of two epochs, which knows next to nothing, and is not sure of it."""
+    """A recognizer of two epochs, which knows next to nothing, and is not sure of it."""
     return train(root, root / "x", "training.epochs=2")
 
 
 def task(root, *overrides):
-    settings = config.load(experiment.Experiment, root / "x.yaml", overrides)
-    recognizer = experiment.build(settings)
-    train_split, dev, _ = experiment.read(settings, recognizer)
-    return experiment.make_task(settings, recognizer, train_split, dev)
+    settings = config.load(tasks.Experiment, root / "x.yaml", overrides)
+    recognizer = build(settings)
+    examples = settings.read(recognizer)
+    return settings.task(recognizer, examples.train, examples.dev)
 
 
 def test_the_statistics_are_of_all_training_recordings(root, model):
@@ -65,16 +68,17 @@ def test_speeds_and_augmentation_reach_the_waveforms(root):
 
 def test_masks_and_the_flat_start_have_their_epochs(root, tmp_path, monkeypatch):
     """Of five steps each: the first with equal alignments, the first two without masks."""
-    said, loss = [], Recognizer.loss
+    met, mask, losses = [], SpecAugment.mask, {name: getattr(criterion, name) for name in ("ctc", "flat_start")}
 
-    def spy(self, *batch, **how):
-        if self.training:
-            said.append((how["masked"], how["flat"]))
-        return loss(self, *batch, **how)
+    def spy(name, function):
+        return lambda *inputs: met.append(name) or function(*inputs)
 
-    monkeypatch.setattr(Recognizer, "loss", spy)
-    train(root, tmp_path / "x", "training.mask_after=2", "training.flat_start=1")
-    assert said == [(False, True)] * 5 + [(False, False)] * 5 + [(True, False)] * 5
+    for name, function in losses.items():
+        monkeypatch.setattr(criterion, name, spy(name, function))
+    monkeypatch.setattr(SpecAugment, "mask", spy("mask", mask))
+    monkeypatch.setattr(RecognizerTask, "validate", lambda *_: {"accuracy": 0.5})
+    train(root, tmp_path / "x", "features.specaugment.from_epoch=2", "model.flat_start_epochs=1")
+    assert met == ["flat_start"] * 5 + ["ctc"] * 5 + ["mask", "ctc"] * 5
 
 
 @pytest.mark.parametrize(
@@ -92,10 +96,10 @@ def test_the_rate_of_each_step_is_the_schedules(root, tmp_path, schedule, factor
 
 
 def test_the_running_average_takes_every_step(root, tmp_path, monkeypatch):
-    expected, trainers, step = [], [], Trainer._one_step
+    expected, trainers, step = [], [], Trainer.train_step
 
     def spy(self, *arguments):
-        weights = list(self.copies.model.parameters())
+        weights = list(self.replicas.model.parameters())
         if not trainers:
             trainers.append(self)
             expected.extend(p.detach().double() for p in weights)
@@ -105,7 +109,7 @@ def test_the_running_average_takes_every_step(root, tmp_path, monkeypatch):
         expected[:] = [decay * a + (1 - decay) * p.detach().double() for a, p in zip(expected, weights, strict=True)]
         return report
 
-    monkeypatch.setattr(Trainer, "_one_step", spy)
+    monkeypatch.setattr(Trainer, "train_step", spy)
     train(root, tmp_path / "x", "training.ema=0.7", "training.epochs=2")
     assert_close(trainers[0].average.averages, [a.float() for a in expected], rtol=1e-5, atol=1e-6)
 
@@ -118,7 +122,7 @@ def test_the_best_epoch_is_so_by_the_figure_asked_for(root, tmp_path, monkeypatc
     figures = chain(
         (dict(zip(names, row, strict=True)) for row in values), repeat(dict(zip(names, values[2], strict=True)))
     )
-    monkeypatch.setattr(SpeechTask, "validate", lambda *_: next(figures))
+    monkeypatch.setattr(RecognizerTask, "validate", lambda *_: next(figures))
     train(root, tmp_path / "x", "training.average=1", f"training.best_by={best_by}")
     kept = {path.stem for path in (tmp_path / "x/checkpoints").glob("epoch-*.safetensors")}
     assert kept == {f"epoch-{best:04d}", "epoch-0003"}
@@ -153,7 +157,7 @@ def test_validation_drops_nothing_and_knows_its_two_searches_apart(root, model):
 def test_each_mode_has_its_scorers(model, mode, weights):
     searcher = Searcher(model, SearchOptions(mode=mode, ctc_weight=0.4))
     assert {name: weight for name, (_, weight) in searcher.scorers().items()} == pytest.approx(weights)
-    assert searcher._beam(1).loops == ("ctc" in weights)  # which alone knows whether somebody said it ten times
+    assert searcher._beam(1).allow_loops == ("ctc" in weights)  # CTC itself rejects repetitions that were not said
 
 
 def test_rescoring_chooses_from_the_whole_beam_by_both_scores(root, model):

@@ -1,16 +1,17 @@
-"""asr-download: a corpus from its servers, fetched, checked and unpacked."""
+"""asr-download: fetch a corpus from its servers, check and unpack it."""
 
-from asr.cli.command import command, parser
+from asr.cli.command import command, parser, place
 
-EXAMPLES = """corpora and their parts (OpenSLR, but for an4):
+EXAMPLES = """corpora and their parts (from OpenSLR, except an4):
   librispeech     train-clean-100, train-clean-360, train-other-500, dev-clean, dev-other, test-clean, test-other
   librispeech-lm  text (librispeech-lm-norm.txt.gz, not unpacked), vocabulary
   aishell         data, resource
   an4, yesno      small
   musan, rirs     noises and impulse responses, for the augmentation of training (data.augment)
 
-Run again, it goes on where it was stopped; parts that are there are left alone. Archives that you have put into
-FOLDER are checked and unpacked, and stay. What is under way stands in FOLDER/.download.
+Run it again, and it continues where it stopped; parts that are already there are left alone. Archives that you put
+into FOLDER yourself are checked and unpacked, and stay. Unfinished work is in FOLDER/.download. Choose a FOLDER that
+only you can write to.
 
 examples:
   asr-download librispeech corpora --parts train-clean-100 dev-clean test-clean
@@ -22,12 +23,18 @@ examples:
 def arguments():
     """Describe the command's arguments; the same as those of `asr.download.download.download`."""
     args = parser("asr-download", "Fetch a corpus into FOLDER, check it, and unpack it there.", EXAMPLES)
-    args.add_argument("corpus", metavar="CORPUS", help="its name, as below")
-    args.add_argument("folder", metavar="FOLDER", help="where LibriSpeech/, data_aishell/, ... will stand")
-    args.add_argument("--parts", nargs="+", default=[], metavar="NAME", help="some parts only (default: all)")
-    args.add_argument("--mirror", default="", metavar="URL", help="a server to try first, as https://HOST/resources")
+    args.add_argument("corpus", metavar="CORPUS", help="its name (see below)")
+    args.add_argument("folder", type=place, metavar="FOLDER", help="where to put LibriSpeech/, data_aishell/, ...")
+    args.add_argument("--parts", nargs="+", default=[], metavar="NAME", help="only these parts (default: all)")
+    args.add_argument(
+        "--mirror", default="", metavar="URL", help="a server to try first, such as https://HOST/resources"
+    )
     args.add_argument("--keep-archives", action="store_true", help="keep the archives, in FOLDER")
-    args.add_argument("--dry-run", action="store_true", help="say what would be done, and the disk it takes")
+    args.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="only report what would be done, and the disk space it needs; status 2 if there is less",
+    )
     return args
 
 

@@ -1,77 +1,127 @@
-"""asr-prepare: a corpus in its own layout → one manifest a split."""
+"""asr-prepare: a corpus in its own layout → one manifest per split."""
 
-from asr.cli.command import command, parser, say
+from argparse import SUPPRESS
+from textwrap import fill
 
-EXAMPLES = """corpora:
-  librispeech  SOURCE or SOURCE/LibriSpeech holds train-clean-100/, dev-clean/, ...; each is a split of that name
-  aishell      SOURCE or SOURCE/data_aishell holds wav/ (unpacked) and transcript/
-  an4          SOURCE or SOURCE/an4 holds etc/ and wav/; dev: about 100 utterances, whole training speakers
-  yesno        SOURCE or SOURCE/waves_yesno holds 0_1_...wav; every other file trains, every sixth of those is dev
-  common_voice SOURCE, a release's folder of a language, holds clips/ and train.tsv, dev.tsv, test.tsv
-  kaldi        SOURCE holds wav.scp, text and perhaps utt2spk, or folders that do, each of which is a split
-  tsv          your own: a .tsv file, or a folder with train.tsv, test.tsv, ... of `id path text [speaker]`,
-               tab-separated, with or without a header; paths are relative to the .tsv; where --dev or --test carve
-               from a single table, it may have any name
-  folder       sound files at any depth, without texts, for the augmentation of training (data.augment): noises,
-               impulse responses; they become OUT/recordings.jsonl.gz
+from asr.cli.command import SOME_FAILED, command, parser, place
+from asr.data.corpora import CORPORA
+from asr.logging import logger
+
+EXAMPLES = """A sound file that can't be used (absent, unreadable, not sound, truncated, without the given channel) is
+named and left out. OUT/failed.tsv lists all of them, and the exit status is 3. Run again when they are fixed. If they
+are a whole split or more than half of all, or a table has a mistake, nothing is written, and the status is 2.
 
 examples:
   asr-prepare an4 corpora/an4 data/an4
-  asr-prepare tsv recordings/all.tsv data/mine --dev 0.05 --test 0.1 --normalise plain
+  asr-prepare tsv recordings/all.tsv data/mine --dev 0.05 --test 0.1 --normalize plain
   asr-prepare librispeech corpora data/librispeech --splits train-clean-100 dev-clean --shar
   asr-prepare folder corpora/musan/noise data/noise
+  asr-prepare tsv calls/agents.tsv data/agents --channel 1
 """
+
+SHOWN = 20  # unusable files that are listed
+
+
+def number_of_channel(word):
+    """Read the number of a channel; None for the mean of all."""
+    import argparse
+
+    if word == "mean":
+        return None
+    if not (word.isascii() and word.isdigit() and int(word[:9]) < 1024):
+        raise argparse.ArgumentTypeError(f"got {word!r}, expected a number from 0, or mean")
+    return int(word)
+
+
+def layouts():
+    """Describe what SOURCE holds, corpus by corpus."""
+    width = max(map(len, CORPORA))
+    looks = {"width": 120, "subsequent_indent": " " * (width + 3)}
+    return "\n".join(
+        ["corpora:", *(fill(f"  {name:{width}} {text}", **looks) for name, text in CORPORA.items()), "", ""]
+    )
 
 
 def arguments():
     """Describe the command's arguments; the same as those of `asr.data.prepare.prepare`."""
-    args = parser("asr-prepare", "Write one lhotse manifest, OUT/<split>.jsonl.gz, a split of a corpus.", EXAMPLES)
-    args.add_argument(
-        "corpus", metavar="CORPUS", help="librispeech, aishell, an4, yesno, common_voice, kaldi, tsv, folder"
-    )
-    args.add_argument("source", metavar="SOURCE", help="the corpus, in its own layout")
-    args.add_argument("out", metavar="OUT", help="folder for the manifests")
+    what = "Write one lhotse manifest, OUT/<split>.jsonl.gz, per split of a corpus."
+    args = parser("asr-prepare", what, layouts() + EXAMPLES)
+    args.add_argument("corpus", metavar="CORPUS", help=", ".join(CORPORA))
+    args.add_argument("source", type=place, metavar="SOURCE", help="the corpus, in its own layout")
+    args.add_argument("out", type=place, metavar="OUT", help="folder for the manifests")
     args.add_argument(
         "--dev",
         type=float,
         metavar="N",
-        help="carve a dev set of about N utterances (or a fraction below 1) from train, by whole speakers, or for a "
-        "fraction evenly spaced where each says twice that or more; "
-        "they are listed in OUT/{train,dev}.speakers (default: 100 for an4, 5 for yesno, none for others)",
+        help="split a dev set of about N utterances (or a fraction below 1) off train, by speaker; for a fraction, "
+        "evenly spaced if each speaker says twice that or more. The speakers are listed in OUT/{train,dev}.speakers "
+        "(default: 100 for an4, 5 for yesno, none for others)",
     )
-    args.add_argument("--test", type=float, metavar="N", help="carve a test set likewise")
+    args.add_argument("--test", type=float, metavar="N", help="split off a test set in the same way")
     args.add_argument(
-        "--normalise",
+        "--normalize",
         choices=["plain", "english"],
-        help="rewrite the texts: plain = upper case, full-width forms as usual ones (NFKC), no punctuation but "
-        "apostrophes between letters; english = plain, and letters without accents (default: texts as they are)",
+        help="rewrite the texts: plain = upper case, ordinary instead of full-width forms (NFKC), no punctuation "
+        "except apostrophes between letters; english = plain, without accents (default: texts stay as they are)",
     )
+    args.add_argument("--normalise", dest="normalize", choices=["plain", "english"], help=SUPPRESS)
     args.add_argument(
         "--shar",
         action="store_true",
-        help="copy the recordings into lhotse Shar folders, too, OUT/<split>.shar/, which training reads by their "
-        "manifest OUT/<split>.shar.jsonl.gz: few large files, for disks of a network",
+        help="also copy the recordings into lhotse Shar folders, OUT/<split>.shar/; training reads them by their "
+        "manifest OUT/<split>.shar.jsonl.gz. Use it for network disks, which are faster with few large files",
     )
-    args.add_argument("--splits", nargs="+", metavar="NAME", help="only these of the corpus' splits (default: all)")
+    args.add_argument(
+        "--channel",
+        type=number_of_channel,
+        metavar="N",
+        help="take channel N of the sound files, counted from 0, as for telephone calls with one speaker per channel; "
+        "in a tsv, the column `channel` sets it for each recording (default: the mean of all channels)",
+    )
+    args.add_argument(
+        "--headers-only",
+        action="store_true",
+        help="check only the beginnings and ends of sound files (default: decode each, to find damage within)",
+    )
+    args.add_argument("--force", action="store_true", help="replace manifests that this command didn't make")
+    args.add_argument(
+        "--splits", nargs="+", metavar="NAME", help="prepare only these splits of the corpus (default: all)"
+    )
     return args
 
 
-@command
+@command(hint="run the same command again; shards (--shar) that are finished stay")
 def main(argv):
-    """Prepare, then tell what was made."""
+    """Prepare a corpus, then report what was made."""
     args = arguments().parse_args(argv)
     from asr.data.prepare import prepare
     from asr.data.statistics import histograms, table
 
     made = prepare(**vars(args), progress=True)
     if made.current:
-        return say(f"{args.out} is up to date")
+        logger.info(f"{args.out} is up to date")
+        return tell(made.failed, args.out)
     for note in made.notes:
-        say(note)
+        logger.info(note)
     if made.statistics:
-        say(table(made.statistics))
-        say(histograms(made.statistics))
-    say(f"written: {', '.join(str(path) for path in made.manifests.values())}")
+        logger.info(table(made.statistics))
+        logger.info(histograms(made.statistics))
+    logger.info(f"written: {', '.join(str(path) for path in made.manifests.values())}")
+    return tell(made.failed, args.out)
+
+
+def tell(failed, out):
+    """Name the files that were left out, and return the exit status."""
+    if not failed:
+        return 0
+    for failure in failed[:SHOWN]:
+        logger.warning(failure.line.strip().replace("\t", ": "))
+    rest = f" ({len(failed) - SHOWN} more)" if len(failed) > SHOWN else ""
+    listed = f"all listed in {out}/failed.tsv{rest}"
+    logger.warning(
+        f"left out: {len(failed)} sound files that can't be used, {listed}; fix them and run the command again"
+    )
+    return SOME_FAILED
 
 
 if __name__ == "__main__":

@@ -1,57 +1,80 @@
 """asr-score: reference and hypothesis → WER and CER, or MER, with their intervals."""
 
-from asr.cli.command import command, parser, say
+from argparse import SUPPRESS
+
+from asr.cli.command import ANEW, command, emit, parser, place
+from asr.logging import logger
 
 EXAMPLES = """REF is a manifest (.jsonl.gz) or lines of `id<TAB>text`; HYP is lines of `id<TAB>text` (from asr-decode).
 
-units, and the rate of their errors:
-  word   WER: what stands between spaces
-  char   CER: each character, the spaces between words too
-  mixed  MER: each character of a script without spaces between words (Han, kana, Thai ...), and each word of others;
-         an English word in a Mandarin sentence is one. What AISHELL's results call CER, counted as WeNet does; without
-         such characters it is the WER
+units, and the name of their error rate:
+  word   WER: words, separated by spaces
+  char   CER: characters, including the spaces between words
+  mixed  MER: single characters of scripts without spaces between words (Han, kana, Thai ...), words of other scripts;
+         an English word in a Mandarin sentence counts once. AISHELL's results call this CER, as WeNet counts it.
+         Without such characters it equals WER
   both   word and char
   auto   mixed if REF has a character of a script without spaces, else both
 
-Texts are compared as they are written (composed, NFC), case and punctuation included, unless --normalise rewrites both:
-  plain    upper case, full-width forms as usual ones (NFKC), no punctuation but apostrophes between letters
-  english  plain, and letters without accents
+Texts are compared as they are written (composed, NFC), with case and punctuation, unless --normalize rewrites both:
+  plain    upper case; no full-width forms (NFKC); no punctuation, except apostrophes between letters
+  english  as plain, and no accents
 
-Brackets hold the 95 % bootstrap interval over utterances.
+The brackets hold the 95 % bootstrap interval over utterances.
 
 examples:
   asr-score data/an4/test.jsonl.gz exp/an4/test.txt
   asr-score data/an4/test.jsonl.gz exp/new.txt --against exp/old.txt --unit word
-  asr-score test.txt from-elsewhere.txt --normalise plain
+  asr-score test.txt from-elsewhere.txt --normalize plain
 """
 
 
 def arguments():
-    """Describe the command's arguments; the same as those of `asr.scoring.score.score`, and --json."""
+    """Describe the command's arguments; the same as those of `asr.score`, and --json."""
     args = parser("asr-score", "Count errors of words and characters.", EXAMPLES)
-    args.add_argument("ref", metavar="REF", help="reference")
-    args.add_argument("hyp", metavar="HYP", help="hypotheses; every utterance of REF, and no other")
+    args.add_argument("ref", type=place, metavar="REF", help="reference")
+    args.add_argument("hyp", type=place, metavar="HYP", help="hypotheses of the utterances in REF, all and no others")
     args.add_argument("--unit", choices=["auto", "word", "char", "mixed", "both"], default="auto", help="default: auto")
-    args.add_argument("--against", metavar="HYP2", help="test the difference to other hypotheses of the same REF")
-    args.add_argument("--normalise", choices=["plain", "english"], help="rewrite all texts before they are compared")
-    args.add_argument("--json", metavar="FILE", help="write all counts, those of each utterance too, to FILE")
+    args.add_argument("--against", type=place, metavar="HYP2", help="compare with a second system's hypotheses")
+    args.add_argument("--normalize", choices=["plain", "english"], help="rewrite all texts before comparing them")
+    args.add_argument("--normalise", dest="normalize", choices=["plain", "english"], help=SUPPRESS)
+    args.add_argument(
+        "--missing",
+        choices=["refuse", "deletions"],
+        default="refuse",
+        help="an utterance without a hypothesis is refused (default), or all its words count as deleted",
+    )
+    args.add_argument(
+        "--json", type=place, metavar="FILE", help="write all counts, also by utterance, to FILE; - is stdout"
+    )
+    args.add_argument("--force", action="store_true", help="replace a FILE that this command didn't make")
     return args
 
 
-@command
+@command(hint=ANEW)
 def main(argv):
-    """Score, print a line a unit, and write the JSON file."""
+    """Score, print one line per unit, and write the JSON file."""
     args = arguments().parse_args(argv)
     import json
 
     from asr.files import write_text
-    from asr.scoring.score import score
+    from asr.outputs import STDOUT, check_output
+    from asr.scoring import score
+    from asr.scoring.report import is_report
 
-    report = score(args.ref, args.hyp, unit=args.unit, against=args.against, normalise=args.normalise)
-    print("\n".join(report.lines()), flush=True)
+    inputs = [path for path in (args.ref, args.hyp, args.against) if path]
+    if args.json and args.json != STDOUT:
+        check_output("--json", args.json, "asr-score", inputs, args.force, is_report)
+    report = score(args.ref, args.hyp, args.unit, args.against, args.normalize, args.missing)
+    counts = json.dumps(report.as_json(), indent=1, ensure_ascii=False)
+    for note in report.notes:
+        logger.info(note)
+    if args.json == STDOUT:
+        return emit(counts)
+    emit("\n".join(report.lines()))
     if args.json:
-        write_text(args.json, json.dumps(report.as_json(), indent=1, ensure_ascii=False) + "\n")
-        say(f"written: {args.json}")
+        write_text(args.json, counts + "\n")
+        logger.info(f"written: {args.json}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,16 @@
 """asr-train: a configuration → a trained model folder."""
 
-from asr.cli.command import command, parser, say
+import contextlib
+import os
+import signal
+import sys
+import time
+
+from asr.cli.command import MISTAKE, command, emit, parser, place
+from asr.errors import UserError
+from asr.logging import logger
+
+WAIT = 30.0  # seconds in which torchrun ends the processes after the first that failed
 
 EXAMPLES = """The same command again continues a run that was stopped, and does nothing when the run is finished. With
 other settings or inputs it begins anew and keeps the old folder beside the new one.
@@ -16,15 +26,11 @@ examples:
   asr-train --config conf/lm.yaml data.train=train.txt data.dev=dev.txt tokenizer=exp/an4/tokenizer out=exp/an4/lm
 """
 
-# settings that change how a run is computed, not what comes out
-HOW = "device processes shard activation_checkpointing compile keep save_minutes save_steps log_every"
-IMMATERIAL = [("data", "workers"), ("data", "tokens"), *(("training", key) for key in HOW.split())]
-
 
 def arguments():
     """Describe the command's arguments."""
     args = parser("asr-train", "Train a model as a YAML file describes it.", EXAMPLES)
-    args.add_argument("--config", metavar="YAML", help="the experiment, complete")
+    args.add_argument("--config", type=place, metavar="YAML", help="the experiment, complete")
     args.add_argument(
         "--gpus",
         metavar="N",
@@ -38,7 +44,12 @@ def arguments():
         "--check", action="store_true", help="list all problems of the data, tell time and memory, and write nothing"
     )
     args.add_argument(
-        "--test", action="append", default=[], metavar="FILE", help="with --check: data that train must not share"
+        "--test",
+        type=place,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="with --check: data that train must not share",
     )
     args.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings to change")
     return args
@@ -50,9 +61,10 @@ def main(argv):
     parser_ = arguments()
     args = parser_.parse_intermixed_args(argv)
     if args.schema:
-        from asr import config, experiment
+        from asr import config
+        from asr.tasks import Experiment
 
-        return print(config.schema(experiment.Experiment), end="")
+        return emit(config.schema(Experiment), end="")
     if not args.config:
         parser_.error("--config is required")
     if args.gpus not in (None, "all") and not (args.gpus.isdecimal() and int(args.gpus)):
@@ -64,73 +76,81 @@ def main(argv):
     if args.print_config:
         from asr import config
 
-        return print(config.dump(load(args)), end="")
-    stamp = identity(args.config, args.overrides)
+        return emit(config.dump(load(args)), end="")
+    from asr.training.identity import check_files, stamp_of
+
+    with told_once():
+        stamp = stamp_of(args.config, args.overrides)
     if stamp.is_current():
-        return say(f"{stamp.output} is up to date")
+        return logger.info(f"{stamp.output} is up to date")
+    with told_once():
+        check_files(args.config, args.overrides)
+        experiment = load(args)
     from asr.training.signals import pass_over_saving
 
     pass_over_saving()  # there is nothing yet
-    from asr import run
+    import atexit
+    import gc
 
-    run.train(load(args), stamp)
+    from asr.training import run
+
+    atexit.register(gc.freeze)  # or the interpreter's end looks through all that PyTorch is made of, for seconds
+    with ended_with_the_others():
+        run.train(experiment, stamp)
+
+
+@contextlib.contextmanager
+def ended_with_the_others():
+    """Exit where another process of the training has failed, or tells what is wrong."""
+    from asr.training.distributed.group import RaisedElsewhere
+    from asr.training.distributed.launch import ProcessFailed
+
+    try:
+        yield
+    except RaisedElsewhere:
+        sys.exit(MISTAKE)
+    except ProcessFailed as failed:
+        sys.exit(str(failed))
+
+
+@contextlib.contextmanager
+def told_once():
+    """Leave a mistake that all processes of torchrun meet to the first of each machine, at whose end torchrun ends all.
+
+    One that the others alone meet is told after WAIT seconds.
+    """
+    try:
+        yield
+    except UserError:
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            time.sleep(WAIT)
+        raise
 
 
 def load(args):
     """Read the settings, and have them employ the GPUs of --gpus: all are no more than have a batch of a step."""
-    from asr import config, experiment
+    from asr import config
+    from asr.tasks import Experiment
 
     def read(*more):
-        return config.load(experiment.Experiment, args.config, [*args.overrides, *more])
+        return config.load(Experiment, args.config, [*args.overrides, *more])
 
     count = args.gpus
     if count == "all":
-        from asr.training import processes
+        from asr.training.distributed import launch
 
-        count = processes.employable(read().training)
+        count = launch.employable(read().training)
     return read("training.device=cuda", f"training.processes={count}") if count else read()
 
 
 def check(args):
     """Print what is wrong and what the training will take; exit with status 2 if training would refuse."""
-    import sys
-
     from asr.preflight import check
 
     report = check.check(load(args), args.test, progress=True)
-    print(report.text(), end="")
-    if report.refused:
-        sys.exit(2)
-
-
-def identity(path, overrides):
-    """Make the stamp of a run: its settings and the content of what it reads; torch is not needed for that."""
-    import os
-
-    from asr.stamp import Stamp
-    from asr.tree import read_tree
-
-    tree, _ = read_tree(path, overrides)
-    data = tree.get("data") if isinstance(tree.get("data"), dict) else {}
-    tokenizer = str(tree.get("tokenizer"))
-    names = ("tokenizer.json", "bpe.model")
-    inputs = [*manifests(data), *(os.path.join(tokenizer, n) for n in names)]
-    if tree.get("init_from"):
-        inputs += [os.path.join(str(tree["init_from"]), n) for n in ("model.safetensors", *names)]
-    facts = {k: dict(v) if isinstance(v, dict) else v for k, v in tree.items() if k != "out"}
-    for section, key in IMMATERIAL:
-        if isinstance(facts.get(section), dict):
-            facts[section].pop(key, None)
-    return Stamp(str(tree.get("out", "")) or ".", "asr-train", {"settings": facts}, [str(i) for i in inputs])
-
-
-def manifests(data):
-    """List what the settings of the data name: train, dev, and the recordings of augmentation."""
-    augment = data.get("augment")
-    effects = augment.values() if isinstance(augment, dict) else []
-    drawn = [effect["manifest"] for effect in effects if isinstance(effect, dict) and "manifest" in effect]
-    train = data.get("train")
-    return [*(train if isinstance(train, list) else [train]), data.get("dev"), *drawn]
+    emit(report.text(), end="")
+    return MISTAKE if report.refused else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tokenising the blocks of a text in several processes."""
+"""Tokenize the blocks of a text in several processes."""
 
 import itertools
 import os
@@ -15,19 +15,20 @@ from asr.data import texts
 from asr.data.sentences import Sentences, encode
 from asr.data.texts import Block
 from asr.errors import UserError
+from asr.provenance import cores
 from asr.text import tokenizer as tokenizers
 
-FEW = 16  # blocks that this process has tokenised before others have started
+FEW = 16  # blocks that this process has tokenized before others have started
 AHEAD = 4  # blocks that wait for a process or its reader
 
 load = lru_cache(1)(tokenizers.load)
 
 
 def encoded(path: str, blocks: Iterable[Block], tokenizer: str, max_tokens: int) -> Iterator[Sentences]:
-    """Tokenise blocks of a text, in order; with as many processes as there are cores where the text is large.
+    """Tokenize blocks of a text, in order; with as many processes as there are cores where the text is large.
 
     tokenizer   its folder
-    raises      UserError as `sentences.tokenise` does, but for a text without a sentence
+    raises      UserError as `sentences.tokenize` does, but for a text without a sentence
     """
     task, blocks = partial(encode_block, tokenizer=tokenizer, max_tokens=max_tokens), iter(blocks)
     few = list(itertools.islice(blocks, FEW + 1))
@@ -37,7 +38,7 @@ def encoded(path: str, blocks: Iterable[Block], tokenizer: str, max_tokens: int)
 
 
 def encode_block(block: Block, tokenizer: str, max_tokens: int) -> Sentences:
-    """Tokenise one block."""
+    """Tokenize one block."""
     return encode(block.path, texts.parse(block), load(tokenizer), max_tokens)
 
 
@@ -54,7 +55,7 @@ def in_processes(path: str, task: partial, blocks: Iterable[Block]) -> Iterator[
             yield waiting.popleft().result()
     except BrokenProcessPool:
         raise UserError(
-            f"{path}: a process that tokenised it was killed; out of memory? Run it again to go on"
+            f"{path}: a process that tokenized it was killed; out of memory? Run it again to go on"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -69,8 +70,3 @@ def leave_to_the_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Manifests: one lhotse CutSet a split, a MonoCut a line, written and read without lhotse (and so without torch).
+"""Manifests: one lhotse CutSet per split, one MonoCut per line, written and read without lhotse (and so without torch).
 
 A line is what lhotse itself writes for a cut with one supervision; a test holds the two equal, and
 `lhotse.CutSet.from_file` opens the same file.
@@ -12,14 +12,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asr import archive
+from asr.audio import archive
+from asr.audio.load import RATES
+from asr.bounded import read_lines
+from asr.data import fields as names
 from asr.errors import UserError
 from asr.files import replacing
 
+MEAN, ONE = "mean", "channel"  # custom["mono"] of a cut whose recording has several channels: what is heard of it
 STRING, WHOLE, NUMBER = ("a string", str), ("a whole number", int), ("a number", int, float)
 KINDS = {  # of an utterance's values: in words, and as JSON has them
     **{"id": STRING, "path": STRING, "rate": WHOLE, "samples": WHOLE, "channels": WHOLE},
     **{"start": NUMBER, "duration": NUMBER, "text": STRING, "speaker": ("a string or nothing", str, type(None))},
+}
+
+CHANNELS = range(1, 1025)  # libsndfile's
+BOUNDS = {
+    "channels": f"1 to {CHANNELS[-1]}",
+    "rate": f"{RATES[0]:,} to {RATES[-1]:,} Hz",
+    **{"samples": "1 or more", "start": "0 s or more", "duration": "more than 0 s"},
 }
 
 
@@ -33,7 +44,7 @@ class Utterance:
     """One line of a manifest.
 
     id:        unique in its corpus
-    path:      of the recording, absolute; perhaps within an archive (asr/archive.py); empty in a Shar's own cuts
+    path:      of the recording, absolute; perhaps within an archive (asr/audio/archive.py); empty in a Shar's own cuts
     rate:      of the recording, Hz
     samples:   of the whole recording, per channel
     channels:  of the recording
@@ -41,6 +52,7 @@ class Utterance:
     duration:  seconds
     text:      as the corpus writes it
     speaker:   None if unknown
+    channel:   of the recording, from 0; None = the mean of all, or the only one
     """
 
     id: str
@@ -52,6 +64,7 @@ class Utterance:
     duration: float
     text: str
     speaker: str | None = None
+    channel: int | None = None
 
     @classmethod
     def of_cut(cls, cut) -> "Utterance":
@@ -60,24 +73,36 @@ class Utterance:
 
     @classmethod
     def of_line(cls, line: dict, folder: str = "") -> "Utterance":
-        """Read the JSON object of one MonoCut of a manifest in `folder`. Several supervisions are joined by spaces."""
-        recording = line["recording"]
-        source, supervisions = recording["sources"][0], line.get("supervisions", [])
+        """Read the JSON object of one MonoCut of a manifest in `folder`. Several supervisions are joined by spaces.
+
+        raises   UserError for a cut of another kind, or one that asks for what isn't done here
+        """
+        if (kind := line.get("type", "MonoCut")) not in ("MonoCut", "Cut"):
+            raise UserError(f"is a {kind}, expected a MonoCut; of several channels or tracks write one first")
+        if "recording" not in line and "features" in line:
+            raise UserError("is a cut of features, without a recording; expected sound")
+        recording, supervisions = line["recording"], line.get("supervisions", [])
+        if transforms := recording.get("transforms"):
+            applied = ", ".join(str(one.get("name", one) if isinstance(one, dict) else one) for one in transforms)
+            raise UserError(f"its recording is to be changed ({applied}), expected one as it is; save it changed")
+        source, channel = heard(line)
         return cls(
             id=line["id"],
             path=os.path.join(folder, source["source"]) if source.get("type") == "shar" else source["source"],
             rate=recording["sampling_rate"],
             samples=recording["num_samples"],
-            channels=len(recording.get("channel_ids") or source["channels"]),
+            channels=len(source["channels"]),
             start=line.get("start", 0.0),
             duration=line["duration"],
             text=" ".join(part["text"] for part in supervisions if part.get("text")),
             speaker=next((part["speaker"] for part in supervisions if part.get("speaker")), None),
+            channel=channel,
         )
 
     def line(self) -> dict:
         """Make the JSON object of one MonoCut with one SupervisionSegment."""
-        supervision = {"id": self.id, "recording_id": self.id, "start": 0.0, "duration": self.duration, "channel": 0}
+        span, channel = {"start": 0.0, "duration": self.duration}, {"channel": self.channel or 0}
+        supervision = {"id": self.id, "recording_id": self.id} | span | channel
         supervision |= {"text": self.text} | ({} if self.speaker is None else {"speaker": self.speaker})
         channels = list(range(self.channels))
         kind = "shar" if not self.path or archive.place(self.path) else "file"
@@ -89,8 +114,45 @@ class Utterance:
             "duration": self.samples / self.rate,
             "channel_ids": channels,
         }
-        cut = {"id": self.id, "start": self.start, "duration": self.duration, "channel": 0}
-        return cut | {"supervisions": [supervision], "recording": recording, "type": "MonoCut"}
+        cut = {"id": self.id, "start": self.start, "duration": self.duration} | channel
+        several = {"custom": {"mono": MEAN if self.channel is None else ONE}} if self.channels > 1 else {}
+        return cut | {"supervisions": [supervision], "recording": recording} | several | {"type": "MonoCut"}
+
+
+def heard(line: dict) -> tuple[dict, int | None]:
+    """The source of a cut's channel, and which of the source's channels that is, as of Utterance.
+
+    To lhotse a MonoCut's channel is one of its recording. What asr-prepare writes of several channels says in `custom`
+    whether their mean is meant. Before, it wrote channel 0 and meant the mean: such a line is refused.
+    raises   UserError if it can't be told, or the recording has no such channel
+    """
+    asked, sources = line.get("channel", 0), line["recording"]["sources"]
+    there = [number for source in sources for number in source["channels"]]
+    if type(asked) is not int or asked not in there:
+        has = ", ".join(map(str, there))
+        raise UserError(f"channel: got {asked!r}, expected one of its recording's ({has})")
+    source = next(source for source in sources if asked in source["channels"])
+    if (kind := source.get("type", "file")) not in ("file", "shar"):
+        raise UserError(f"its sound is of type {kind!r}, expected a file; save it as one")
+    others = {part.get("channel", asked) for part in line.get("supervisions", ()) if part.get("text")} - {asked}
+    if others:
+        raise UserError(f"has the text of channel {others.pop()!r} beside channel {asked}; give each a cut of its own")
+    if len(source["channels"]) == 1:
+        return source, None
+    meant = (line.get("custom") or {}).get("mono")
+    if meant not in (MEAN, ONE) and asked == 0 and is_own(line):
+        raise UserError(
+            f"has {len(there)} channels, of which asr-prepare used to mean the mean and lhotse means channel 0; run "
+            f'asr-prepare again, or give the cut "custom": {{"mono": "{MEAN}"}}, or "{ONE}"'
+        )
+    return source, None if meant == MEAN else source["channels"].index(asked)
+
+
+def is_own(line: dict) -> bool:
+    """Whether a line looks like one of ours: its recording and its text have the cut's name."""
+    parts = line.get("supervisions") or [{}]
+    others = {line["recording"].get("id"), *(part.get("id") for part in parts)}
+    return len(parts) == 1 and others == {line["id"]} and not line.get("start")
 
 
 def write(path: str | os.PathLike, utterances: Iterable[Utterance]) -> None:
@@ -127,25 +189,55 @@ def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserErr
     """
     path, number, folder = Path(path), 0, os.path.dirname(os.path.abspath(path))
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            for number, line in enumerate(read_lines(file, path), 1):
                 if line.strip():
-                    yield number, _utterance(line, f"{path}:{number}", folder)
+                    yield number, _utterance(line.decode(), f"{path}:{number}", folder)
     except FileNotFoundError:
         raise UserError(f"{path}: no such manifest; asr-prepare makes it") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise UserError(f"{path}: damaged after line {number} ({error}); prepare it again") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
+    except ValueError:  # of open
+        raise UserError(f"{names.shown(str(path))}: no such manifest: a file's name has no NUL") from None
 
 
 def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
     try:
         utterance = Utterance.of_line(json.loads(line), folder)
-        wrong = next((name for name, kind in KINDS.items() if not fits(getattr(utterance, name), *kind[1:])), None)
-        if wrong is None:
-            return utterance
-        return UserError(f"{where}: {wrong}: got {getattr(utterance, wrong)!r}, expected {KINDS[wrong][0]}")
+        fault = _fault(utterance)
+        return UserError(f"{where}: {fault}") if fault else utterance
+    except UserError as error:
+        return UserError(f"{where}: {error}")
+    except RecursionError:
+        reason = "is nested too deep"
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
-        return UserError(f"{where}: expected a lhotse MonoCut with a recording ({reason})")
+        if "set_int_max_str_digits" in str(error):
+            reason = "a number of thousands of digits"
+    return UserError(f"{where}: expected a lhotse MonoCut with a recording ({reason})")
+
+
+def _fault(utterance: Utterance) -> str | None:
+    """Say what is wrong with the values of a line."""
+    for name, (kind, *types) in KINDS.items():
+        if not fits(value := getattr(utterance, name), *types):
+            return f"{name}: got {_short(value)}, expected {kind}"
+    u = utterance
+    texts = {"id": names.fault(u.id), "path": names.hidden(u.path), "text": names.fault_of_text(u.text)}
+    texts["speaker"] = names.hidden(u.speaker or "")
+    for name, fault in texts.items():
+        if fault:
+            return f"{name}: got {_short(getattr(u, name))}, which {fault}"
+    sizes = {"rate": u.rate in RATES, "samples": u.samples > 0, "channels": u.channels in CHANNELS}
+    sizes |= {"start": u.start >= 0, "duration": u.duration > 0}
+    for name, good in sizes.items():
+        if not good:
+            return f"{name}: got {getattr(u, name)}, expected {BOUNDS[name]}"
+    return None
+
+
+def _short(value: object) -> str:
+    """Write a value for a message, so that a terminal can show it."""
+    return ascii(value) if not isinstance(value, str) else f"{names.shown(value)!r}"

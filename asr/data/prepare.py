@@ -1,44 +1,55 @@
-"""Corpora → manifests: read what the corpus says, look at every sound file, and write one CutSet a split.
+"""Corpora → manifests: read the corpus' own files, check every sound file, and write one CutSet per split.
 
-Everything is checked before anything is written. What is checked first is cheap (texts, sizes and times of files);
-a stamp of it tells whether the manifests are up to date without opening a sound file.
+Everything is checked before anything is written. Cheap checks come first (texts, sizes and times of files); a stamp of
+them tells whether the manifests are up to date without opening a sound file.
+
+A mistake in the corpus' own files (a line, an id, an empty text) stops the preparation. A sound file that can't be used
+is left out and listed (asr/data/failed.py). If too many can't, the folder is probably wrong.
 """
 
 import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asr.data import manifest
+from asr.audio import load as audio
+from asr.audio.load import AudioInfo
+from asr.data import failed, manifest
+from asr.data import fields as names
 from asr.data import shar as shars
-from asr.data.corpora import READERS, Corpus, Item
-from asr.data.corpora.corpus import refuse
+from asr.data.corpora import CORPORA, Corpus, Item, reader
+from asr.data.failed import Failure
 from asr.data.manifest import Utterance
 from asr.data.split import CARVED, with_carved
 from asr.data.statistics import Statistics
-from asr.errors import UserError, did_you_mean
+from asr.errors import UserError, did_you_mean, refuse, shorten
 from asr.files import make_folder, write_text
+from asr.outputs import check_folder
 from asr.stamp import Stamp
-from asr.text.normalise import convention
+from asr.text.normalize import convention
+
+HEARD = 5.0  # seconds that are checked in a recording with several channels
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a preparation has made, or found made.
+    """The result of a preparation, new or found up to date.
 
-    manifests:   split → path, of Shar too, as `<split>.shar`
-    statistics:  split → counts; empty when `current`
-    notes:       what the person should know
+    manifests:   split → path; those of Shar as `<split>.shar`
+    statistics:  split → counts; empty if `current`
+    notes:       messages for the user
     current:     True if the manifests were up to date and nothing was done
+    failed:      recordings that were left out because their sound file can't be used
     """
 
     manifests: dict[str, Path]
     statistics: dict[str, Statistics]
     notes: list[str]
     current: bool
+    failed: list[Failure]
 
 
 def prepare(
@@ -47,109 +58,166 @@ def prepare(
     out: str | os.PathLike,
     dev: float | None = None,
     test: float | None = None,
-    normalise: str | None = None,
+    normalize: str | None = None,
     splits: Sequence[str] | None = None,
     shar: bool = False,
+    channel: int | None = None,
+    force: bool = False,
+    headers_only: bool = False,
     progress: bool = False,
 ) -> Preparation:
     """Write `out/<split>.jsonl.gz` for each split of a corpus.
 
-    corpus:    a name of `asr.data.corpora.READERS`
+    corpus:    a name of `asr.data.corpora.CORPORA`
     source:    its folder, in the corpus' own layout; for `tsv` a file or folder
-    out:       folder for the manifests, made if absent
-    dev:       utterances (or a fraction below 1) to carve from train, where the corpus has no dev set; None = what
-               the corpus' reader suggests. The speakers are then listed in `out/{train,dev}.speakers`
-    test:      likewise, of a test set
-    normalise: a convention of `asr.text.normalise` to rewrite the texts by; None = keep them as they are
-    splits:    of the corpus' own, None = all; manifests of others that stand in `out` stay
-    shar:      copy the recordings into shards, too: `out/<split>.shar/`, with a manifest `out/<split>.shar.jsonl.gz`
-    progress:  show a bar on stderr
-    raises     UserError if anything is wrong with the corpus; nothing is written then
+    out:       folder for the manifests, made if missing
+    dev:       utterances (or a fraction below 1) to split off train if the corpus has no dev set; None = the number
+               that the corpus' reader suggests. The speakers are then listed in `out/{train,dev}.speakers`
+    test:      the same for a test set
+    normalize: a convention of `asr.text.normalize` to rewrite the texts by; None = keep them as they are
+    splits:    names of the corpus' own splits, None = all; other manifests in `out` stay
+    shar:      also copy the recordings into shards: `out/<split>.shar/`, with a manifest `out/<split>.shar.jsonl.gz`
+    channel:   of the sound files, from 0, if the corpus doesn't say; None = the mean of all
+    headers_only: check only the beginnings and ends of sound files, and don't decode them to find damage within
+    force:     replace files of these names in `out` that it didn't make
+    progress:  show a progress bar on stderr
+    raises     UserError for a mistake in the corpus' own files, or if the sound files of a whole split, or more than
+               half of all, can't be used; then nothing is written
     """
-    if corpus not in READERS:
-        raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, READERS)}; known are {', '.join(READERS)}")
-    whole = READERS[corpus](Path(os.path.abspath(source)))
+    if corpus not in CORPORA:
+        raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; known are {', '.join(CORPORA)}")
+    whole = reader(corpus)(Path(os.path.abspath(source)))
     found = select(whole, splits)
-    found = rewritten(found, normalise) if normalise else found
+    found = rewritten(found, normalize) if normalize else found
     check_texts(found)
+    found = replace(found, splits={name: on_channel(items, channel) for name, items in found.splits.items()})
     facts = digest(item for items in found.splits.values() for item in items)
     splits, notes, carved = with_carved(found, dev, test)
+    if shar:
+        shars.check_names(item.id for items in splits.values() for item in items)
+        shars.check_folders(out, splits)
     manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in splits}
     arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "test": test, "digest": facts}
-    stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(splits)}, [])
-    statistics = {}
-    if not stamp.is_current() or not all(path.is_file() for path in manifests.values()):
-        utterances = look(splits, progress)
+    on_one = {} if channel is None else {"channel": channel}
+    stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(splits)} | on_one, [])
+    statistics, failures = {}, failed.listed(stamp)
+    if not is_done(stamp, manifests.values(), failures, splits, whole=not headers_only):
+        check_folder("OUT", out, made_files(splits, carved), "asr-prepare", [source], force)
+        utterances, failures = look(splits, progress, whole=not headers_only)
+        notes += about_channels(utterances)
         make_folder(out)
-        kept = CARVED if "train" in whole.splits.keys() - splits.keys() else ()  # they are of a train that stays
+        kept = CARVED if "train" in whole.splits.keys() - splits.keys() else ()  # they belong to a train that stays
         remove_others(stamp, {*splits, *whole.splits, *kept})
-        stamp.remove()
+        stamp.begin()
         for name, path in manifests.items():
             if shars.remove_other(out, name, digest(splits[name])) and not shar:
-                notes.append(f"{name}.shar: its manifest is removed, for its recordings are others; --shar copies anew")
+                notes.append(
+                    f"{name}.shar: its manifest was removed, because the recordings changed; --shar copies them again"
+                )
             manifest.write(path, utterances[name])
         for name in ("train", *carved) if carved else ():
             write_speakers(Path(out) / f"{name}.speakers", splits[name])
-        stamp.write()
+        failed.write(out, failures)
+        stamp.write(**({"failed": len(failures)} if failures else {}))
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
     for name in splits if shar else ():
         done |= shars.write(list(manifest.read(manifests[name])), out, name, digest(splits[name]), progress)
         manifests[f"{name}.shar"] = shars.paths(out, name)[0]
-    return Preparation(manifests, statistics, notes, current=not done)
+    return Preparation(manifests, statistics, notes, not done, failures)
+
+
+def is_done(
+    stamp: Stamp,
+    manifests: Iterable[Path],
+    failures: Sequence[Failure] | None,
+    splits: Mapping[str, Sequence[Item]],
+    whole: bool,
+) -> bool:
+    """Tell whether an earlier run did this, and what it left out is still unusable."""
+    from asr.audio.headers import read_headers
+
+    if not stamp.is_current() or not all(path.is_file() for path in manifests) or failures is None:
+        return False
+    lost = {failure.id for failure in failures}
+    items = [item for items in splits.values() for item in items if item.id in lost]
+    headers = read_headers([item.path for item in items], whole=whole)
+    return all(Failure.of(*pair) for pair in zip(items, headers, strict=True))
+
+
+def made_files(splits: Iterable[str], carved: Iterable[str]) -> list[str]:
+    """Name the files that a preparation writes."""
+    manifests = [f"{name}{kind}" for name in splits for kind in (".jsonl.gz", ".shar.jsonl.gz")]
+    return [*manifests, *(f"{name}.speakers" for name in ("train", *carved) if carved), failed.NAME]
 
 
 def select(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
-    """Keep some splits; of those that a complete corpus has otherwise, say so.
+    """Select splits, and note those that differ from the complete corpus.
 
-    raises   UserError that lists what is there, if one isn't
+    raises   UserError for a missing split, with a list of the existing ones
     """
     for name in wanted or ():
         if name not in corpus.splits:
             near, there = did_you_mean(name, corpus.splits), ", ".join(corpus.splits)
-            raise UserError(f"--splits {name}: no such split of this corpus{near}; there are {there}")
+            what = f"got {name!r}, no such split of this corpus{near}; it has {there}"
+            raise UserError(what, argument="splits")
     splits = {name: items for name, items in corpus.splits.items() if wanted is None or name in wanted}
     return replace(corpus, splits=splits, notes=[*corpus.notes, *incomplete(splits, corpus.complete)])
 
 
 def incomplete(splits: Mapping[str, Sequence[Item]], complete: Mapping[str, int]) -> list[str]:
-    """Say which splits have other numbers of utterances than those of the complete corpus."""
+    """Note the splits whose number of utterances differs from the complete corpus."""
     pairs = [(name, len(splits[name]), count) for name, count in complete.items() if name in splits]
     return [f"{name}: {got:,} utterances, the complete corpus has {n:,}" for name, got, n in pairs if got != n]
 
 
 def check_texts(corpus: Corpus) -> None:
-    """Refuse what can be seen without opening a sound file: empty splits and texts, repeated ids."""
+    """Refuse mistakes that show without opening a sound file: empty splits and texts, repeated ids."""
     items = [item for items in corpus.splits.values() for item in items]
     for name, members in corpus.splits.items():
         if not members:
-            raise UserError(f"{name}: has no utterances; add some or take the split away")
+            raise UserError(f"{name}: has no utterances; add some or remove the split")
     seen = Counter(item.id for item in items)
     repeated = [f"{item.id} ({item.where})" for item in items if seen[item.id] > 1]
-    refuse(repeated, "utterances that share their id with another", "give each its own id, over all splits")
-    if corpus.transcribed:
-        refuse([f"{i.id} ({i.where})" for i in items if not i.text], "empty texts", "transcribe them or leave them out")
+    refuse(repeated, "utterances that share an id with another", "give each its own id across all splits")
+    if corpus.transcribed:  # else ids are file names, and a bad one is left out with its file
+        refuse([f"{i.id} ({i.where})" for i in items if not i.text], "empty texts", "transcribe or remove them")
+        refuse(amiss(items, lambda i: i.id, names.fault), "ids that a line of text can't hold", "rename them")
+    refuse(amiss(items, lambda i: i.speaker or "", names.hidden), "speakers that no line can hold", "rename them")
+    refuse(
+        amiss(items, lambda i: i.text, names.fault_of_text), "texts with characters that aren't text", "remove those"
+    )
+
+
+def amiss(items: Iterable[Item], value: Callable[[Item], str], fault: Callable[[str], str | None]) -> Iterator[str]:
+    """Describe the items with a bad value, and the fault."""
+    for item in items:
+        if found := fault(value(item)):
+            yield f"{names.shown(value(item))!r} ({names.shown(item.where)}) {found}"
+
+
+def on_channel(items: Iterable[Item], channel: int | None) -> list[Item]:
+    """Set the channel of items that have none of their own."""
+    return [item if channel is None or item.channel is not None else replace(item, channel=channel) for item in items]
 
 
 def digest(items: Iterable[Item]) -> str:
-    """Fingerprint items and the size and time of their sound files.
-
-    raises   UserError that names the sound files which don't exist
-    """
-    state, absent = hashlib.sha256(), []
+    """Compute a fingerprint of items and of the sizes and times of their sound files, or of their absence."""
+    state = hashlib.sha256()
     for item in items:
+        facts = [item.id, str(item.path), item.text, item.speaker]
+        facts += [] if item.channel is None else [f"channel {item.channel}"]
         try:
             file = os.stat(item.path)
-            state.update(json.dumps([item.id, str(item.path), item.text, item.speaker]).encode())
-            state.update(f"{file.st_size} {file.st_mtime_ns}\n".encode())
-        except OSError:
-            absent.append(f"{item.id} ({item.where}: {item.path})")
-    refuse(absent, "transcripts without a sound file", "add the files or take the lines away")
+            facts += [file.st_size, file.st_mtime_ns]
+        except (OSError, ValueError) as error:
+            facts += [type(error).__name__]
+        state.update(json.dumps(facts).encode() + b"\n")
     return state.hexdigest()[:32]
 
 
 def rewritten(corpus: Corpus, name: str) -> Corpus:
-    """Rewrite the texts by a convention, and note how many that changed, with one of them."""
+    """Rewrite the texts by a convention, and note how many changed, with an example."""
     rewrite = convention(name)
     splits = {
         split: [replace(item, text=rewrite(item.text)) for item in items] for split, items in corpus.splits.items()
@@ -158,38 +226,71 @@ def rewritten(corpus: Corpus, name: str) -> Corpus:
         (old.text, new.text) for split in splits for old, new in zip(corpus.splits[split], splits[split], strict=True)
     ]
     changed = [pair for pair in pairs if pair[0] != pair[1]]
-    example = ", as {!r} → {!r}".format(*changed[0]) if changed else ""
-    note = f"--normalise {name}: {len(changed)} of {len(pairs)} texts changed{example}"
+    example = ", such as {!r} → {!r}".format(*changed[0]) if changed else ""
+    note = f"normalized ({name}): {len(changed)} of {len(pairs)} texts changed{example}"
     return replace(corpus, splits=splits, notes=[*corpus.notes, note])
 
 
-def look(splits: Mapping[str, Sequence[Item]], progress: bool) -> dict[str, list[Utterance]]:
-    """Open every sound file and take its rate and length.
+def look(
+    splits: Mapping[str, Sequence[Item]], progress: bool, whole: bool
+) -> tuple[dict[str, list[Utterance]], list[Failure]]:
+    """Open every sound file, and decode it if `whole`; return the utterances of each split, and those left out.
 
-    raises   UserError that counts the faulty ones and names the first
+    raises   UserError if these are a whole split, or more than half of all
     """
-    from asr.data.headers import read_headers
+    from asr.audio.headers import read_headers
 
     items = [item for items in splits.values() for item in items]
-    headers = read_headers([item.path for item in items], progress)
-    pairs = list(zip(items, headers, strict=True))
-    faults = [f"{item.id}: {header}" for item, header in pairs if isinstance(header, UserError)]
-    refuse(faults, "faulty sound files", "repair them or leave them out")
-    found = {item.id: utterance(item, header) for item, header in pairs}
-    return {name: [found[item.id] for item in items] for name, items in splits.items()}
+    headers = read_headers([item.path for item in items], progress, whole)
+    failures = [failure for pair in zip(items, headers, strict=True) if (failure := Failure.of(*pair))]
+    found = {item.id: header for item, header in zip(items, headers, strict=True)}
+    lost = {failure.id for failure in failures}
+    kept = {name: [item for item in items if item.id not in lost] for name, items in splits.items()}
+    if 2 * len(failures) > len(items) or not all(kept.values()):
+        where = {item.id: item.where for item in items}
+        listed = [f"{names.shown(f.id)} ({where[f.id]}): {names.shown(f.path, 400)}: {f.reason}" for f in failures]
+        which = f"of {len(items)}, too many to continue without them"
+        fix = "check that SOURCE is complete and its paths are right; repair the files or remove them"
+        refuse(listed, f"faulty sound files {which}", fix)
+    return {name: [utterance(item, found[item.id]) for item in items] for name, items in kept.items()}, failures
 
 
-def utterance(item: Item, header) -> Utterance:
-    """Make an utterance of an item and its sound file's AudioInfo."""
+def about_channels(splits: Mapping[str, Sequence[Utterance]]) -> list[str]:
+    """Note the recordings whose channels are averaged, and those where that gives silence."""
+    mixed = [u for utterances in splits.values() for u in utterances if u.channels > 1 and u.channel is None]
+    if not mixed:
+        return []
+    silent = [u.path for u in mixed if cancels(u)]
+    notes = [f"{len(mixed)} recordings have several channels, and their mean is used; --channel 0 takes only the first"]
+    if silent:
+        notes.append(
+            f"{len(silent)} of them have channels that cancel each other out ({shorten(silent)}): use --channel 0 or 1"
+        )
+    return notes
+
+
+def cancels(u: Utterance) -> bool:
+    """Tell whether the mean of the channels is silent in the middle of the recording."""
+    seconds = min(u.duration, HEARD)
+    try:
+        return audio.cancels(u.path, (u.duration - seconds) / 2, seconds)
+    except UserError:  # training will report it
+        return False
+
+
+def utterance(item: Item, header: AudioInfo) -> Utterance:
+    """Make an utterance from an item and its sound file's header."""
     whole = {"start": 0.0, "duration": header.duration}
     size = {"rate": header.rate, "samples": header.samples, "channels": header.channels}
-    return Utterance(id=item.id, path=str(item.path), **size, **whole, text=item.text, speaker=item.speaker)
+    channel = item.channel if header.channels > 1 else None
+    who = {"text": item.text, "speaker": item.speaker, "channel": channel}
+    return Utterance(id=item.id, path=str(item.path), **size, **whole, **who)
 
 
 def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
-    """Remove the splits other than these that the stamp's folder holds of the same corpus from an earlier run.
+    """Remove all other splits of the same corpus that an earlier run left in the stamp's folder.
 
-    A dev set that is no longer carved would else stay beside a train set that contains it.
+    Otherwise a dev set that is no longer split off would stay beside a train set that contains it.
     """
     try:
         old = json.loads(stamp.path.read_text())["arguments"]
@@ -206,6 +307,6 @@ def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
 
 
 def write_speakers(path: Path, items: Iterable[Item]) -> None:
-    """List the speakers of a split, one a line."""
+    """List the speakers of a split, one per line."""
     speakers = sorted({item.speaker for item in items} - {None})
     write_text(path, "".join(f"{speaker}\n" for speaker in speakers))

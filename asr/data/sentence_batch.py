@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asr.data.batches import PADDING, halves, trim
+from asr.data.dataset import halves, trim
 from asr.data.sentences import Sentences
+from asr.ops import PADDING
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sentences as token ids, all of a text in one array. PyTorch isn't needed here, for many processes may tokenise."""
+"""Sentences as token ids, all of a text in one array. PyTorch isn't needed here, for many processes may tokenize."""
 
 import os
 from array import array
@@ -16,7 +16,7 @@ from asr.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Sentences:
-    """A tokenised text, in memory or mapped from disk. A token takes one, two or four bytes, as the vocabulary needs; a
+    """A tokenized text, in memory or mapped from disk. A token takes one, two or four bytes, as the vocabulary needs; a
     sentence twelve more.
 
     path     of its file
@@ -64,8 +64,8 @@ class Sentences:
         return "; ".join(parts)
 
 
-def tokenise(path: str | os.PathLike, tokenizer: Tokenizer, max_tokens: int | None = None) -> Sentences:
-    """Read and tokenise a text file or a manifest's texts (`texts.read`).
+def tokenize(path: str | os.PathLike, tokenizer: Tokenizer, max_tokens: int | None = None) -> Sentences:
+    """Read and tokenize a text file or a manifest's texts (`texts.read`).
 
     max_tokens  of a sentence; None = any number
     raises      UserError if the file can't be read, holds no sentence, or one with a character that the tokenizer
@@ -77,7 +77,7 @@ def tokenise(path: str | os.PathLike, tokenizer: Tokenizer, max_tokens: int | No
 def gather(
     path: str | os.PathLike, read: Iterable[Text], tokenizer: Tokenizer, max_tokens: int | None = None
 ) -> Sentences:
-    """Tokenise the texts that were read from a file; as `tokenise`."""
+    """Tokenize the texts that were read from a file; as `tokenize`."""
     sentences = encode(path, read, tokenizer, max_tokens)
     if not len(sentences):
         raise none_to_use(path, len(sentences.long), max_tokens)
@@ -85,13 +85,13 @@ def gather(
 
 
 def none_to_use(path: str | os.PathLike, long: int, max_tokens: int | None) -> UserError:
-    """The error of a text without a sentence, but for so many that are too long."""
+    """Make the error for a text without sentences, except some that are too long."""
     left_out = f"; {long} sentences are longer than max_tokens={max_tokens}" if long else ""
     return UserError(f"{path}: holds no sentence to use{left_out}")
 
 
 def encode(path: str | os.PathLike, read: Iterable[Text], tokenizer: Tokenizer, max_tokens: int | None) -> Sentences:
-    """Tokenise a part of a text, in which there may be no sentence to use; else as `gather`."""
+    """Tokenize a part of a text, in which there may be no sentence to use; else as `gather`."""
     labels, lines, long = Rows.of_ids(tokenizer.vocabulary), array("i"), []
     words = empty = 0
     for where, line, text in read:

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,15 +19,18 @@ from io import BytesIO
 from pathlib import Path
 from threading import Event
 
+import numpy as np
 import soundfile
 
-from asr import archive, audio
-from asr.archive import Place
+from asr.audio import archive
+from asr.audio import load as audio
+from asr.audio.archive import Place
 from asr.data import manifest
 from asr.data.manifest import Utterance
-from asr.errors import UserError
+from asr.errors import UserError, refuse
 from asr.files import make_folder, replacing, write_text
-from asr.stamp import Stamp
+from asr.logging import progress_bar
+from asr.stamp import Stamp, is_stamped
 
 SHARD = 1000  # utterances
 AS_FLAC = dict.fromkeys(("PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW"), "PCM_16") | {"PCM_24": "PCM_24"}
@@ -52,6 +55,31 @@ def remove_other(folder: str | os.PathLike, split: str, identity: str) -> bool:
     return other
 
 
+def check_folders(folder: str | os.PathLike, splits: Iterable[str]) -> None:
+    """See that what stands where the shards will is a Shar, finished or begun: it may be removed.
+
+    raises   UserError if it is something else
+    """
+    for split in splits:
+        path, shards = paths(folder, split)
+        if os.path.lexists(shards) and not (begun(shards).exists() or is_stamped(path)):
+            raise UserError(f"{shards}: is there already, and asr-prepare --shar did not make it; move it away")
+
+
+def check_names(ids: Iterable[str]) -> None:
+    """See that ids can be the names of files in a tar: readers that unpack one must stay in their folder.
+
+    raises   UserError that names those which can't
+    """
+    led_out = [name for name in ids if name.startswith("/") or ".." in name.split("/")]
+    refuse(led_out, "ids that lead out of a folder as names in a tar", "give them others, or leave --shar away")
+
+
+def begun(shards: Path) -> Path:
+    """What says that shards are being written."""
+    return shards.with_name(f".{shards.name}.begun")
+
+
 def write(
     utterances: Sequence[Utterance], folder: str | os.PathLike, split: str, identity: str, progress: bool = False
 ) -> bool:
@@ -67,11 +95,11 @@ def write(
     stamp, (path, shards) = stamp_of(folder, split, identity), paths(folder, split)
     if stamp.is_current():
         return False
-    begun = shards.with_name(f".{shards.name}.begun")
+    mark = begun(shards)
     path.unlink(missing_ok=True)
-    if not begun.exists() or begun.read_text(encoding="utf-8") != identity:
+    if not mark.exists() or mark.read_text(encoding="utf-8") != identity:
         shutil.rmtree(shards, ignore_errors=True)
-        write_text(begun, identity)
+        write_text(mark, identity)
     order = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())  # any shard is a random sample
     parts = [order[n : n + SHARD] for n in range(0, len(order), SHARD)]
     found: dict[str, Place] = {}
@@ -80,17 +108,15 @@ def write(
             found |= part
     manifest.write(path, (replace(u, path=str(found[u.id])) for u in utterances))
     stamp.write()
-    begun.unlink()
+    mark.unlink()
     return True
 
 
 @contextmanager
 def workers(name: str, count: int, progress: bool) -> Iterator[tuple]:
     """Threads that end soon when the work is stopped: `map` of a pool, and what a worker is to call for each item."""
-    from tqdm import tqdm
-
-    stopped, disable = Event(), None if progress else True  # None: drawn on a terminal only
-    bar = tqdm(total=count, desc=name, unit="", disable=disable, leave=False, mininterval=0.5)
+    stopped, settings = Event(), {} if progress else {"disable": True}
+    bar = progress_bar(total=count, desc=name, unit="", mininterval=0.5, **settings)
     pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
 
     def tell(done: int) -> None:
@@ -150,14 +176,26 @@ def recording(path: str) -> tuple[str, bytes]:
 
     raises   UserError if it can't be read
     """
-    with audio.opened(path) as file:
-        subtype = AS_FLAC.get(file.subtype)
-        if file.format == "FLAC" or subtype is None:
+    with audio.opened(path) as sound:
+        if parts := sound.overlooked(lost=True):
+            with audio.opened(path, parts) as whole:
+                return ".flac", as_flac(whole, AS_FLAC.get(whole.subtype, "PCM_16"))
+        chain = len(sound.files) > 1  # of which others would read the first
+        subtype = AS_FLAC.get(sound.subtype, "PCM_16" if chain else None)
+        if subtype is None or sound.format == "FLAC":
             with archive.open_binary(path) as content:
-                return Path(path).suffix or f".{file.format.lower()}", content.read()
-        samples = file.read(dtype="int16" if subtype == "PCM_16" else "int32")
-        if len(samples) < file.frames:
-            raise UserError(f"{path}: truncated or damaged: got {len(samples)} of {file.frames} samples")
-        flac = BytesIO()
-        soundfile.write(flac, samples, file.samplerate, subtype, format="FLAC")
-        return ".flac", flac.getvalue()
+                return Path(path).suffix or f".{sound.format.lower()}", content.read()
+        return ".flac", as_flac(sound, subtype)
+
+
+def as_flac(sound: audio.Sound, subtype: str) -> bytes:
+    """Write a recording as FLAC.
+
+    raises   UserError if a part of it can't be read
+    """
+    blocks = list(sound.blocks(0, sound.frames, "int16" if subtype == "PCM_16" else "int32"))
+    if sum(map(len, blocks)) < sound.frames:
+        raise audio.truncated(sound.path, sum(map(len, blocks)), sound.frames)
+    flac = BytesIO()
+    soundfile.write(flac, np.concatenate(blocks), sound.rate, subtype, format="FLAC")
+    return flac.getvalue()

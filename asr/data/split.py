@@ -1,4 +1,4 @@
-"""Carve a dev or test set from a training set: whole speakers, the same ones every time."""
+"""Split a dev or test set off a training set: by speaker, and the same one every time."""
 
 import hashlib
 import math
@@ -10,22 +10,24 @@ from asr.data.corpora import Corpus, Item
 from asr.errors import UserError
 
 T = TypeVar("T")
-CARVED = ("test", "dev")  # splits that are carved from train, in this order
+CARVED = ("test", "dev")  # splits that are split off train, in this order
 
 
 def carve(train: Sequence[Item], wanted: float, name: str = "dev") -> tuple[list[Item], list[Item], str]:
-    """Split a training set into train and another, named `name` in messages.
+    """Split a training set into train and another set, called `name` in messages.
 
     wanted:   utterances (1 or more) or a fraction of them (below 1)
-    returns   train, the other, and a sentence on how; speaker-disjoint where there are two speakers or more,
-              else evenly spaced utterances, which a fraction gives, too, if every speaker alone is too much
-    raises    UserError if nothing would be left of either, or every speaker alone is too much for a number
+    returns   train, the other set, and a sentence that describes it. The sets have different speakers if there are two
+              or more. Otherwise, and for a fraction smaller than any speaker, the other set is evenly spaced utterances
+    raises    UserError if either set would be empty, or every speaker has too many utterances for a number
     """
     share = 0 < wanted < 1
     count = max(1, round(wanted * len(train))) if share else int(wanted) if math.isfinite(wanted) else 0
+    count = 0 if count != wanted and not share else count  # 1.5
     if not 1 <= count < len(train):
         most = len(train) - 1
-        raise UserError(f"--{name} {wanted:g}: expected 1 to {most} of {len(train)} training utterances, or a fraction")
+        what = f"got {wanted:g}, expected 1 to {most} of {len(train)} training utterances, or a fraction"
+        raise UserError(what, argument=name)
     spoken = Counter(item.speaker for item in train)
     chosen = choose_speakers(train, count) if len(spoken) > 1 and None not in spoken else set()
     if chosen:
@@ -38,14 +40,14 @@ def carve(train: Sequence[Item], wanted: float, name: str = "dev") -> tuple[list
     else:
         least = min(spoken.values())
         raise UserError(
-            f"--{name} {count}: even the speaker who says least has {least} utterances; ask for about {least}"
+            f"--{name} {count}: even the speaker with the fewest utterances has {least}; request about {least}"
         )
     taken = {item.id for item in carved}
     return [item for item in train if item.id not in taken], carved, how
 
 
 def who(spoken: Mapping[str | None, int]) -> str:
-    """The speakers of a training set that isn't carved by them, in words."""
+    """Describe the speakers of a training set that isn't split by speaker."""
     if None in spoken:
         return "recordings of unknown speakers"
     least = min(spoken.values())
@@ -53,10 +55,10 @@ def who(spoken: Mapping[str | None, int]) -> str:
 
 
 def choose_speakers(items: Sequence[Item], count: int) -> set[str]:
-    """Choose speakers with about `count` utterances together, in an order drawn from their names alone.
+    """Choose speakers with about `count` utterances in all, in an order drawn from their names alone.
 
-    A speaker joins if that brings the sum nearer to `count`; one always stays behind.
-    returns   none if every speaker alone is too much
+    A speaker joins if that brings the sum closer to `count`; at least one is never chosen.
+    returns   an empty set if every speaker has too many utterances
     """
     spoken = Counter(item.speaker for item in items)
     chosen, total = set(), 0
@@ -69,7 +71,7 @@ def choose_speakers(items: Sequence[Item], count: int) -> set[str]:
 
 
 def spaced(items: Sequence[T], count: int) -> list[T]:
-    """Take `count` items at even distances, the last of each stretch.
+    """Take `count` evenly spaced items, the last of each stretch.
 
     >>> spaced("abcdef", 2)
     ['c', 'f']
@@ -80,19 +82,20 @@ def spaced(items: Sequence[T], count: int) -> list[T]:
 def with_carved(
     corpus: Corpus, dev: float | None, test: float | None
 ) -> tuple[dict[str, list[Item]], list[str], list[str]]:
-    """Carve dev and test where they are wanted.
+    """Split off dev and test if they are requested.
 
-    returns   the splits in order of id; all notes; the names of the carved splits
-    raises    UserError if there is no train, or what is to be carved is there
+    returns   the splits in order of id; all notes; the names of the new splits
+    raises    UserError if there is no train, or a new split exists already
     """
     splits, notes, wanted = dict(corpus.splits), list(corpus.notes), dict(zip(CARVED, (test, dev), strict=True))
     asked = {name: count for name, count in wanted.items() if count is not None}
     if asked and len(splits) == 1 and not splits.keys() & wanted.keys():
-        splits = {"train": next(iter(splits.values()))}  # a table of any name
+        splits = {"train": next(iter(splits.values()))}  # a table with any name
     for name, count in asked.items():
         if name in splits or "train" not in splits:
             has = ", ".join(corpus.splits)
-            raise UserError(f"--{name} {count:g}: expected a split named train and none named {name}, got {has}")
+            what = f"got {count:g}, expected a split named train and none named {name}; there are {has}"
+            raise UserError(what, argument=name)
     if dev is None and corpus.dev is not None and "train" in splits:
         asked["dev"] = corpus.dev
     for name, count in asked.items():

@@ -1,4 +1,4 @@
-"""What a split holds, counted."""
+"""Count the contents of a split."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ import numpy as np
 
 from asr.data.manifest import Utterance
 
-EDGES = (1, 2, 5, 10, 15, 20, 25, 30)  # seconds, between the classes of a histogram
+EDGES = (1, 2, 5, 10, 15, 20, 25, 30)  # edges of the histogram, in seconds
 
 
 @dataclass(frozen=True)
 class Statistics:
     """The size of one split; durations in seconds.
 
-    histogram   utterances shorter than each of EDGES, but not than the one before; and the others
+    histogram   utterances between consecutive EDGES, shorter and longer ones included
     """
 
     utterances: int
@@ -30,7 +30,7 @@ class Statistics:
 
     @classmethod
     def of(cls, utterances: Sequence[Utterance]) -> "Statistics":
-        """Count a split. Words stand between spaces; characters are counted without spaces, over all texts."""
+        """Count a split. Words are separated by spaces; characters are counted without spaces, in all texts."""
         durations = [utterance.duration for utterance in utterances]
         words = [word for utterance in utterances for word in utterance.text.split()]
         return cls(
@@ -48,36 +48,36 @@ class Statistics:
 
 
 def table(splits: Mapping[str, Statistics]) -> str:
-    """Lay out the splits for the terminal, one a line."""
+    """Format the splits for the terminal, one per line."""
     head = ("split", "utterances", "hours", "speakers", "words", "distinct", "characters", "seconds min/mean/max")
     return aligned([head, *(row(name, numbers) for name, numbers in splits.items())])
 
 
 def histograms(splits: Mapping[str, Statistics]) -> str:
-    """Lay out the durations, one split a line: per cent of the utterances by seconds."""
+    """Format the durations, one split per line: percent of the utterances by seconds."""
     head = ("% by seconds", *(f"<{edge}" for edge in EDGES), f"{EDGES[-1]}+")
     return aligned([head, *((name, *shares(numbers)) for name, numbers in splits.items())])
 
 
 def shares(s: Statistics) -> list[str]:
-    """Write one split's histogram; what is little shows, too."""
+    """Format one split's histogram; even small shares show."""
     percent = [100 * count / s.utterances for count in s.histogram]
     return [f"{share:.1f}" if share >= 0.05 else "<0.1" if share else "-" for share in percent]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Lay out rows of as many columns."""
+    """Align rows with the same number of columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(cells(line, widths)).rstrip() for line in rows)
 
 
 def row(name: str, s: Statistics) -> tuple[str, ...]:
-    """Write one split's numbers."""
+    """Format one split's numbers."""
     seconds = f"{s.shortest:.2f} / {s.mean:.2f} / {s.longest:.2f}"
     counts = (s.words, s.distinct_words, s.characters)
     return (name, f"{s.utterances:,}", f"{s.hours:.2f}", str(s.speakers or "-"), *(f"{n:,}" for n in counts), seconds)
 
 
 def cells(line: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Pad a row: names to the left, numbers to the right."""
+    """Pad a row: names left-aligned, numbers right-aligned."""
     return [line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))]

@@ -1,4 +1,4 @@
-"""Texts of a file: plain text with a sentence a line, or a manifest's texts."""
+"""The texts of a file: plain text with one sentence per line, or the texts of a manifest."""
 
 import gzip
 import io
@@ -8,9 +8,11 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from asr.bounded import read_lines
 from asr.data import manifest
 from asr.errors import UserError
 
+GZIP = b"\x1f\x8b"  # how its files begin
 BLOCK = 1 << 20  # bytes of lines that are read at a time
 UTTERANCES = 10_000  # of a manifest, likewise
 
@@ -20,7 +22,7 @@ class Text(NamedTuple):
 
     where   file and line, or file and utterance id, for messages
     line    of the file, from 1 (of a manifest: the utterance's number)
-    text    not normalised, perhaps empty
+    text    not normalized, perhaps empty
     """
 
     where: str
@@ -29,7 +31,7 @@ class Text(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some neighbouring lines of a file, not yet decoded, so that another process can do that.
+    """Some neighboring lines of a file, not yet decoded, so that another process can do that.
 
     path      of the file
     first     number of the first line, from 1
@@ -46,14 +48,14 @@ class Block(NamedTuple):
 def read(path: str | os.PathLike) -> Iterator[Text]:
     """Yield the texts of a UTF-8 text file, `.gz` or not, or of a manifest, `.jsonl` or `.jsonl.gz`.
 
-    raises   UserError if the file is absent, damaged or no UTF-8; names file and line
+    raises   UserError if the file is absent, damaged, no UTF-8, or has a line of more than 16 MB; names file and line
     """
     for block in blocks(path):
         yield from parse(block)
 
 
 def blocks(path: str | os.PathLike) -> Iterator[Block]:
-    """Yield a file's lines in blocks, the same at every reading; arguments and errors as of `read`."""
+    """Yield a file's lines in blocks, the same at every reading; see `read` for arguments and errors."""
     path = str(path)
     if path.endswith((".jsonl", ".jsonl.gz")):
         return _blocks_of_manifest(path)
@@ -70,11 +72,24 @@ def parse(block: Block) -> Iterator[Text]:
             where = f"{block.path}:{number}"
             yield line if isinstance(line, Text) else Text(where, number, _decode(line, number))
         except UnicodeDecodeError as error:
+            if number == 1 and line.startswith(GZIP):
+                raise UserError(f"{where}: is packed by gzip; give it a name that ends in .gz") from None
             raise UserError(f"{where}: not UTF-8 text (byte {error.start + 1} of the line)") from None
 
 
 def _decode(line: bytes, number: int) -> str:
     return line.decode("utf-8-sig" if number == 1 else "utf-8")
+
+
+def _block(lines: Iterator[bytes]) -> list[bytes]:
+    """Take lines until they are more than a block's size, as `readlines` does."""
+    block, size = [], 0
+    for line in lines:
+        block.append(line)
+        size += len(line)
+        if size > BLOCK:
+            break
+    return block
 
 
 def _blocks_of_manifest(path: str) -> Iterator[Block]:
@@ -88,12 +103,17 @@ def _blocks_of_text(path: str) -> Iterator[Block]:
     try:
         with open(path, "rb") as raw:
             file = io.BufferedReader(gzip.GzipFile(fileobj=raw), BLOCK) if path.endswith(".gz") else raw
-            while lines := file.readlines(BLOCK):
-                yield Block(path, number + 1, lines, raw.tell())
-                number += len(lines)
+            lines = read_lines(file, path)
+            while block := _block(lines):
+                yield Block(path, number + 1, block, raw.tell())
+                number += len(block)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such text file; expected a sentence a line, or a manifest (.jsonl.gz)") from None
+        raise UserError(
+            f"{path}: no such text file; expected one sentence per line, or a manifest (.jsonl.gz)"
+        ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: damaged after line {number} ({error}); copy it again") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
+    except ValueError:  # of open
+        raise UserError(f"{path!a}: no such text file: a file's name has no NUL") from None

@@ -1,4 +1,4 @@
-"""A text's token ids on disk: tokenised once, by several processes, and mapped into memory.
+"""A text's token ids on disk: tokenized once, by several processes, and mapped into memory.
 
 A folder of plain arrays: `ids` of all sentences one behind the other, `offsets` of the sentences in them, `lines` of
 the text where these stand, `long` lines that were left out; and `state.json`, which counts what the arrays hold. A
@@ -16,16 +16,16 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from asr.data import texts
 from asr.data.encoding import encoded
 from asr.data.ragged import Ragged
 from asr.data.sentences import Sentences, none_to_use
 from asr.errors import UserError
-from asr.files import UNWRITABLE, hold, make_folder, write_text
-from asr.say import say
-from asr.stamp import Stamp
+from asr.files import UNWRITABLE, lock, make_folder, write_text
+from asr.logging import logger, progress_bar
+from asr.stamp import Stamp, is_stamped
+from asr.text import tokenizer as tokenizers
 
 TYPES = {"offsets": "int64", "lines": "int32", "long": "int32"}  # and the ids', as the vocabulary needs
 STATE = "state.json"
@@ -34,9 +34,9 @@ SAVE_SECONDS = 10.0  # of work that an interruption may cost
 
 @dataclass
 class State:
-    """How far a text is tokenised.
+    """How far a text is tokenized.
 
-    facts         of the stamp: what is tokenised, and how
+    facts         of the stamp: what is tokenized, and how
     blocks        of the text, that are done
     ids           the type of a token id, once one is known
     bytes         of each array, that are good
@@ -60,17 +60,17 @@ class State:
 
 
 def stored(path: str, tokenizer: str, folder: str | os.PathLike, max_tokens: int) -> Sentences:
-    """Tokenise a text into a folder, unless that is done, and map it.
+    """Tokenize a text into a folder, unless that is done, and map it.
 
-    path        of the text, as of `texts.read`
+    path        of the text; see `texts.read`
     tokenizer   its folder
     max_tokens  of a sentence
-    raises      UserError as `sentences.tokenise` does, and if the folder can't be written
+    raises      UserError as `sentences.tokenize` does, and if the folder can't be written
     """
     folder = Path(folder)
-    files = [os.path.join(tokenizer, name) for name in ("tokenizer.json", "bpe.model")]
-    stamp = Stamp(folder, "tokens", {"max_tokens": max_tokens}, [path, *files])
+    stamp = Stamp(folder, "tokens", {"max_tokens": max_tokens}, [path, *tokenizers.paths_of(tokenizer)])
     if not stamp.is_current():
+        refuse_other(folder)
         state = begun(folder, stamp.facts)
         parts = encoded(path, islice(shown(path), state.blocks, None), tokenizer, max_tokens)
         write(folder, state, parts)
@@ -80,12 +80,22 @@ def stored(path: str, tokenizer: str, folder: str | os.PathLike, max_tokens: int
     return mapped(str(path), folder)
 
 
+def refuse_other(folder: Path) -> None:
+    """See that a folder is new, empty, or holds tokens.
+
+    raises   UserError if it holds other files
+    """
+    ours = (folder / STATE).exists() or (folder / ".lock").exists() or is_stamped(folder)
+    if folder.is_dir() and any(folder.iterdir()) and not ours:
+        raise UserError(f"{folder}: holds files that are no tokens of a text; set data.tokens to another folder")
+
+
 def begun(folder: Path, facts: dict) -> State:
-    """How far the same text has been tokenised into a folder."""
+    """How far the same text has been tokenized into a folder."""
     state = found(folder)
     if state is None or state.facts != facts:
         return State(facts)
-    say(f"{folder}: going on after {state.count('ids'):,} tokens")
+    logger.info(f"{folder}: going on after {state.count('ids'):,} tokens")
     return state
 
 
@@ -100,8 +110,7 @@ def found(folder: Path) -> State | None:
 def shown(path: str) -> Iterator[texts.Block]:
     """Read a text's blocks and show how far they are."""
     size = os.path.getsize(path) if os.path.isfile(path) else None
-    looks = {"unit": "B", "unit_scale": True, "disable": None, "leave": False, "mininterval": 0.5}
-    with tqdm(total=size, desc=f"tokenise {path}", **looks) as bar:
+    with progress_bar(total=size, desc=f"tokenize {path}", unit="B", unit_scale=True, mininterval=0.5) as bar:
         for block in texts.blocks(path):
             bar.update(block.position - bar.n)
             yield block
@@ -112,7 +121,7 @@ def write(folder: Path, state: State, parts: Iterator[Sentences]) -> None:
     if (first := next(parts, None)) is None:
         return
     with ExitStack() as stack:
-        stack.enter_context(hold(make_folder(folder)))
+        stack.enter_context(lock(make_folder(folder)))
         if state.blocks and found(folder) != state:  # read before it was held
             raise UserError(f"{folder}: another process was at work in it; run the same command again")
         try:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asr.audio import AudioInfo
-from asr.data.corpora.corpus import refuse
-from asr.data.headers import read_headers
+from asr.audio.headers import read_headers
+from asr.audio.load import AudioInfo
 from asr.data.manifest import Utterance
 from asr.data.ragged import Ragged
-from asr.errors import UserError, shorten
+from asr.errors import UserError, refuse, shorten
 from asr.text.tokenizer import Tokenizer, describe_character
 
 TOLERANCE = 1e-3  # seconds between a manifest's duration and its file's
@@ -46,15 +45,19 @@ def check_audio(cuts: Sequence, manifest: object = "manifest", progress: bool = 
     refuse(faults, f"utterances of {manifest} that disagree with their sound files", AUDIO_FIX)
 
 
-def find_unreadable(headers: Sequence[AudioInfo | UserError]) -> list[Fault]:
+def find_unreadable(headers: Sequence[AudioInfo | UserError | None]) -> list[Fault]:
     """Find the sound files that are absent, damaged or no sound; headers: of `read_headers`."""
     return [Fault(place, str(header)) for place, header in enumerate(headers) if isinstance(header, UserError)]
 
 
-def find_disagreeing(utterances: Iterable[Utterance], headers: Sequence[AudioInfo | UserError]) -> list[Fault]:
-    """Find the utterances whose sound file can be read, but has another rate or length than the manifest says."""
+def find_disagreeing(utterances: Iterable[Utterance], headers: Sequence[AudioInfo | UserError | None]) -> list[Fault]:
+    """Find the utterances whose sound file can be read, but has another rate or length than the manifest says.
+
+    A recording in an archive, which has no header here, is taken to be what the manifest says of it.
+    """
     pairs = enumerate(zip(utterances, headers, strict=True))
-    says = [(place, disagreement(u, header)) for place, (u, header) in pairs if isinstance(header, AudioInfo)]
+    own = ((place, u, header or AudioInfo(u.rate, u.samples, u.channels)) for place, (u, header) in pairs)
+    says = [(place, disagreement(u, header)) for place, u, header in own if isinstance(header, AudioInfo)]
     return [Fault(place, words) for place, words in says if words]
 
 
@@ -62,10 +65,12 @@ def disagreement(utterance: Utterance, header: AudioInfo) -> str | None:
     """Say how a manifest's line and its file's header disagree; None if they agree."""
     if header.rate != utterance.rate:
         return f"{utterance.path} has {header.rate} Hz, the manifest says {utterance.rate} Hz"
+    if header.channels != utterance.channels:
+        return f"{utterance.path} has {header.channels} channels, the manifest says {utterance.channels}"
     allowed = max(TOLERANCE, 1.5 / header.rate)
-    said, end = utterance.samples / utterance.rate, utterance.start + utterance.duration
-    if abs(header.duration - said) > allowed:
-        return f"{utterance.path} has {header.duration:.3f} s, the manifest says {said:.3f} s"
+    stated, end = utterance.samples / utterance.rate, utterance.start + utterance.duration
+    if abs(header.duration - stated) > allowed:
+        return f"{utterance.path} has {header.duration:.3f} s, the manifest says {stated:.3f} s"
     if utterance.start < 0 or utterance.duration <= 0 or end > header.duration + allowed:
         where = f"the manifest asks for {utterance.start:.3f} to {end:.3f} s"
         return f"{utterance.path} has {header.duration:.3f} s, {where}"
@@ -152,7 +157,7 @@ class Selection:
         return "".join(f"{name}\t{reason}\n" for name, reason in self.dropped.items())
 
 
-def find_outside(durations: Sequence[float], token_counts: Sequence[int], limits: Limits) -> list[Fault]:
+def find_outside(durations: Sequence[float] | np.ndarray, token_counts: Sequence[int], limits: Limits) -> list[Fault]:
     """Find the utterances outside the limits; a fault says which limit."""
     pairs = enumerate(zip(durations, token_counts, strict=True))
     reasons = ((place, limits.reason(seconds, tokens)) for place, (seconds, tokens) in pairs)
@@ -160,7 +165,7 @@ def find_outside(durations: Sequence[float], token_counts: Sequence[int], limits
 
 
 def apply_limits(
-    ids: Sequence[str], durations: Sequence[float], token_counts: Sequence[int], limits: Limits
+    ids: Sequence[str], durations: Sequence[float] | np.ndarray, token_counts: Sequence[int], limits: Limits
 ) -> Selection:
     """Find the utterances within the limits.
 
@@ -179,13 +184,13 @@ def apply_limits(
 
 def check_alignable(
     ids: Sequence[str],
-    durations: Sequence[float],
+    durations: Sequence[float] | np.ndarray,
     labels: Ragged,
     frames_of: Callable[[int], int],
     rate: int,
     speeds: Sequence[float] = (1.0,),
 ) -> None:
-    """See that CTC can align each utterance: a frame a token, and one for the blank between two equal ones.
+    """Check that CTC can align each utterance: one frame per token, and one for the blank between two equal ones.
 
     ids:        of the utterances
     durations:  seconds
@@ -201,13 +206,13 @@ def check_alignable(
 
 
 def find_unalignable(
-    durations: Sequence[float],
+    durations: Sequence[float] | np.ndarray,
     labels: Ragged,
     frames_of: Callable[[int], int],
     rate: int,
     speeds: Sequence[float] = (1.0,),
 ) -> list[Fault]:
-    """Find the utterances that CTC can't align at the fastest speed; arguments as of `check_alignable`."""
+    """Find the utterances that CTC can't align at the fastest speed; see `check_alignable` for the arguments."""
     frames, needed, tokens = fewest_frames(durations, frames_of, rate, speeds), frames_needed(labels), labels.lens
     return [
         Fault(n, f"{frames[n]} frames at speed {max(speeds):g}, {needed[n]} needed for {tokens[n]} tokens")
@@ -216,9 +221,12 @@ def find_unalignable(
 
 
 def fewest_frames(
-    durations: Sequence[float], frames_of: Callable[[int], int], rate: int, speeds: Sequence[float] = (1.0,)
+    durations: Sequence[float] | np.ndarray,
+    frames_of: Callable[[int], int],
+    rate: int,
+    speeds: Sequence[float] = (1.0,),
 ) -> np.ndarray:
-    """Count the encoder frames of utterances at the fastest speed, (N,) int64; arguments as of `check_alignable`."""
+    """Count the encoder frames of utterances at the fastest speed, (N,) int64; see `check_alignable`."""
     samples = (np.asarray(durations) * rate / max(speeds) + 1e-6).astype(np.int64)
     lengths, places = np.unique(samples, return_inverse=True)
     return np.array([frames_of(n) for n in lengths.tolist()], dtype=np.int64)[places]

@@ -5,16 +5,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from asr.data.plan import plan
+from asr.data.bucketing import plan
 from asr.data.ragged import Ragged
-from asr.features.noise import utterance_seed
+from asr.seeding import utterance_seed
 
-BLOCK = 1 << 12  # neighbouring sentences that stay together, so that a disk is read in pieces of 100 KB or so
+BLOCK = 1 << 12  # neighboring sentences that stay together, so that a disk is read in pieces of 100 KB or so
 WINDOW = 1 << 20  # sentences, at most, that are sorted together; the plan of a window takes some 100 MB
 
 
 class Windows(Sequence):
-    """The optimiser steps of an epoch, each `accumulate` batches of indices of sentences, as `plan` makes them.
+    """The optimizer steps of an epoch, each `accumulate` batches of indices of sentences, as `plan` makes them.
 
     The text's blocks are shuffled and dealt to windows of equal size; a window's sentences are sorted and its steps
     shuffled by `plan`; the windows come one after the other. A window is planned when one of its steps is asked for,

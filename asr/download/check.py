@@ -1,49 +1,46 @@
-"""Whether a file that was fetched is the one that was published."""
+"""Check that a fetched file is the published one."""
 
-import gzip
 import hashlib
-import zlib
 from pathlib import Path
-from typing import IO
 
 from tqdm import tqdm
 
 from asr.download.fetch import Failure
+from asr.download.listed import compare, read_list, sha256
+from asr.download.members import Damaged, Refused
+from asr.download.sources import Part
+from asr.download.unpack import members_of
+from asr.logging import bars_hidden
 
 BLOCK = 1 << 20
 
 
-def check(path: Path, digest: str) -> None:
-    """See that a file has its published checksum, or, where none is published, that it is a whole gzip file.
+def check(path: Path, part: Part) -> None:
+    """Compare a file with its published checksum, or, if there is none, the files within it with theirs.
 
-    digest:  "sha256:..." or "md5:...", or ""
-    raises   Failure
+    raises   Failure, OSError
     """
-    size = path.stat().st_size
+    if part.digest:
+        check_digest(path, *part.digest.split(":"))
+        return
+    try:
+        with members_of(path, part.budget(), "checking") as members:
+            found = {str(member.path): sha256(member.content) for member in members if not member.is_folder}
+    except (Refused, Damaged) as error:
+        raise Failure(f"not the archive: {error}") from None
+    compare(read_list(part.files), found)
+
+
+def check_digest(path: Path, algorithm: str, expected: str) -> None:
+    """Compare the checksum of a file with the expected one."""
+    digest, size = hashlib.new(algorithm, usedforsecurity=False), path.stat().st_size
     with (
         open(path, "rb") as file,
-        tqdm.wrapattr(file, "read", total=size, desc=f"checking {path.name}", disable=None, leave=False) as read,
+        tqdm.wrapattr(
+            file, "read", total=size, desc=f"checking {path.name}", disable=bars_hidden(), leave=False
+        ) as read,
     ):
-        if digest:
-            compare(read, *digest.split(":"))
-        else:
-            read_through(read)
-
-
-def compare(file: IO[bytes], algorithm: str, expected: str) -> None:
-    """Compute an open file's checksum."""
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    while block := file.read(BLOCK):
-        digest.update(block)
+        while block := read.read(BLOCK):
+            digest.update(block)
     if digest.hexdigest() != expected:
         raise Failure(f"its {algorithm} is {digest.hexdigest()}, expected {expected}")
-
-
-def read_through(file: IO[bytes]) -> None:
-    """Read an open gzip file to its end, where its own checksum stands."""
-    try:
-        with gzip.open(file) as content:
-            while content.read(BLOCK):
-                pass
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise Failure(f"not a whole gzip file ({error})") from None

@@ -1,4 +1,4 @@
-"""Space on the disk: what a download will take, what is free, and what is said when there is none left."""
+"""Disk space: what a download needs, what is free, and the message for a full disk."""
 
 import shutil
 from collections.abc import Iterable
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asr.errors import UserError
-from asr.files import UNWRITABLE
 
 
 @dataclass(frozen=True)
@@ -17,21 +16,21 @@ class Need:
     lasting: int
 
     def check(self, folder: Path) -> None:
-        """Look for room on the disk of a folder.
+        """Check the free space on the disk of a folder.
 
-        raises   UserError if it has less than the fullest moment takes
+        raises   UserError if there is less than the download needs at its fullest moment
         """
         if self.most > (room := free(folder)):
             raise UserError(
-                f"{folder}: needs {readable(self.most)} of disk, has {readable(room)} free; free "
-                f"{readable(self.most - room)}, choose another folder, or fewer --parts"
+                f"{folder}: needs {readable(self.most)} of disk space, but {readable(room)} are free; free "
+                f"{readable(self.most - room)} more, choose another folder, or fewer `parts`"
             )
 
 
 def need(parts: Iterable[tuple[int, int]], keep_archives: bool) -> Need:
-    """Reckon what parts take that are fetched and unpacked one after another.
+    """Compute the disk space for parts that are fetched and unpacked one after another.
 
-    parts:   (bytes still to fetch, bytes of what is unpacked) each; of a file that isn't unpacked (bytes, 0)
+    parts:   (bytes still to fetch, bytes after unpacking) of each; (bytes, 0) for a file that isn't unpacked
 
     >>> need([(10, 11), (20, 22)], keep_archives=False)
     Need(most=53, lasting=33)
@@ -44,25 +43,24 @@ def need(parts: Iterable[tuple[int, int]], keep_archives: bool) -> Need:
 
 
 def free(folder: Path) -> int:
-    """Bytes free on the disk where a folder stands or will be made."""
+    """Return the bytes free on the disk that holds, or will hold, a folder."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
-def full(error: OSError, path: Path, kept: str) -> Exception:
-    """Say that a file can't be written, as one sentence; give back other errors as they are.
+def unwritten(error: OSError, path: Path, kept: str) -> UserError:
+    """Make the error for a file that can't be written.
 
-    kept:   what of the work is not lost
+    kept:   the part of the work that isn't lost
     """
-    if error.errno not in UNWRITABLE:
-        return error
-    return UserError(f"{path}: can't be written ({error.strerror}); {kept}; mend that and run the same command again")
+    why = error.strerror or error
+    return UserError(f"{path}: can't be written ({why}); {kept}; fix that and run the same command again")
 
 
 def readable(size: int | None) -> str:
-    """Say a number of bytes.
+    """Format a number of bytes.
 
     >>> readable(6_387_309_499), readable(337_926_286), readable(None)
     ('6.39 GB', '338 MB', 'an unknown length')

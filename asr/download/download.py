@@ -1,20 +1,23 @@
-"""A corpus, fetched and unpacked part by part; what is done is left alone, what was stopped goes on."""
+"""Fetch and unpack a corpus part by part: skip what is done, continue what was interrupted."""
 
 import os
 import shutil
-import tarfile
+import stat
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from asr.download.check import check
-from asr.download.disk import Need, free, need, readable
+from asr.download.disk import Need, free, need, readable, unwritten
 from asr.download.fetch import Failure, fetch, remove
+from asr.download.listed import read_list, retain
+from asr.download.members import Damaged, Refused
 from asr.download.place import WORK, Place
 from asr.download.sources import SOURCES, Source
 from asr.download.unpack import install, unpack, unpack_nested
-from asr.errors import UserError, did_you_mean
-from asr.files import hold, make_folder
-from asr.say import say
+from asr.errors import UserError, did_you_mean, shorten
+from asr.files import lock, make_folder
+from asr.logging import logger
 
 
 def download(
@@ -25,34 +28,96 @@ def download(
     keep_archives: bool = False,
     dry_run: bool = False,
 ) -> list[Path]:
-    """Bring parts of a corpus into a folder: fetch, check, unpack, remove the archive.
+    """Download parts of a corpus into a folder: fetch, check, unpack, remove the archive.
 
     corpus:   one of `sources.SOURCES`
-    parts:    their names; none: all
-    mirror:   a server to ask first; it has the files under the paths of `sources`
-    dry_run:  say what there is to do and what it takes, and do nothing
-    returns   what the parts have become, folders or files
-    raises    UserError; what is there by then stays, and the same call goes on from it
+    parts:    their names; all if empty
+    mirror:   a server to try first, with the same paths as in `sources`
+    dry_run:  only report what would be done, and the disk space for it
+    returns   the resulting folders or files
+    raises    UserError; finished work stays, and the same call continues from it
     """
     source = find(corpus)
+    look(folder)
+    if mirror:
+        look_at_mirror(mirror)
     places = [Place(Path(folder), part) for part in source.choose(parts)]
-    if mirror and not mirror.startswith(("http://", "https://")):
-        raise UserError(f"--mirror: got {mirror!r}, expected a server's URL, http://... or https://...")
+    for place in places:
+        place.look()
     todo = [place for place in places if not place.done()]
     for place in places:
-        say(tell(place, place not in todo, mirror))
+        logger.info(tell(place, place not in todo, mirror))
     if todo:
         room = need(((place.to_fetch(), place.to_unpack()) for place in todo), keep_archives)
-        say(tell_room(room, Path(folder)))
+        logger.info(tell_room(room, Path(folder)))
+        look_writable(Path(folder))
+        room.check(Path(folder))
         if not dry_run:
-            work(todo, room, source, mirror, keep_archives)
+            work(todo, source, mirror, keep_archives)
     return [place.target for place in places]
+
+
+def look(folder: str | os.PathLike) -> None:
+    """Check that a name is that of a folder, or can become one.
+
+    raises   UserError
+    """
+    if not os.fspath(folder) or "\0" in os.fspath(folder):
+        name = "an empty name" if not os.fspath(folder) else "a name with a NUL"
+        raise UserError(f"FOLDER: got {name}, expected a folder's name; . is the current folder")
+    try:
+        if not stat.S_ISDIR(os.stat(folder).st_mode):
+            raise UserError(f"{folder}: isn't a folder; choose another")
+    except FileNotFoundError:
+        if os.path.islink(folder):
+            raise UserError(f"{folder}: is a broken link; remove it, or choose another folder") from None
+    except OSError as error:
+        raise UserError(f"{folder}: can't be a folder ({error.strerror}); choose another") from None
+
+
+def look_writable(folder: Path) -> None:
+    """Check that the folder is writable or can be made, and that no links lie where files will be written.
+
+    raises   UserError
+    """
+    work = folder / WORK
+    for path in (work, *work.glob("*")):
+        if path.is_symlink():
+            raise UserError(f"{path}: is a link, which asr-download never makes there; remove it")
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"{folder}: can't write into {there} (permission denied, or read-only); choose another folder")
+
+
+def look_at_mirror(mirror: str) -> None:
+    """Check that a mirror is the URL of a server, to which the paths of files can be added.
+
+    raises   UserError
+    """
+    try:
+        url = urlsplit(mirror)
+        fits = url.scheme in ("http", "https") and url.hostname and (url.port or 1)
+    except ValueError:
+        fits = False
+    if not fits or not mirror.isascii() or not mirror.isprintable() or " " in mirror or "?" in mirror or "#" in mirror:
+        raise UserError(
+            f"got {mirror!r}, expected the URL of a server, http://... or https://..., in ASCII, without spaces, ? and "
+            "#; put a local file into FOLDER instead",
+            argument="mirror",
+        )
+    if "@" in url.netloc:
+        raise UserError(
+            f"{url.hostname} comes with a name or a password, which would be shown and stored; leave that out",
+            argument="mirror",
+        )
 
 
 def find(corpus: str) -> Source:
     """Find a corpus by its name.
 
-    raises   UserError if it isn't one of those that can be fetched
+    raises   UserError for an unknown corpus
     """
     if corpus not in SOURCES:
         raise UserError(f"got {corpus!r}, expected a corpus: {', '.join(SOURCES)}{did_you_mean(corpus, SOURCES)}")
@@ -60,48 +125,47 @@ def find(corpus: str) -> Source:
 
 
 def tell(place: Place, done: bool, mirror: str) -> str:
-    """Say what there is to do for a part."""
+    """Describe what is left to do for a part."""
     if done:
         return f"{place.part.name}: there already, {place.target}"
     if place.target.exists():
-        return f"{place.part.name}: {place.target} is there, archives are left to unpack or to remove"
+        return f"{place.part.name}: {place.target} is there, with archives still to unpack or remove"
     if place.kept.exists():
         return f"{place.part.name}: {place.kept} → {place.target}"
-    begun = f", {readable(place.to_fetch())} are left" if place.archive.exists() else ""
+    begun = f", {readable(place.to_fetch())} left" if place.archive.exists() else ""
     return f"{place.part.name}: {place.part.urls(mirror)[0]} ({readable(place.part.bytes)}{begun}) → {place.target}"
 
 
 def tell_room(room: Need, folder: Path) -> str:
-    """Say what the work takes of the disk."""
+    """Describe the disk space that the work needs."""
     return (
         f"disk: about {readable(room.most)} more at its fullest, {readable(room.lasting)} when done; "
-        f"{readable(free(folder))} are free"
+        f"{readable(free(folder))} free"
     )
 
 
-def work(places: Sequence[Place], room: Need, source: Source, mirror: str, keep_archives: bool) -> None:
-    """Do what there is to do for each part, while no other process works in the folder."""
-    if not hasattr(tarfile, "data_filter"):
-        raise UserError("this Python can't unpack archives safely; it takes 3.10.12, 3.11.4, 3.12 or newer")
+def work(places: Sequence[Place], source: Source, mirror: str, keep_archives: bool) -> None:
+    """Finish each part, with the folder locked against other processes."""
     folder = places[0].folder
-    room.check(folder)
-    with hold(make_folder(folder / WORK)):
+    with lock(make_folder(folder / WORK)):
         try:
             for place in places:
-                bring(place, source, mirror, keep_archives)
-                say(f"{place.part.name}: done, {place.target}")
+                provide(place, source, mirror, keep_archives)
+                logger.info(f"{place.part.name}: done, {place.target}")
+        except OSError as error:
+            raise unwritten(error, Path(error.filename or folder), "finished work stays") from None
         finally:
             tidy(folder / WORK)
 
 
 def tidy(folder: Path) -> None:
-    """Remove the working folder, unless something waits in it to be gone on with."""
-    if all(path.name == ".held" for path in folder.iterdir()):
+    """Remove the working folder, unless it holds unfinished work."""
+    if all(path.name == ".lock" for path in folder.iterdir()):
         shutil.rmtree(folder)
 
 
-def bring(place: Place, source: Source, mirror: str, keep_archives: bool) -> None:
-    """Fetch a part, unpack it, and the archives within it."""
+def provide(place: Place, source: Source, mirror: str, keep_archives: bool) -> None:
+    """Fetch and unpack a part, and unpack the archives within it."""
     if not place.target.exists():
         archive = get(place, source, mirror)
         if not place.part.unpacked:
@@ -111,31 +175,51 @@ def bring(place: Place, source: Source, mirror: str, keep_archives: bool) -> Non
             if keep_archives:
                 archive.replace(place.kept)
     remove(place.archive)
-    unpack_nested(place.nested(), place.target)
+    unpack_nested(place.nested(), place.target, place.part.budget())
 
 
 def get(place: Place, source: Source, mirror: str) -> Path:
-    """Give the whole, checked file of a part: the one that the person has put into the folder, or fetch it.
+    """Return the complete, checked file of a part: the one that the user put into the folder, or a fetched one.
 
     raises   UserError
     """
     if place.kept.exists():
         try:
-            check(place.kept, place.part.digest)
+            check(place.kept, place.part)
         except (Failure, OSError) as failure:
-            raise UserError(f"{place.kept}: {failure}; remove it, and it is fetched") from None
+            raise UserError(f"{place.kept}: {failure}; remove it to fetch it again") from None
         return place.kept
-    instead = f"without a network, put it into {place.folder} yourself, or use a copy at hand: {source.instead}"
-    fetch(place.part.urls(mirror), place.archive, lambda path: check(path, place.part.digest), instead)
+    instead = f"without a network, put it into {place.folder} yourself, or use a local copy: {source.instead}"
+    urls, most = place.part.urls(mirror), place.part.most
+    fetch(urls, place.archive, most, lambda path: check(path, place.part), instead)
     return place.archive
 
 
 def unpack_into_place(archive: Path, place: Place) -> None:
-    """Unpack under a temporary name, then give what is whole its own; a half that an earlier call left is redone."""
-    shutil.rmtree(place.unpacked, ignore_errors=True)
+    """Unpack under a temporary name, check, and move the complete folder to its place.
+
+    raises   UserError; then a fetched archive with wrong content is removed, which frees its disk space
+    """
     try:
-        unpack(archive, place.unpacked)
+        unpack(archive, place.unpacked, place.part.budget())
+        if place.part.files:
+            keep_listed(place)
         install(place.unpacked, place.folder, place.part.target)
-    except UserError:
-        shutil.rmtree(place.unpacked, ignore_errors=True)  # gives the disk its room back
-        raise
+    except (Refused, Damaged, Failure) as error:
+        shutil.rmtree(place.unpacked, ignore_errors=True)
+        remove(place.archive)
+        what = "damaged" if isinstance(error, Damaged) else "refused"
+        fix = "remove it" if archive == place.kept else "it was removed"
+        raise UserError(f"{archive}: {what}, {error}; {fix}; run the same command to fetch it again") from None
+
+
+def keep_listed(place: Place) -> None:
+    """Compare the unpacked files with their list of SHA-256 digests, and remove those that aren't in it.
+
+    raises   Failure
+    """
+    strange = retain(read_list(place.part.files), place.unpacked)
+    if strange:
+        logger.info(
+            f"{place.part.name}: left out, because the list of SHA-256 digests doesn't have them: {shorten(strange)}"
+        )

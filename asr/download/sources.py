@@ -1,11 +1,14 @@
-"""The corpora that can be fetched: their parts, where each part's file lies, its size and its checksum.
+"""The corpora that can be fetched: their parts, with the location, size and checksum of each file.
 
-Sizes serve the plan of the disk; what proves a file is its checksum, or reading its archive to the end.
+Checksums, of a file or of the files within it, prove the content. Sizes serve to plan disk space, and to limit what a
+server can send and what an archive can hold. Archive sizes are exact, as the servers report them, except for four round
+ones. Unpacked sizes are estimated from the hours of sound, numbers of members from the published numbers of utterances.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from asr.download.members import Budget
 from asr.errors import UserError, did_you_mean
 
 OPENSLR = (  # each serves the same files
@@ -14,20 +17,24 @@ OPENSLR = (  # each serves the same files
     "https://openslr.elda.org/resources",
     "https://openslr.magicdatatech.com/resources",
 )
-BLOCKS = 1.1  # FLAC hardly compresses; a tenth more for the blocks of a file system
+BLOCKS = 1.1  # FLAC can hardly be compressed; a tenth more for the blocks of a file system
+BESIDE = 1.1  # LibriSpeech's other files: transcripts of chapters, and folders
+SLACK = 2  # an archive can hold at most twice what is known or estimated
 
 
 @dataclass(frozen=True)
 class Part:
     """One file of a corpus.
 
-    name:      what --parts calls it
-    path:      of the file, below each of `servers`
-    bytes:     of the file
-    target:    what the file becomes, below the corpus folder: a folder it unpacks to, or the file itself
-    unpacked:  bytes of that folder, estimated; 0 for a file that stays as it is
-    digest:    "sha256:..." or "md5:...", or "" where none is published: a gzip file, read to its end instead
-    nested:    pattern, below `target`, of archives within the archive
+    name:      what `parts` calls it
+    path:      of the file on each of `servers`
+    bytes:     size of the file
+    target:    the result in the corpus folder: the unpacked folder, or the file itself
+    unpacked:  estimated size of that folder in bytes; 0 for a file that stays as it is
+    members:   rough number of files and folders after unpacking
+    digest:    "sha256:..." or "md5:...", or "" if none is published
+    files:     without a digest: the list of SHA-256 digests of its files, in this package
+    nested:    pattern of archives within the archive, relative to `target`
     """
 
     name: str
@@ -36,30 +43,41 @@ class Part:
     bytes: int
     target: str
     unpacked: int
+    members: int = 0
     digest: str = ""
+    files: str = ""
     nested: str = ""
 
     @property
     def file(self) -> str:
-        """Name of the file."""
+        """The name of the file."""
         return self.path.rpartition("/")[2]
 
+    @property
+    def most(self) -> int:
+        """The most bytes that a server can send; some sizes are rounded."""
+        return self.bytes * 11 // 10 + 1_000_000
+
+    def budget(self) -> Budget:
+        """Make the limits of what the archive can hold."""
+        return Budget(SLACK * self.unpacked, SLACK * self.members)
+
     def urls(self, mirror: str = "") -> list[str]:
-        """List where the file may be had; `mirror`, a server with the same paths, comes first."""
+        """List the URLs of the file; `mirror`, a server with the same paths, comes first."""
         servers = [mirror, *self.servers] if mirror else self.servers
         return list(dict.fromkeys(f"{server.rstrip('/')}/{self.path}" for server in servers))
 
 
 @dataclass(frozen=True)
 class Source:
-    """A corpus: its parts, and what takes a copy at hand instead of a download."""
+    """A corpus: its parts, and the command that takes a local copy instead of a download."""
 
     name: str
     parts: tuple[Part, ...]
     instead: str
 
     def choose(self, names: Sequence[str] = ()) -> list[Part]:
-        """Choose parts by name, each once; without names, all.
+        """Select parts by name, each once; all if there are no names.
 
         raises   UserError for a name that the corpus doesn't have
         """
@@ -67,22 +85,23 @@ class Source:
         for name in names:
             if name not in known:
                 hint = did_you_mean(name, known)
-                raise UserError(f"--parts: got {name!r}, expected parts of {self.name}: {', '.join(known)}{hint}")
+                what = f"got {name!r}, expected parts of {self.name}: {', '.join(known)}{hint}"
+                raise UserError(what, argument="parts")
         return [known[name] for name in dict.fromkeys(names or known)]
 
 
-# sha256: those of torchaudio.datasets.librispeech and .yesno, whose import takes seconds
+# bytes, utterances, and the sha256 from torchaudio.datasets.librispeech (likewise .yesno), whose import takes seconds
 LIBRISPEECH = {
-    "train-clean-100": (6_387_309_499, "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2"),
-    "train-clean-360": (23_049_477_885, "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf"),
-    "train-other-500": (30_593_501_606, "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2"),
-    "dev-clean": (337_926_286, "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3"),
-    "dev-other": (314_305_928, "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365"),
-    "test-clean": (346_663_984, "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23"),
-    "test-other": (328_757_843, "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29"),
+    "train-clean-100": (6_387_309_499, 28_539, "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2"),
+    "train-clean-360": (23_049_477_885, 104_014, "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf"),
+    "train-other-500": (30_593_501_606, 148_688, "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2"),
+    "dev-clean": (337_926_286, 2703, "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3"),
+    "dev-other": (314_305_928, 2864, "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365"),
+    "test-clean": (346_663_984, 2620, "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23"),
+    "test-other": (328_757_843, 2939, "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29"),
 }
 YESNO_SHA256 = "c3f49e0cca421f96b75b41640749167b52118f232498667ca7a5f9416aef8e73"
-# md5: OpenSLR's own for RIRS_NOISES, and those that other toolkits check (AISHELL and MUSAN: PaddleSpeech,
+# md5: OpenSLR's own for RIRS_NOISES, else those that other toolkits check (AISHELL and MUSAN: PaddleSpeech,
 # LibriSpeech's text: pydrobert-kaldi's author and others)
 MD5 = {
     "librispeech-lm-norm.txt.gz": "c83c64c726a1aedfe65f80aa311de402",
@@ -92,22 +111,25 @@ MD5 = {
     "musan.tar.gz": "0c472d4fc0c5141eca47ad1ffeb2a7df",
     "rirs_noises.zip": "e6f48e257286e05de56413b4779d8ffb",
 }
-AN4 = (  # NVIDIA's copy, for its tutorials
-    "http://www.speech.cs.cmu.edu/databases/an4",
+AN4 = (  # NVIDIA's copy, made for its tutorials, comes first: it is available over https
     "https://dldata-public.s3.us-east-2.amazonaws.com",
+    "https://www.speech.cs.cmu.edu/databases/an4",
+    "http://www.speech.cs.cmu.edu/databases/an4",  # the last resort; altered files are found, as from any server
 )
 
 
 def librispeech(name: str) -> Part:
     """Describe a subset of LibriSpeech, OpenSLR 12."""
-    size, sha256 = LIBRISPEECH[name]
-    target, unpacked = f"LibriSpeech/{name}", round(BLOCKS * size)
-    return Part(name, OPENSLR, f"12/{name}.tar.gz", size, target, unpacked, f"sha256:{sha256}")
+    size, utterances, sha256 = LIBRISPEECH[name]
+    path, target = f"12/{name}.tar.gz", f"LibriSpeech/{name}"
+    unpacked, members = round(BLOCKS * size), round(BESIDE * utterances)
+    return Part(name, OPENSLR, path, size, target, unpacked, members, f"sha256:{sha256}")
 
 
-def openslr(name: str, path: str, size: int, target: str, unpacked: int = 0, nested: str = "") -> Part:
+def openslr(name: str, path: str, size: int, target: str, unpacked: int = 0, members: int = 0, nested="") -> Part:
     """Describe another file of OpenSLR, whose md5 is known."""
-    return Part(name, OPENSLR, path, size, target, unpacked, f"md5:{MD5[path.rpartition('/')[2]]}", nested)
+    digest = f"md5:{MD5[path.rpartition('/')[2]]}"
+    return Part(name, OPENSLR, path, size, target, unpacked, members, digest, nested=nested)
 
 
 SOURCES = {
@@ -116,7 +138,7 @@ SOURCES = {
     ),
     "librispeech-lm": Source(
         "librispeech-lm",
-        (  # neither is unpacked: the text is read as it is
+        (  # neither is unpacked; the text is read as it is
             openslr("text", "11/librispeech-lm-norm.txt.gz", 1_510_000_000, "librispeech-lm-norm.txt.gz"),
             openslr("vocabulary", "11/librispeech-vocab.txt", 1_800_000, "librispeech-vocab.txt"),
         ),
@@ -124,14 +146,18 @@ SOURCES = {
     ),
     "aishell": Source(
         "aishell",
-        (  # an archive a speaker within the archive
-            openslr("data", "33/data_aishell.tgz", 15_582_913_665, "data_aishell", 21_000_000_000, "wav/*.tar.gz"),
-            openslr("resource", "33/resource_aishell.tgz", 1_246_920, "resource_aishell", 5_000_000),
+        (  # one archive per speaker within the archive
+            openslr(
+                "data", "33/data_aishell.tgz", 15_582_913_665, "data_aishell", 21_000_000_000, 145_000, "wav/*.tar.gz"
+            ),
+            openslr("resource", "33/resource_aishell.tgz", 1_246_920, "resource_aishell", 5_000_000, 20),
         ),
         "recipes/aishell/run.sh --corpus DIR",
     ),
     "an4": Source(
-        "an4", (Part("an4", AN4, "an4_sphere.tar.gz", 64_300_000, "an4", 100_000_000),), "recipes/an4/run.sh DIR"
+        "an4",
+        (Part("an4", AN4, "an4_sphere.tar.gz", 64_300_000, "an4", 100_000_000, 1200, files="an4.sha256"),),
+        "recipes/an4/run.sh DIR",
     ),
     "yesno": Source(
         "yesno",
@@ -143,6 +169,7 @@ SOURCES = {
                 4_700_000,
                 "waves_yesno",
                 7_000_000,
+                100,
                 f"sha256:{YESNO_SHA256}",
             ),
         ),
@@ -150,12 +177,12 @@ SOURCES = {
     ),
     "musan": Source(
         "musan",
-        (openslr("musan", "17/musan.tar.gz", 11_086_114_085, "musan", 13_000_000_000),),
+        (openslr("musan", "17/musan.tar.gz", 11_086_114_085, "musan", 13_000_000_000, 2200),),
         "asr-prepare folder DIR OUT",
     ),
     "rirs": Source(
         "rirs",
-        (openslr("rirs", "28/rirs_noises.zip", 1_311_166_223, "RIRS_NOISES", 3_000_000_000),),
+        (openslr("rirs", "28/rirs_noises.zip", 1_311_166_223, "RIRS_NOISES", 3_000_000_000, 62_000),),
         "asr-prepare folder DIR OUT",
     ),
 }

@@ -1,4 +1,4 @@
-"""Cepstral mean and variance normalisation, by the training set's statistics or by the utterance's own."""
+"""Cepstral mean and variance normalization, by the training set's statistics or by the utterance's own."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -6,18 +6,18 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from asr.nn.masks import length_mask
+from asr.ops import length_mask
 
 CMVNKind = Literal["global", "utterance_mean", "utterance"]
-FLOOR = 0.01  # of an utterance's variance: a bin that stands still, as in digital silence, is not blown up
+FLOOR = 0.01  # least variance within an utterance, so that a constant bin, as in digital silence, is not amplified
 
 
 class CMVN(nn.Module):
     """(X - mean) / std of each feature bin; the training set's statistics are part of the model's weights.
 
-    kind:  "global": as it is; "utterance_mean": each utterance's own mean is taken away first, as Kaldi's `apply-cmvn`
-           does by default: what a microphone or a room colours goes with it, and so does the level; "utterance": it is
-           divided by its own deviation, too (`apply-cmvn --norm-vars`), so that noise is as far from speech in all
+    kind:  "global": only that. "utterance_mean": first subtract each utterance's own mean, as Kaldi's `apply-cmvn` does
+           by default, which removes the coloring of microphone and room, and the level. "utterance": also divide by the
+           utterance's own deviation (`apply-cmvn --norm-vars`), so that noise is equally far from speech in all
     """
 
     def __init__(self, features: int, kind: CMVNKind = "global"):
@@ -33,7 +33,7 @@ class CMVN(nn.Module):
 
     @torch.no_grad()
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Take mean and standard deviation over all real frames of (X, X_lens) batches, summed in float64."""
+        """Compute mean and standard deviation over all real frames of (X, X_lens) batches, summed in float64."""
         frames, total, squares = 0, 0.0, 0.0
         for X, X_lens in batches:
             real = self._by_utterance(X, X_lens)[~length_mask(X_lens, X.size(1))].double()  # (frames, F)
@@ -43,7 +43,7 @@ class CMVN(nn.Module):
         self.std.copy_((squares / frames - mean.square()).clamp(min=1e-10).sqrt())
 
     def _by_utterance(self, X: Tensor, X_lens: Tensor) -> Tensor:
-        """Normalise each utterance by its own statistics, as far as `kind` asks for it: (B, T, F)."""
+        """Normalize each utterance by its own statistics, as `kind` requires: (B, T, F)."""
         if self.kind == "global":
             return X
         padding = length_mask(X_lens, X.size(1)).unsqueeze(2)  # (B, T, 1)

@@ -1,7 +1,7 @@
 """Kaldi's log-mel filterbank features of a padded batch of waveforms.
 
-B batch, S samples, T frames, N samples of a frame, F mel bins. The formulas are Kaldi's `compute-fbank-feats`; its
-option names stand in brackets.
+B batch, S samples, T frames, N samples per frame, F mel bins. The formulas are those of Kaldi's `compute-fbank-feats`;
+its option names are in brackets.
 """
 
 import torch
@@ -9,23 +9,24 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from asr.config import Settings
-from asr.features.noise import normals
-from asr.features.threads import in_threads
-from asr.nn.masks import zero_padding
+from asr.ops import zero_padding
+from asr.seeding import normals
+from asr.threads import in_threads
 
 INT16_SCALE = 32768.0  # Kaldi reads waveforms as 16-bit integers
 LOG_FLOOR = torch.finfo(torch.float32).eps  # Kaldi floors energies here before the logarithm
-BAND = 16  # mel bins: their filters are all zero but for a few neighbouring rows
+BAND = 16  # mel bins per band: their filters are zero except in a few neighboring rows
+MOST_FILTERS = 1 << 22  # mel bins times samples per frame; 80 times 400 is usual
 BLOCK = 1024  # frames: few enough to stay in a core's cache from the waveform to the logarithm
 
 
 class FbankSettings(Settings):
-    """Sample rate of the model and size of its features; the rest is Kaldi's default."""
+    """Sample rate of the model and size of its features; everything else has Kaldi's default."""
 
-    sample_rate: int = Field(ge=1000)  # Hz
-    mels: int = Field(80, gt=0)
-    frame_ms: float = Field(25.0, ge=5)
-    shift_ms: float = Field(10.0, ge=1)
+    sample_rate: int = Field(ge=1000, le=400_000)  # Hz
+    mels: int = Field(80, gt=0, le=512)
+    frame_ms: float = Field(25.0, ge=5, le=100)
+    shift_ms: float = Field(10.0, ge=1, le=100)
     low_hz: float = Field(20.0, ge=0)
     high_hz: float | None = None  # None = half the sample rate
     dither: float = Field(0.0, ge=0)  # standard deviation on the 16-bit scale, in training only
@@ -34,6 +35,13 @@ class FbankSettings(Settings):
     @model_validator(mode="after")
     def _edges_in_order(self):
         check_edges(self.sample_rate, self.low_hz, self.high_hz or self.sample_rate / 2)
+        return self
+
+    @model_validator(mode="after")
+    def _filters_fit_in_memory(self):
+        samples = self.sample_rate * self.frame_ms / 1000
+        if samples * self.mels > MOST_FILTERS:
+            raise ValueError(f"mels: got {self.mels} of frames of {samples:.0f} samples, expected less of either")
         return self
 
 
@@ -45,8 +53,8 @@ class Fbank(nn.Module):
     frame_ms, shift_ms:  [frame-length], [frame-shift]; frames lie within the waveform [snip-edges=true]
     low_hz, high_hz:     edges of the mel bins [low-freq], [high-freq]; None = half the sample rate
     dither:       standard deviation of noise on the 16-bit scale [dither], in training only
-    mel_floor:    energies below it, on the 16-bit scale, count as it; Kaldi's unless given. One as high as the quiet
-                  parts of other recordings makes digital silence, which noise gates and codecs leave, look like them
+    mel_floor:    smaller energies are raised to this, on the 16-bit scale; Kaldi's by default. At the level of quiet
+                  parts of other recordings, it makes the digital silence of noise gates and codecs look like them
     """
 
     def __init__(
@@ -65,7 +73,7 @@ class Fbank(nn.Module):
         self.frame_samples = int(sample_rate * frame_ms / 1000)
         self.shift_samples = int(sample_rate * shift_ms / 1000)
         self.fft_size = 1 << (self.frame_samples - 1).bit_length()  # [round-to-power-of-two=true]
-        # in float32 as Kaldi's: in bands without sound the features are its rounding, which powers of two don't change
+        # in float32, like Kaldi: in bands without sound, features are rounding errors, which powers of two don't change
         window = torch.hann_window(self.frame_samples, periodic=False).pow(0.85) * INT16_SCALE
         filters = mel_filters(sample_rate, self.fft_size, mels, low_hz, high_hz or sample_rate / 2)
         self.register_buffer("window", window, persistent=False)  # (N,) [window-type=povey]
@@ -73,17 +81,17 @@ class Fbank(nn.Module):
         self.bands = bands(filters)
 
     def forward(self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Compute features on the waveforms' device, in float32 whatever autocast says.
+        """Compute features on the waveforms' device, in float32 even under autocast.
 
-        waveforms:  (B, S) float in [-1, 1]; what stands beyond lens is never read
+        waveforms:  (B, S) float in [-1, 1]; anything beyond lens is never read
         lens:       (B,) int, samples
         seeds:      (B,) int64; with them and in training mode, dither is added
         returns     X (B, T, F), exact zeros beyond X_lens, and X_lens (B,)
-        raises      ValueError naming index and length of an utterance shorter than one frame; on a CPU: training and
-                    transcribing see to it before
+        raises      ValueError with index and length of an utterance shorter than one frame; only on a CPU, because
+                    training and transcription check this before
         """
         X_lens = self.lengths(lens)  # (B,)
-        if X_lens.device.type == "cpu" and (X_lens < 1).any():  # a GPU would be waited for
+        if X_lens.device.type == "cpu" and (X_lens < 1).any():  # checking on a GPU would wait for it
             n = int(X_lens.argmin())
             raise ValueError(
                 f"utterance {n} of the batch: got {int(lens[n])} samples, expected {self.frame_samples} or more"
@@ -98,7 +106,7 @@ class Fbank(nn.Module):
             return compute(frames, X_lens), X_lens  # (B, T, F)
 
     def lengths(self, samples):
-        """Frames of so many samples, an int or (B,) int tensor; not positive if shorter than one frame."""
+        """Count the frames of `samples`, an int or (B,) int tensor; not positive if shorter than one frame."""
         return (samples - self.frame_samples) // self.shift_samples + 1
 
     def _at_once(self, frames: Tensor, X_lens: Tensor) -> Tensor:
@@ -106,7 +114,7 @@ class Fbank(nn.Module):
         return zero_padding(self._log_mels(frames), X_lens)
 
     def _in_blocks(self, frames: Tensor, X_lens: Tensor) -> Tensor:
-        """The same, faster on a CPU: blocks stay in its cache, padding is left out."""
+        """Compute the same, but faster on a CPU: blocks stay in its cache, and padding is skipped."""
         X = frames.new_zeros(*frames.shape[:2], self.mels)  # (B, T, F)
 
         def compute(block: tuple[int, int, int]) -> None:
@@ -130,7 +138,7 @@ class Fbank(nn.Module):
 
 
 def pieces(length: int, most: int) -> list[tuple[int, int]]:
-    """Starts and ends of the fewest pieces, alike in size, that are no longer than `most`.
+    """Return starts and ends of the fewest pieces of similar size that are no longer than `most`.
 
     >>> pieces(10, 4)
     [(0, 3), (3, 6), (6, 10)]
@@ -146,12 +154,12 @@ def check_edges(sample_rate: int, low_hz: float, high_hz: float) -> None:
 
 
 def mel(hz):
-    """Kaldi's mel scale: 1127 ln(1 + f / 700)."""
+    """Convert Hz to Kaldi's mel scale: 1127 ln(1 + f / 700)."""
     return 1127.0 * torch.log1p(torch.as_tensor(hz, dtype=torch.float64) / 700.0)
 
 
 def mel_filters(sample_rate: int, fft_size: int, mels: int, low_hz: float, high_hz: float) -> Tensor:
-    """Triangular filters, equally wide on the mel scale, (fft_size / 2, mels) float32.
+    """Make triangular filters, equally wide on the mel scale: (fft_size / 2, mels) float32.
 
     raises   ValueError if the edges don't lie in order within 0 and half the sample rate
     """
@@ -165,7 +173,7 @@ def mel_filters(sample_rate: int, fft_size: int, mels: int, low_hz: float, high_
 
 
 def bands(filters: Tensor) -> list[tuple[int, int, int, int]]:
-    """Sixteen mel bins at a time, where their filters are not zero: rows a to b, columns c to d.
+    """List the non-zero blocks of the filters, sixteen mel bins at a time: rows a to b, columns c to d.
 
     filters   (N_fft / 2, F)
     """

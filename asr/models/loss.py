@@ -9,50 +9,53 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from asr.nn.masks import length_mask
-
-IGNORE = -1  # padding of labels: cross-entropy's ignore_index
+from asr.ops import PADDING, length_mask
 
 
 @dataclass(frozen=True)
 class Loss:
     """Sums over a batch, so that batches add: divide by `tokens` for the loss per target token.
 
-    total:    scalar, what is trained, with gradient (`Hybrid.loss`)
-    ctc:      scalar, -ln P(Y | X) by CTC, natural logarithm; in a flat start its cross-entropy (`flat_start`)
-    attention:  scalar, label-smoothed cross-entropy
+    total:    scalar, what is trained, with gradient
+    terms:    its terms by name, without gradient: of a recognizer "ctc" (-ln P(Y | X), natural logarithm; in a flat
+              start `flat_start`), "attention" (label-smoothed cross-entropy) and those of models/terms.py; of a
+              language model "nll"
     correct:  scalar, targets that the decoder ranks first
     tokens:   scalar int, targets: the labels and each utterance's end symbol
-    inter:    scalar, CTC of encoder layers, their mean; 0 without
-    cr:       scalar, consistency of CTC's posteriors; 0 without
 
     Where a batch is seen in two views, all but `tokens` are means of the two.
     """
 
     total: Tensor
-    ctc: Tensor
-    attention: Tensor
+    terms: dict[str, Tensor]
     correct: Tensor
     tokens: Tensor
-    inter: Tensor
-    cr: Tensor
+
+    @property
+    def sums(self) -> dict[str, Tensor]:
+        """All that is counted."""
+        return {**self.terms, "correct": self.correct, "tokens": self.tokens}
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Sum of label-smoothed cross-entropy over the targets that aren't IGNORE.
+    """Sum of label-smoothed cross-entropy over the targets that aren't PADDING.
 
     logits:   (B, U, V), targets: (B, U) int; the smoothed share is spread over all V (Szegedy et al. 2016)
     returns   scalar float32
     """
     return F.cross_entropy(
-        logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum"
+        logits.float().flatten(0, 1),
+        targets.flatten(),
+        ignore_index=PADDING,
+        label_smoothing=smoothing,
+        reduction="sum",
     )
 
 
 def ctc(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> Tensor:
     """Sum of -ln P(Y | X) over the batch (Graves et al. 2006), id 0 the blank.
 
-    log_probs:  (B, T', V), normalised; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,)
+    log_probs:  (B, T', V), normalized; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,)
     returns     scalar; infinite where an utterance has too few frames for its labels
     """
     labels = Y.clamp(min=0)
@@ -65,7 +68,7 @@ def flat_start(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> 
     Where CTC may begin, as Kaldi's monophone training begins with equal alignments (`align-equal-compiled`): CTC by
     itself first learns to answer blank alone, and leaves that late, or by luck.
 
-    log_probs:  (B, T', V), normalised; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,)
+    log_probs:  (B, T', V), normalized; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,)
     returns     scalar; an utterance without labels counts as blank alone
     """
     frames = torch.arange(log_probs.size(1), device=log_probs.device)  # (T',)
@@ -80,7 +83,7 @@ def consistency(log_probs: Tensor, H_lens: Tensor) -> Tensor:
 
     The consistency of "CR-CTC" (Yao et al. 2025).
 
-    log_probs:  (2, B, T', V), normalised; what stands beyond H_lens (B,) doesn't matter, if it is finite
+    log_probs:  (2, B, T', V), normalized; what stands beyond H_lens (B,) doesn't matter, if it is finite
     returns     scalar
     """
     divergence = F.kl_div(log_probs, log_probs.detach().flip(0), reduction="none", log_target=True).sum(-1)
@@ -89,13 +92,13 @@ def consistency(log_probs: Tensor, H_lens: Tensor) -> Tensor:
 
 def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
     """Number of real targets that the logits (B, U, V) rank first."""
-    return ((logits.argmax(-1) == targets) & (targets != IGNORE)).sum()
+    return ((logits.argmax(-1) == targets) & (targets != PADDING)).sum()
 
 
 def add_end(Y: Tensor, Y_lens: Tensor, eos: int) -> Tensor:
-    """Targets of the decoder: Y (B, U) and then <eos>, (B, U + 1), padded with IGNORE."""
+    """Targets of the decoder: Y (B, U) and then <eos>, (B, U + 1), padded with PADDING."""
     position = torch.arange(Y.size(1) + 1, device=Y.device)
-    targets = F.pad(Y, (0, 1), value=IGNORE).masked_fill(position > Y_lens.unsqueeze(1), IGNORE)
+    targets = F.pad(Y, (0, 1), value=PADDING).masked_fill(position > Y_lens.unsqueeze(1), PADDING)
     return targets.masked_fill(position == Y_lens.unsqueeze(1), eos)
 
 

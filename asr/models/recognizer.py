@@ -1,19 +1,25 @@
-"""A recogniser: frontend, model and tokenizer in one; and loading it from its folder."""
+"""A recognizer: frontend, model and tokenizer in one; and loading it from its folder."""
 
+import math
+import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+import asr
 from asr.config import Settings
 from asr.errors import UserError
 from asr.features.frontend import Frontend, FrontendSettings
 from asr.models import folder as folders
-from asr.models.folder import WEIGHTS, load_weights, save_weights
+from asr.models.folder import WEIGHTS, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.loss import Loss
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
+from asr.transcript import Transcript
 
 
 class RecognizerSettings(Settings):
@@ -26,6 +32,8 @@ class RecognizerSettings(Settings):
 class Recognizer(nn.Module):
     """Waveforms in: features, encoder, CTC and decoder behind one door."""
 
+    Settings = RecognizerSettings
+
     def __init__(self, features: FrontendSettings, model: HybridSettings, tokenizer: Tokenizer):
         super().__init__()
         self.frontend = Frontend(features)
@@ -33,7 +41,7 @@ class Recognizer(nn.Module):
             self.model = Hybrid(model, self.frontend.fbank.mels, tokenizer.vocabulary)
         except ValueError as error:  # sizes possible each for itself, but not together
             raise UserError(f"features.fbank and model: {error}") from None
-        if self.model.consistency and self.frontend.specaugment is None:
+        if self.model.views == 2 and self.frontend.specaugment is None:
             raise UserError("model.consistency: got no features.specaugment, expected one: the two views are its masks")
         self.tokenizer = tokenizer
 
@@ -49,25 +57,28 @@ class Recognizer(nn.Module):
         Y: Tensor,
         Y_lens: Tensor,
         seeds: Tensor | None = None,
-        masked: bool = True,
-        flat: bool = False,
+        epoch: float = math.inf,
     ) -> Loss:
         """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1.
 
-        seeds (B,) augment it in training mode, by SpecAugment too if masked: then a consistency loss has its two views;
-        flat gives CTC equal alignments, as in `Hybrid.loss`
+        seeds (B,) augment it in training mode, as is due in the epoch, a late one unless given
         """
-        if self.model.consistency and self.training and masked and seeds is not None:
-            return self.model.loss(*self.frontend.two_views(waveforms, wave_lens, seeds), Y, Y_lens, views=2, flat=flat)
-        X, X_lens = self.frontend(waveforms, wave_lens, seeds, masked)  # (B, T, F)
-        return self.model.loss(X, X_lens, Y, Y_lens, flat=flat)
+        X, X_lens = self.frontend(waveforms, wave_lens, seeds, epoch, self.model.views)  # (B or 2B, T, F)
+        return self.model.loss(X, X_lens, Y, Y_lens, epoch)
 
     def encode(self, waveforms: Tensor, wave_lens: Tensor) -> tuple[Tensor, Tensor]:
         """Waveforms (B, S) → H (B, T', D), H_lens (B,)"""
-        return self.model.encode(*self.frontend(waveforms, wave_lens))
+        encoded = self.model.encoder(*self.frontend(waveforms, wave_lens))
+        return encoded.H, encoded.H_lens
+
+    def transcribe(
+        self, audio: str | os.PathLike[str] | np.ndarray | Tensor, sample_rate: int | None = None, **options: Any
+    ) -> Transcript:
+        """Transcribe one recording, a sound file or its samples; see `asr.transcribe`."""
+        return asr.transcribe(self, audio, sample_rate, **options)
 
     def encoder_frames(self, samples: int) -> int:
-        """Encoder frames T' of a waveform of so many samples; 0 if it is too short."""
+        """Count the encoder frames T' of a waveform of `samples` samples; 0 if it is too short."""
         return self.model.encoder.subsampling.lengths(max(0, self.frontend.fbank.lengths(samples)))
 
     @property
@@ -76,10 +87,29 @@ class Recognizer(nn.Module):
         fbank = self.frontend.fbank
         return (self.model.encoder.subsampling.shortest - 1) * fbank.shift_samples + fbank.frame_samples
 
+    def unlike(self, other: "Recognizer", folder: str) -> tuple[bool, list[str]]:
+        """Compare what makes the features with that of a model, of a folder, whose weights this one is to take.
+
+        returns   whether the statistics have to be taken anew, and what a person should know
+        """
+        own, its = self.frontend.fbank, other.frontend.fbank
+        names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor")
+        same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(own.filters, its.filters)
+        notes = [f"features.fbank differs from that of {folder}, which its weights and statistics expect"] * (not same)
+        kind, its_kind = self.frontend.cmvn.kind, other.frontend.cmvn.kind
+        if kind != its_kind:
+            notes.append(f"features.cmvn is {kind!r}, that of {folder} {its_kind!r}: its statistics are taken anew")
+        return kind != its_kind, notes
+
     def save(self, folder: str | Path, config: str) -> None:
         """Write the model folder; `config` is the YAML text of the full experiment."""
         folders.describe(folder, config, self.tokenizer)
         save_weights(self, Path(folder) / WEIGHTS)
+
+    @staticmethod
+    def load(folder: str | Path, device: torch.device | str = "cpu") -> "Recognizer":
+        """Load a model folder, as `load` of this module does."""
+        return load(folder, device)
 
 
 def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
@@ -88,6 +118,6 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
     raises   UserError if a file is missing or damaged; names it; or if the folder holds a language model
     """
     settings = folders.read_settings(folder, RecognizerSettings, "hybrid")
-    recognizer = Recognizer(settings.features, settings.model, tokenizers.load(folder))
-    load_weights(recognizer, Path(folder) / WEIGHTS)
+    tokenizer = tokenizers.load(folder)
+    recognizer = folders.fill(lambda: Recognizer(settings.features, settings.model, tokenizer), folder)
     return recognizer.to(device).eval()

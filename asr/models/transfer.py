@@ -1,36 +1,40 @@
 """Start a model from another one's weights: by name and shape, and where the rows of a tensor are tokens, by token."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from asr.errors import UserError, shorten
-from asr.models import lm
-from asr.models import recognizer as recognizers
-from asr.models.lm import LanguageModel
-from asr.models.recognizer import Recognizer
-from asr.text.tokenizer import BLANK, Tokenizer, sos_eos
+from asr.models import folder as folders
+from asr.models.folder import CONFIG
+from asr.ops import BLANK
+from asr.text.tokenizer import Tokenizer, sos_eos
 
-# the modules with a row a token, of recognisers and language models; a test finds them by their shapes
-BY_TOKEN = {"model.ctc_out", "model.decoder.embedding", "model.decoder.out", "model.embedding", "model.out"}
+# the modules with one row per token, of recognizers and language models; a test finds them by their shapes
+BY_TOKEN = {"model.ctc_out", "model.decoder.embedding", "model.decoder.out"}
 STATISTICS = "frontend.cmvn."
+SIZES = {"kind", "mels", "d_model", "layers", "heads", "ff", "d_k", "d_v", "subsampling", "channels", "kernel", "norm"}
+SIZES |= {"cgmlp", "merge_kernel", "positions"}  # settings that decide about shapes and names
 SHOWN = 12  # lines of a message
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a model has taken from a folder; all the rest of it keeps its initialisation.
+    """What a model has taken from a folder; all the rest of it keeps its initialization.
 
     folder       where from
     loaded       names of the tensors taken whole
     rows         name → (rows taken, rows of the model); a row is a token
     other_shape  name → (shape in the folder, shape in the model)
     missing      names that the folder doesn't have
-    anew         names of statistics that are of another normalisation there
+    anew         names of statistics that are of another normalization there
     unused       names of the folder that the model doesn't have
     notes        what else the person should know, one sentence each
+    unlike       settings by which the two models differ, in words
     """
 
     folder: str
@@ -41,6 +45,7 @@ class Transfer:
     anew: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unlike: list[str] = field(default_factory=list)
 
     @property
     def has_statistics(self) -> bool:
@@ -62,8 +67,21 @@ class Transfer:
 
     @property
     def rest(self) -> list[str]:
-        """What became of all that was not loaded whole, like names together."""
-        return [line for line in grouped(self.words) if not line.endswith(": loaded")]
+        """What became of all that was not loaded whole, like names together; where that is long, counted by part."""
+        lines = [line for line in grouped(self.words) if not line.endswith(": loaded")]
+        if len(lines) <= SHOWN:
+            return lines
+        brief = dict.fromkeys(self.other_shape, "of another shape") | dict.fromkeys(self.rows, "by rows of tokens")
+        parts: dict[str, Counter] = {}
+        for name, word in (self.words | brief).items():
+            parts.setdefault(".".join(name.split(".")[:2]), Counter())[word] += 1
+        return [f"{part}: {', '.join(f'{n} {word}' for word, n in found.items())}" for part, found in parts.items()]
+
+    @property
+    def remedy(self) -> str:
+        """Why tensors are of another shape, and what makes them fit."""
+        config = f"take model: and features: of {Path(self.folder) / CONFIG}"
+        return f"{shorten(self.unlike)}; {config}" if self.unlike else config
 
     @property
     def message(self) -> str:
@@ -72,38 +90,40 @@ class Transfer:
         parts = [f"{len(self.loaded)} of {total} tensors loaded"]
         parts += [f"{len(self.rows)} by their tokens' rows"] * bool(self.rows)
         kept = len(self.other_shape) + len(self.missing)
-        parts += [f"{kept} left as initialised"] * bool(kept)
+        parts += [f"{kept} left as initialized"] * bool(kept)
         lines = [f"init_from {self.folder}: {', '.join(parts)}"]
         lines += [f"  {line}" for line in self.rest[:SHOWN]]
         lines += [f"  and {len(self.rest) - SHOWN} more"] * (len(self.rest) > SHOWN)
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+        notes = [*self.notes, *[f"to have more of it: {self.remedy}"] * bool(self.unlike)]
+        return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
     def lines(self) -> str:
         """List all, `name<TAB>what became of it` a line, for a file."""
         return "".join(f"{name}\t{word}\n" for name, word in self.words.items())
 
 
-def load_what_fits(model: Recognizer | LanguageModel, folder: str | Path) -> Transfer:
+def load_what_fits(model: nn.Module, folder: str | Path, unlike: Sequence[str] = ()) -> Transfer:
     """Copy into a model, in place, the weights of a model folder that fit it by name and shape.
 
     Where a row is a token and the tokenizers differ, the rows of the tokens that both have are copied: pieces and
     characters by their text, blank and start/end symbol by their role. Statistics of CMVN are copied too, unless they
     are of another kind.
+    unlike   settings by which the two differ (`unlike_settings`), for the messages
     raises   UserError if the folder holds no model, a damaged one, one of another kind, or one of which no matrix fits
     """
     try:
-        other = (recognizers if isinstance(model, Recognizer) else lm).load(folder)
+        other = type(model).load(folder)
     except UserError as error:
         raise UserError(f"init_from: {error}") from None
     theirs, own = other.state_dict(), _unique(model)
-    renormalised = isinstance(model, Recognizer) and model.frontend.cmvn.kind != other.frontend.cmvn.kind
-    transfer = Transfer(str(folder), notes=_notes(model, other, folder))
+    anew, notes = model.unlike(other, str(folder))
+    transfer = Transfer(str(folder), notes=notes, unlike=list(unlike))
     old, new = other.tokenizer, model.tokenizer
     tokens = None if old.symbols() == new.symbols() else shared_tokens(old, new)
     for name, tensor in own.items():
         if name not in theirs:
             transfer.missing.append(name)
-        elif renormalised and name.startswith(STATISTICS):
+        elif anew and name.startswith(STATISTICS):
             transfer.anew.append(name)
         elif tokens and name.rpartition(".")[0] in BY_TOKEN and tensor.shape[1:] == theirs[name].shape[1:]:
             tensor[tokens[1]] = theirs[name][tokens[0]]
@@ -115,8 +135,33 @@ def load_what_fits(model: Recognizer | LanguageModel, folder: str | Path) -> Tra
             transfer.other_shape[name] = tuple(theirs[name].shape), tuple(tensor.shape)
     transfer.unused.extend(name for name in _unique(other) if name not in own)
     if not any(own[name].dim() > 1 for name in (*transfer.loaded, *transfer.rows)):
-        raise UserError(f"init_from: {folder}: no matrix of it fits this model; {shorten(transfer.rest, 1)}")
+        raise UserError(f"init_from: {folder}: no matrix of it fits this model: {transfer.remedy}")
     return transfer
+
+
+def unlike_settings(experiment: Any, folder: str | Path) -> list[str]:
+    """Say by which sizes an experiment's model differs from that of a folder.
+
+    returns  as `model.encoder.ff is 576 there, 64 here`, one a size
+    raises   UserError if the folder holds no model of this kind
+    """
+    cls = experiment.Model.Settings
+    theirs = flat(folders.read_settings(folder, cls, experiment.model.kind).model_dump())
+    own = flat(experiment.model_dump(include=set(cls.model_fields)))
+    names = [
+        name for name in {**own, **theirs} if name.rpartition(".")[2] in SIZES and own.get(name) != theirs.get(name)
+    ]
+    return [f"{name} is {theirs.get(name, 'absent')} there, {own.get(name, 'absent')} here" for name in names]
+
+
+def flat(tree: dict, prefix: str = "") -> dict:
+    """Key path → value.
+
+    >>> flat({"a": {"b": 1}, "c": [2]})
+    {'a.b': 1, 'c': [2]}
+    """
+    pairs = [flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {f"{prefix}{k}": v} for k, v in tree.items()]
+    return {name: value for pair in pairs for name, value in pair.items()}
 
 
 def shared_tokens(old: Tokenizer, new: Tokenizer) -> tuple[list[int], list[int]]:
@@ -150,16 +195,3 @@ def _unique(model: nn.Module) -> dict[str, Tensor]:
     seen: dict[int, str] = {}
     state = model.state_dict()
     return {name: tensor for name, tensor in state.items() if seen.setdefault(tensor.data_ptr(), name) == name}
-
-
-def _notes(model: nn.Module, other: nn.Module, folder: str | Path) -> list[str]:
-    if not isinstance(model, Recognizer):
-        return []
-    own, its = model.frontend.fbank, other.frontend.fbank
-    names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor")
-    same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(own.filters, its.filters)
-    notes = [f"features.fbank differs from that of {folder}, which its weights and statistics expect"] * (not same)
-    kinds = model.frontend.cmvn.kind, other.frontend.cmvn.kind
-    if kinds[0] != kinds[1]:
-        notes.append(f"features.cmvn is {kinds[0]!r}, that of {folder} {kinds[1]!r}: its statistics are taken anew")
-    return notes

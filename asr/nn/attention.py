@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asr.nn.context import EVERYTHING, LayerContext
 from asr.nn.dropout import dropout as drop
 
 
@@ -54,7 +55,7 @@ class MultiHeadAttention(nn.Module):
     d_k, d_v:  widths of one head; D / H and d_k unless given
     d_memory:  width of what keys and values are made from, D unless given
     dropout:   on the attention weights
-    positions: of self-attention (relative.py): takes Q, K to Q, K and a bias of the scores
+    positions: of self-attention (positions.py): takes Q, K to Q, K and a bias of the scores
     """
 
     def __init__(
@@ -78,31 +79,34 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(d_memory, heads * d_v)
         self.out = nn.Linear(heads * d_v, d_model)
 
-    def forward(self, X: Tensor, memory: Tensor, mask: Tensor | None = None, maps: list | None = None) -> Tensor:
-        """Attend from each position of X to the positions of memory.
+    def forward(
+        self, X: Tensor, context: LayerContext = EVERYTHING, memory: Tensor | tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """Attend from each position of X to its own positions, or to those of a memory.
 
-        X:       (B, Tq, D)
-        memory:  (B, Tk, d_memory); X itself in self-attention
-        mask:    broadcasts to (B, H, Tq, Tk)
-        maps:    when given, the weights (B, H, Tq, Tk) are appended to it
-        returns  (B, Tq, D)
+        X:       (B, Tq, D), or (B·K, Tq, D): K sequences for each row of the memory
+        memory:  (B, Tk, d_memory), or its `keys_values`; X itself unless given
+        returns  the shape of X
         """
-        return self.from_heads(X, *self.keys_values(memory), mask, maps)
+        if memory is None:
+            K, V = self.keys_values(X)  # (B, H, Tk, d_k), (B, H, Tk, d_v)
+            K, V = context.cache(K, V) if context.cache else (K, V)
+            return self._attend(X, K, V, context)
+        K, V = memory if isinstance(memory, tuple) else self.keys_values(memory)
+        return self._attend(X.reshape(len(K), -1, X.size(2)), K, V, context).view_as(X)
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Project memory (B, Tk, d_memory) to keys (B, H, Tk, d_k) and values (B, H, Tk, d_v)."""
         return self._split(self.key(memory)), self._split(self.value(memory))
 
-    def from_heads(
-        self, X: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, maps: list | None = None
-    ) -> Tensor:
-        """Attend from X (B, Tq, D) to projected keys and values, as a cache holds them."""
+    def _attend(self, X: Tensor, K: Tensor, V: Tensor, context: LayerContext) -> Tensor:
+        """Attend from X (B, Tq, D) to keys and values: (B, Tq, D)."""
         Q, bias = self._split(self.query(X)), None  # (B, H, Tq, d_k)
         if self.positions is not None:
             Q, K, bias = self.positions(Q, K)
-        if maps is not None:
-            maps.append(attention_weights(Q, K, mask, bias))
-        heads = attend(Q, K, V, mask, self.dropout if self.training else 0.0, bias)  # (B, H, Tq, d_v)
+        if context.attention is not None:
+            context.attention.append(attention_weights(Q, K, context.mask, bias))
+        heads = attend(Q, K, V, context.mask, self.dropout if self.training else 0.0, bias)  # (B, H, Tq, d_v)
         return self.out(heads.transpose(1, 2).flatten(2))  # (B, Tq, D)
 
     def _split(self, X: Tensor) -> Tensor:

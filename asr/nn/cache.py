@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from asr.nn.gather import follow
+from asr.ops import gather_beams
 
 ROOM = 8  # steps between two compactions
 
@@ -82,7 +82,9 @@ class Tree:
         nodes = unused.to(torch.uint8).argsort(dim=1, stable=True)[:, :M]  # (B, M')
         room = (0, 0, 0, self.mask.size(1) * ROOM)
         layers = [
-            _Nodes(*(F.pad(follow(x.transpose(1, 2), nodes).transpose(1, 2), room) for x in (n.keys, n.values)), M)
+            _Nodes(
+                *(F.pad(gather_beams(x.transpose(1, 2), nodes).transpose(1, 2), room) for x in (n.keys, n.values)), M
+            )
             for n in self.layers
         ]
         mask = self.mask.gather(2, nodes.unsqueeze(1).expand(-1, self.mask.size(1), -1))
@@ -90,7 +92,7 @@ class Tree:
 
     def reorder(self, parents: Tensor) -> "Tree":
         """Let hypothesis k go on from what was hypothesis parents[b, k]; parents (B, K')."""
-        return replace(self, mask=follow(self.mask, parents))
+        return replace(self, mask=gather_beams(self.mask, parents))
 
     def select(self, utterances: Tensor) -> "Tree":
         """Keep some utterances, (B',)."""

@@ -3,10 +3,13 @@
 B batch, T frames, C channels, k kernel, D model width.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asr.nn.streaming import Past
+from asr.nn.context import EVERYTHING, LayerContext
+
+NARROW = 32  # channels; on CPUs with AVX512-BF16, oneDNN's kernel for 2 to 16 in bf16 never returns (15 frames or more)
 
 
 class DepthwiseConvolution(nn.Module):
@@ -22,29 +25,39 @@ class DepthwiseConvolution(nn.Module):
         like = nn.Conv1d(channels, channels, kernel, groups=channels)
         self.weight, self.bias = like.weight, like.bias  # (C, 1, k), (C,), with PyTorch's initial values
 
-    def forward(self, X: Tensor, padding: Tensor | None = None, past: Past | None = None, name: str = "conv") -> Tensor:
-        """X (B, T, C), padding (B, T, 1) bool → (B, T, C)
+    def forward(self, X: Tensor, context: LayerContext = EVERYTHING, name: str = "conv") -> Tensor:
+        """X (B, T, C) → (B, T, C)
 
-        past:  what a stream carries, under `name`; for a causal convolution only
+        name:  under which a stream carries the frames before; for a causal convolution only
         """
-        if padding is not None:
-            X = X.masked_fill(padding, 0)
+        if context.padding is not None:
+            X = X.masked_fill(context.padding, 0)
         T, k = X.size(1), self.kernel
-        if past is not None:
-            X = past.precede(name, X, k - 1)  # (B, T + carried, C)
+        if context.past is not None:
+            X = context.past.precede(name, X, k - 1)  # (B, T + carried, C)
         if self.causal:
             X = F.pad(X, (0, 0, T + k - 1 - X.size(1), 0))  # (B, T + k - 1, C)
         image = X.transpose(1, 2).unsqueeze(2)  # (B, C, 1, T), channels last in memory: conv1d takes twice as long
         beside = (0, 0 if self.causal else (k - 1) // 2)
-        Z = F.conv2d(image, self.weight.unsqueeze(2), self.bias, padding=beside, groups=len(self.bias))
-        return Z.squeeze(2).transpose(1, 2)  # (B, T, C)
+        return self._convolve(image, beside).squeeze(2).transpose(1, 2)  # (B, T, C)
+
+    def _convolve(self, image: Tensor, beside: tuple[int, int]) -> Tensor:
+        """(B, C, 1, T) → (B, C, 1, T'); on a CPU few channels are never convolved in bf16."""
+        weight, how = self.weight.unsqueeze(2), {"padding": beside, "groups": len(self.bias)}
+        if len(self.bias) >= NARROW or image.device.type != "cpu":
+            return F.conv2d(image, weight, self.bias, **how)
+        exact = torch.promote_types(image.dtype, self.weight.dtype)
+        exact = torch.float32 if exact == torch.bfloat16 else exact
+        with torch.autocast("cpu", enabled=False):
+            return F.conv2d(image.to(exact), weight.to(exact), self.bias.to(exact), **how).to(image.dtype)
 
 
 class ConvolutionModule(nn.Module):
     """Pointwise, GLU, depthwise, norm, swish, pointwise.
 
-    The norm is a LayerNorm, where the paper has a BatchNorm: its figures are those of one frame, so neither padding nor
-    the other utterances of a batch take part in them, and training and decoding compute the same. Both have 2D weights.
+    The norm is a LayerNorm, where the paper has a BatchNorm: its statistics are those of one frame. So they depend
+    neither on padding nor on other utterances of a batch, and training and decoding compute the same. Both have 2D
+    weights.
     """
 
     def __init__(self, d_model: int, kernel: int, causal: bool = False):
@@ -54,8 +67,8 @@ class ConvolutionModule(nn.Module):
         self.norm = nn.LayerNorm(d_model)
         self.project = nn.Linear(d_model, d_model)
 
-    def forward(self, X: Tensor, padding: Tensor | None = None, past: Past | None = None) -> Tensor:
-        """X (B, T, D), padding (B, T, 1) → (B, T, D)"""
+    def forward(self, X: Tensor, context: LayerContext = EVERYTHING) -> Tensor:
+        """X (B, T, D) → (B, T, D)"""
         X = F.glu(self.expand(X), dim=-1)  # (B, T, D)
-        X = self.depthwise(X, padding, past)  # (B, T, D)
+        X = self.depthwise(X, context)  # (B, T, D)
         return self.project(F.silu(self.norm(X)))  # (B, T, D)

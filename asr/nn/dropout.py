@@ -34,7 +34,7 @@ def dropout(X: Tensor, p: float) -> Tensor:
     return _Drop.apply(X, _keep(X, p), 1 / (1 - p))
 
 
-def taking_part(layers: nn.ModuleList, p: float, training: bool) -> list[bool]:
+def layerdrop_mask(layers: nn.ModuleList, p: float, training: bool) -> list[bool]:
     """Which layers a batch goes through: all; in training each with probability 1 - p (LayerDrop, Fan et al. 2019).
 
     The CPU's generator draws: no GPU is awaited.

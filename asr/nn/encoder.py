@@ -3,65 +3,125 @@
 B batch, T frames, F features, T' subsampled frames, D model width.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from asr.nn.dropout import taking_part
-from asr.nn.masks import chunk_mask, key_mask, length_mask, zero_padding
-from asr.nn.streaming import Chunk, EncoderState, Past
+from asr.config import Settings
+from asr.nn.context import LayerContext, Past
+from asr.nn.dropout import layerdrop_mask
+from asr.nn.positions import ScaledInput, ScaledPositions, attention_positions
 from asr.nn.subsampling import Subsampling
+from asr.nn.transformer import MOST, SizeSettings
+from asr.ops import chunk_mask, key_mask, length_mask, zero_padding
+
+MOST_FRAMES = 100_000  # of a convolution or a chunk; 40 ms each, that is an hour
+
+
+class ChunkSettings(Settings):
+    """Chunks of an encoder that can read a stream: a frame sees its own and `left` chunks before it."""
+
+    frames: int = Field(gt=0, le=MOST_FRAMES)  # subsampled: of 40 ms with subsampling by 4
+    left: int = Field(ge=0, le=MOST_FRAMES)
+
+
+class EncoderSettings(SizeSettings):
+    """What all encoders have: convolutional subsampling of time, positions, chunks, layers left out in training."""
+
+    subsampling: Literal[4, 6, 8] = 4
+    channels: int | None = Field(None, gt=0, le=MOST["d_model"])  # of the subsampling; d_model unless given
+    chunk: ChunkSettings | None = None  # none: a frame sees the whole utterance
+    layer_dropout: float = Field(0.0, ge=0.0, lt=1.0)  # probability that training leaves out a layer, drawn by batch
+    positions: str  # each kind has a choice of its own
+
+    @model_validator(mode="after")
+    def _pairs_to_rotate(self):
+        d_k = self.d_k or self.d_model // self.heads
+        if self.positions == "rotary" and d_k % 2:
+            raise ValueError(f"positions: got 'rotary' with d_k = {d_k}, expected an even d_k: it rotates pairs")
+        return self
+
+
+S = TypeVar("S", bound=EncoderSettings)
+
+
+@dataclass(frozen=True)
+class EncoderOutput:
+    """What an encoder gives.
+
+    H, H_lens:  (B, T', D) and (B,) int
+    layers:     H behind the layers that were asked for, (B, T', D) each
+    attention:  the weights (B, H, T', T') of each layer, if they were asked for
+    """
+
+    H: Tensor
+    H_lens: Tensor
+    layers: Sequence[Tensor] = ()
+    attention: Sequence[Tensor] = ()
+
+
+@dataclass(frozen=True)
+class EncoderState:
+    """Where B streams are.
+
+    rest:    (B, T, F) features that later frames need
+    past:    of each layer, the frames that its parts carry, by name
+    frames:  subsampled frames done
+    ended:   the last part was read
+    """
+
+    rest: Tensor
+    past: list[dict[str, Tensor]]
+    frames: int
+    ended: bool = False
 
 
 class Encoder(nn.Module):
     """Subsampling, positions, N layers, norm: X (B, T, F) → H (B, T', D).
 
-    positions:      of the layers' input (B, T', D), or its scale alone
-    layers:         modules (H, mask, padding, maps, past) → H
-    chunk:          when given, a frame sees its own chunk and `left` chunks before it, and no more; so `step` can read
-                    a stream and give what `forward` gives
-    layer_dropout:  probability that training leaves out a layer, drawn for each batch
+    features:  F
+    layer:     makes a layer of its settings and the positions of its attention: (H, context) → H
+    norm:      after the last layer
+
+    With `chunk` a frame sees its own chunk and those before it, and no more; so `step` can read a stream and give what
+    `forward` gives.
     """
 
-    def __init__(
-        self,
-        subsampling: Subsampling,
-        positions: nn.Module,
-        layers: list[nn.Module],
-        norm: nn.Module,
-        chunk: Chunk | None = None,
-        layer_dropout: float = 0.0,
-    ):
+    def __init__(self, settings: S, features: int, layer: Callable[[S, nn.Module | None], nn.Module], norm: nn.Module):
         super().__init__()
-        self.d_model = subsampling.project.out_features
-        self.chunk, self.layer_dropout = chunk, layer_dropout
-        self.subsampling = subsampling
-        self.positions = positions
-        self.layers = nn.ModuleList(layers)
+        s = settings
+        self.d_model, self.chunk, self.layer_dropout = s.d_model, s.chunk, s.layer_dropout
+        self.subsampling = Subsampling(features, s.d_model, s.subsampling, s.channels)
+        scaled = ScaledPositions if s.positions == "sinusoidal" else ScaledInput
+        self.positions = scaled(s.d_model, s.dropout)
+        positions = attention_positions(s.positions, s.d_model, s.heads, s.d_k, s.layers)
+        self.layers = nn.ModuleList(layer(s, where) for where in positions)
         self.norm = norm
 
-    def forward(
-        self, X: Tensor, X_lens: Tensor, maps: list | None = None, inner: dict[int, Tensor | None] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, X: Tensor, X_lens: Tensor, layers: Sequence[int] = (), attention: bool = False) -> EncoderOutput:
         """Encode a padded batch.
 
-        X:       (B, T, F); what stands beyond X_lens is never read
-        X_lens:  (B,) int, frames
-        maps:    when given, each layer's attention weights (B, H, T', T') are appended to it
-        inner:   when given, its keys are numbers of layers, from 1; their values become H behind these, (B, T', D),
-                 with the final norm. A layer that LayerDrop leaves out keeps its number, and hands on what it got
-        returns  H (B, T', D) and H_lens (B,)
+        X:          (B, T, F); what stands beyond X_lens is never read
+        X_lens:     (B,) int, frames
+        layers:     numbers of layers, from 1, whose H is wanted, too, with the final norm. A layer that LayerDrop
+                    leaves out keeps its number, and hands on what it got
+        attention:  whether each layer's attention weights are wanted
         """
         X = zero_padding(X, X_lens)  # (B, T, F)
         H, H_lens = self.subsampling(X, X_lens)  # (B, T', D)
         H = self.positions(H)  # (B, T', D)
-        mask = self._mask(H_lens, H.size(1))  # (B, 1, 1 or T', T')
         padding = length_mask(H_lens, H.size(1)).unsqueeze(2)  # (B, T', 1)
-        drawn = taking_part(self.layers, self.layer_dropout, self.training)
+        context = LayerContext(self._mask(H_lens, H.size(1)), padding, attention=[] if attention else None)
+        drawn, inner = layerdrop_mask(self.layers, self.layer_dropout, self.training), {}
         for n, (layer, takes_part) in enumerate(zip(self.layers, drawn, strict=True), start=1):
-            H = layer(H, mask, padding, maps) if takes_part else H  # (B, T', D)
-            if inner and n in inner:
+            H = layer(H, context) if takes_part else H  # (B, T', D)
+            if n in layers:
                 inner[n] = self.norm(H)  # (B, T', D)
-        return self.norm(H), H_lens
+        return EncoderOutput(self.norm(H), H_lens, [inner[n] for n in layers], context.attention or ())
 
     def start(self, B: int) -> EncoderState:
         """The state of B streams of which nothing has been read."""
@@ -96,12 +156,12 @@ class Encoder(nn.Module):
         return ready if last or ready == self.chunk.frames else 0
 
     def _step_chunk(self, X: Tensor, past: list[dict[str, Tensor]], frames: int) -> tuple[Tensor, list]:
-        """A chunk behind so many subsampled frames: X (B, T, F) → (B, T', D), and what its layers carry on."""
+        """Encode a chunk that comes after `frames` subsampled ones: X (B, T, F) → (B, T', D), and what layers carry."""
         H, _ = self.subsampling(X, torch.full((len(X),), X.size(1)))  # (B, T', D)
         H = self.positions(H, frames)  # (B, T', D)
         carried = [Past(before, self.chunk.left * self.chunk.frames) for before in past]
         for layer, before in zip(self.layers, carried, strict=True):
-            H = layer(H, past=before)  # (B, T', D)
+            H = layer(H, LayerContext(past=before, cache=before.cache))  # (B, T', D)
         return self.norm(H), [before.after for before in carried]
 
     def _mask(self, H_lens: Tensor, T: int) -> Tensor:

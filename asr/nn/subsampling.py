@@ -67,7 +67,7 @@ class Subsampling(nn.Module):
         return self.frames(1)
 
     def frames(self, subsampled: int) -> int:
-        """Fewest frames that make so many subsampled frames."""
+        """Return the fewest frames that make this number of subsampled ones."""
         frames = subsampled
         for kernel, stride in reversed(self.stages):
             frames = (frames - 1) * stride + kernel

@@ -2,15 +2,13 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from asr.errors import UserError
-from asr.experiment import Experiment, TextExperiment, build, fine_tune
-from asr.models.lm import LanguageModel
-from asr.models.recognizer import Recognizer
 from asr.preflight.prediction import Measurement, Prediction, measure, predict, rows, settle
-from asr.preflight.problems import Look, Problem, Source, look_at_speech, look_at_text, shared
-from asr.training.examples import changes_of
+from asr.preflight.problems import Problem, Source, shared
+from asr.training.build import build, fine_tune
+from asr.training.task import Experiment
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = Fa
     except UserError as error:
         problems.append(Problem(True, "settings", str(error)))
     paths = [("train", experiment.data.train), ("dev", experiment.data.dev), *(("test", path) for path in tests)]
-    looks = [look(role, path, experiment, model, progress) for role, path in paths]
+    looks = [experiment.look(role, path, model, progress) for role, path in paths]
     problems += [problem for each in looks for problem in each.problems]
     for one, other in itertools.combinations([each.source for each in looks], 2):
         problems += shared(one, other)
@@ -68,25 +66,6 @@ def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = Fa
             problems.append(Problem(True, "settings", str(error)))
     problems.sort(key=lambda problem: not problem.stops)
     return Report([each.source for each in looks], problems, notes, prediction, measurement)
-
-
-def look(
-    role: str, path: str | Sequence[str], experiment: Experiment, model: Recognizer | LanguageModel, progress: bool
-) -> Look:
-    """Read a data set and look for all that is wrong with it by itself."""
-    if isinstance(experiment, TextExperiment):
-        return look_at_text(role, path, experiment.data, model.tokenizer)
-    found = look_at_speech(role, path, experiment.data, model, progress)
-    return with_changes(found, experiment, model) if role == "train" and found.usable else found
-
-
-def with_changes(found: Look, experiment: Experiment, model: Recognizer) -> Look:
-    """Have training's examples changed as they will be; what can't be read for that is a problem of the settings."""
-    try:
-        augment, segmentation = changes_of(experiment.data, found.usable.utterances, model)
-    except UserError as error:
-        return replace(found, problems=[*found.problems, Problem(True, "settings", str(error))])
-    return replace(found, usable=replace(found.usable, augment=augment, segmentation=segmentation))
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:

@@ -6,31 +6,28 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import torch
+from torch import nn
 
-from asr.data.sentences import Sentences
-from asr.experiment import Experiment, TextExperiment, choose_device, make_task, measured, say
-from asr.models.lm import LanguageModel
-from asr.models.recognizer import Recognizer
-from asr.training import device as devices
-from asr.training import processes
-from asr.training.blocks import all_take_part
-from asr.training.optimizer import optimizer
-from asr.training.processes import Group
-from asr.training.replicas import Replicas
-from asr.training.settings import LoopSettings
-from asr.training.speech import Split
-from asr.training.step import Step
+from asr import device as devices
+from asr.training.build import choose_device
+from asr.training.distributed import launch
+from asr.training.distributed.group import Group
+from asr.training.distributed.replicas import WholeModel
+from asr.training.layers import all_take_part
+from asr.training.task import Experiment
+from asr.training.totals import NONE
+from asr.training.trainer import MicroBatch, Trainer
 
 
 @dataclass(frozen=True)
 class Prediction:
     """What a training will take; sizes are seconds of audio, or tokens of a text.
 
-    examples    of the training set that can be used; `size` of them all in `unit`: seconds, or tokens
-    batches     of the first epoch, `steps` of the optimiser; later epochs may differ by a few
+    examples    of the training set that can be used; `size` of them all in `unit`: s, or tokens
+    batches     of the first epoch, `steps` of the optimizer; later epochs may differ by a few
     padding     share of the padded size of the batches
     parameters  and those that are `trained`
     """
@@ -48,7 +45,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one optimiser step of one batch: reading it, forward and backward, the optimiser's update."""
+    """Of one optimizer step of one batch: reading it, forward and backward, the optimizer's update."""
 
     read: float
     compute: float
@@ -57,12 +54,13 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Optimiser steps of a batch each.
+    """Optimizer steps of a batch each.
 
     largest    the batch that costs most
     median     the one in the middle
-    step       seconds of a step of the training: its batches, as the median, shared by the processes
-    weights, gradients, states   bytes; states are the optimiser's
+    step       seconds of a step of the training: its batches, as the median, shared by the
+               processes
+    weights, gradients, states   bytes; states are the optimizer's
     peak       bytes of the GPU's memory, or of this process; None where the system doesn't tell
     processes  that share a step's batches, each with its own memory
     """
@@ -78,33 +76,24 @@ class Measurement:
     processes: int
 
 
-def plan(experiment: Experiment, model: Recognizer | LanguageModel, train: Split | Sentences) -> tuple:
-    """The task, which reads recordings in this process, the first epoch's steps, and the size of each example."""
-    if isinstance(experiment, TextExperiment):
-        task, sizes = make_task(experiment, model, train, None), train.lens + 1
-    else:
-        alone = experiment.model_copy(update={"data": experiment.data.model_copy(update={"workers": 0})})
-        task, sizes = make_task(alone, model, train, None), train.utterances.durations
-    return task, task.plan(0, experiment.training.accumulate), sizes
-
-
-def settle(experiment: Experiment, model: Recognizer | LanguageModel, train: Split | Sentences) -> Experiment:
+def settle(experiment: Experiment, model: nn.Module, train: Any) -> Experiment:
     """The experiment with the size of its batches, measured where the settings leave that to memory."""
     device, settings = choose_device(experiment)[0], experiment.training
-    size = processes.count(settings.processes, settings.accumulate, device)
-    return measured(experiment, model.to(device), train, size)
+    size = launch.count(settings.processes, settings.accumulate, device)
+    return experiment.settle(model.to(device), train, size)
 
 
-def predict(experiment: Experiment, model: Recognizer | LanguageModel, train: Split | Sentences) -> Prediction:
+def predict(experiment: Experiment, model: nn.Module, train: Any) -> Prediction:
     """Count what the first epoch's plan and the model say."""
-    _, steps, sizes = plan(experiment, model, train)
+    task = experiment.task(model, train, None)
+    steps, sizes = task.plan(0, experiment.training.accumulate), task.sizes
     batches = list(itertools.chain(*steps))
     padded = sum(len(batch) * sizes[batch].max() for batch in batches)
     parameters = [(p.numel(), p.requires_grad) for p in model.parameters()]
     return Prediction(
         examples=len(sizes),
         size=float(sizes.sum()),
-        unit="tokens" if isinstance(train, Sentences) else "seconds",
+        unit=task.unit,
         batches=len(batches),
         steps=len(steps),
         epochs=experiment.training.epochs,
@@ -114,26 +103,30 @@ def predict(experiment: Experiment, model: Recognizer | LanguageModel, train: Sp
     )
 
 
-def measure(experiment: Experiment, model: Recognizer | LanguageModel, train: Split | Sentences) -> Measurement:
-    """Run optimiser steps: of the batch that costs most, which shows the memory, and of the median, for the time.
+def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement:
+    """Run optimizer steps: of the batch that costs most, which shows the memory, and of the median, for the time.
 
-    The median is run twice: sizes recur in a training, and their first time takes a CPU half as long again.
-    raises   UserError if the device can't be used, a recording can't be read, or the memory is too small
+    The median is run twice: sizes recur in a training, and their first time takes a CPU half as
+    long again.
+    raises   UserError if the device can't be used, a recording can't be read, or the memory is too
+             small
     """
-    task, steps, sizes = plan(experiment, model, train)
+    task, workers = experiment.task(model, train, None, workers=0), experiment.task(model, train, None).workers
+    steps, sizes = task.plan(0, experiment.training.accumulate), task.sizes
     settings, device = experiment.training, choose_device(experiment)[0]
-    size = processes.count(settings.processes, settings.accumulate, device)
+    size = launch.count(settings.processes, settings.accumulate, device)
     ordered = sorted(
         itertools.chain(*steps), key=lambda batch: len(batch) * sizes[batch].max() ** 2
     )  # as attention's cost
-    copies = Replicas(model.to(device).train(), partial(optimizer, experiment.optimizer), Group())
-    one = Step(task, copies, Group(), precision=settings.precision, clip=settings.clip, seed=0, places=1, say=say)
+    replicas = WholeModel(model.to(device).train(), experiment.optimizer.build, Group())
+    trainer = Trainer(task, replicas, experiment.schedule, settings, seed=0)
     middle = ordered[len(ordered) // 2]
-    largest, _, median = run(one, [ordered[-1], middle, middle], settings, size)
-    workers = getattr(experiment.data, "workers", 0)  # that read ahead
+    largest, _, median = run(trainer, [ordered[-1], middle, middle], size)
     batch = max(median.compute, median.read / workers) if workers else median.compute + median.read
     trained = [p for p in model.parameters() if p.requires_grad]
-    states = [value for state in copies.optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
+    states = [
+        value for state in replicas.optimizer.state.values() for value in state.values() if torch.is_tensor(value)
+    ]
     return Measurement(
         device=str(device),
         largest=largest,
@@ -147,31 +140,30 @@ def measure(experiment: Experiment, model: Recognizer | LanguageModel, train: Sp
     )
 
 
-def run(one: Step, batches: list[list[int]], settings: LoopSettings, size: int) -> list[Seconds]:
+def run(trainer: Trainer, batches: list[list[int]], size: int) -> list[Seconds]:
     """Run a step of each batch, as late ones are, with the threads that one of `size` processes has.
 
     LayerDrop leaves out nothing of the first, which shows the memory.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // size))
-    try:
-        with devices.tuned(one.device):
-            with all_take_part(one.task.model):
-                first = step(one, batches[0], settings.epochs)
-            return [first, *(step(one, batch, settings.epochs) for batch in batches[1:])]
-    finally:
-        torch.set_num_threads(threads)
+    threads = launch.threads_each(size, trainer.settings.accumulate, trainer.device)
+    with launch.computing_with(threads), devices.tuned(trainer.device):
+        with all_take_part(trainer.task.model):
+            first = step(trainer, batches[0])
+        return [first, *(step(trainer, batch) for batch in batches[1:])]
 
 
-def step(one: Step, batch: list[int], epoch: int) -> Seconds:
-    """One optimiser step of one batch, timed; the epoch decides what its loss is."""
-    times = [time.perf_counter()]
-    read = next(iter(one.task.load(0, [batch])))
+def step(trainer: Trainer, batch: list[int]) -> Seconds:
+    """One optimizer step of one batch, timed; its loss is that of a late epoch."""
+    times, replicas, settings = [time.perf_counter()], trainer.replicas, trainer.settings
+    read = next(iter(trainer.task.load(0, [batch])))
     times.append(time.perf_counter())
-    sums = one.gradients([(0, read, 1.0)], epoch, step=1).tolist()  # waits for a GPU
+    replicas.zero_grad(1)
+    rows = trainer.accumulate([MicroBatch((0,), read)], 1, epoch=settings.epochs, step=1)
+    totals = rows.over(trainer.group, NONE)  # waits for a GPU
     times.append(time.perf_counter())
-    one.update(sums[list(one.task.sums).index("tokens")], factor=1.0)
-    if one.device.type == "cuda":
+    if torch.isfinite(replicas.reduce_and_clip(totals.sums["tokens"], settings.clip)):
+        replicas.optimizer.step()
+    if trainer.device.type == "cuda":
         torch.cuda.synchronize()
     times.append(time.perf_counter())
     return Seconds(*(after - before for before, after in itertools.pairwise(times)))
@@ -200,7 +192,7 @@ def rows(prediction: Prediction, measurement: Measurement | None) -> list[tuple[
 
 def prediction_rows(p: Prediction) -> list[tuple[str, str]]:
     """What the plan and the model say."""
-    size = f"{p.size / 3600:,.2f} hours" if p.unit == "seconds" else f"{p.size:,.0f} tokens, ends of sentences included"
+    size = f"{p.size / 3600:,.2f} hours" if p.unit == "s" else f"{p.size:,.0f} tokens, ends of sentences included"
     frozen = f", {p.parameters - p.trained:,} of them frozen" if p.trained < p.parameters else ""
     return [
         ("training set", f"{p.examples:,} usable, {size}"),
@@ -214,7 +206,7 @@ def measurement_rows(m: Measurement, p: Prediction) -> list[tuple[str, str]]:
     """What the steps say."""
     where = "the GPU's" if m.device.startswith("cuda") else "of each process" if m.processes > 1 else "of the process"
     measured = f"; peak {megabytes(m.peak)} ({where})" if m.peak else ""
-    parts = f"weights {megabytes(m.weights)}, gradients {megabytes(m.gradients)}, optimiser {megabytes(m.states)}"
+    parts = f"weights {megabytes(m.weights)}, gradients {megabytes(m.gradients)}, optimizer {megabytes(m.states)}"
     several = f", {m.processes} processes" if m.processes > 1 else ""
     seconds = [sum((s.read, s.compute, s.update)) for s in (m.median, m.largest)]
     epoch = m.step * p.steps

@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
+from asr.audio.headers import read_headers
 from asr.data import manifest, texts
-from asr.data.headers import read_headers
+from asr.data.columns import Table
 from asr.data.manifest import Utterance, listed
 from asr.data.ragged import Ragged
-from asr.data.sentences import Sentences, gather
-from asr.data.table import Table
+from asr.data.sentences import gather
 from asr.data.texts import Text
 from asr.data.validate import (
     ALIGN_FIX,
@@ -30,10 +31,9 @@ from asr.data.validate import (
 )
 from asr.errors import UserError, shorten
 from asr.models.recognizer import Recognizer
-from asr.text.normalise import normalise
+from asr.text.normalize import normalize
 from asr.text.tokenizer import UNKNOWN_FIX, Tokenizer, describe_character
 from asr.training.settings import DataSettings, TextDataSettings
-from asr.training.speech import Split
 
 SHOWN = 3  # examples of a problem
 LINES = 1_000_000  # of a text that are looked at
@@ -67,8 +67,9 @@ class Source:
     def select(self, places: Iterable[int]) -> "Source":
         """Keep the examples at some places."""
         places = list(places)
-        columns = (self.files, self.lines, self.texts, self.ids, self.utterances)
-        return Source(self.role, self.path, *([c[n] for n in places] if c else [] for c in columns))
+        columns: list[Any] = [self.files, self.lines, self.texts, self.ids, self.utterances]
+        files, lines, texts, ids, utterances = ([column[n] for n in places] if column else [] for column in columns)
+        return Source(self.role, self.path, files, lines, texts, ids, utterances)
 
     def where(self, place: int) -> str:
         """File and line of an example."""
@@ -114,8 +115,8 @@ class Problem:
     def of_faults(cls, source: Source, faults: Sequence[Fault], what: str, fix: str, stops: bool) -> list["Problem"]:
         """Make a problem of faults; none if there are none."""
         names = [f"{name}: " for name in source.ids] or [""] * len(source.lines)
-        told = tuple(f"{source.where(f.place)}: {names[f.place]}{f.says}" for f in faults[:SHOWN])
-        return [cls(stops, source.role, what, fix, len(faults), len(source.lines), told)] if faults else []
+        examples = tuple(f"{source.where(f.place)}: {names[f.place]}{f.says}" for f in faults[:SHOWN])
+        return [cls(stops, source.role, what, fix, len(faults), len(source.lines), examples)] if faults else []
 
 
 Kind = tuple[Source, list[Fault], str, str]  # where, the faults, what they are, the fix
@@ -127,13 +128,16 @@ class Look:
 
     source: Source
     problems: list[Problem]
-    usable: Split | Sentences | None
+    usable: Any
 
 
 def look_at_speech(
     role: str, paths: str | Sequence[str], data: DataSettings, model: Recognizer, progress: bool
 ) -> Look:
-    """Check manifests as training does: recordings and alignments of what is within the limits, texts of all."""
+    """Check manifests as training does: recordings and alignments of what is within the limits, texts of all.
+
+    returns   with `usable` a pair: utterances, and the token ids of their texts
+    """
     source, problems = read_manifests(role, listed(paths))
     unknown = unknown_characters(source, model.tokenizer)
     labels = encode_known(source, unknown[1], model.tokenizer)
@@ -151,8 +155,8 @@ def look_at_speech(
         problems.append(Problem(True, role, f"{source.path}: the length limits leave no utterance; widen them"))
     bad = {part.where(fault.place) for part, faults, *_ in kinds for fault in faults}
     good = [n for n in range(len(kept.lines)) if kept.where(n) not in bad]
-    split = Split(Table.of(kept.utterances[n] for n in good), kept_labels.select(np.array(good, dtype=np.int64)))
-    return Look(source, problems, split if good else None)
+    usable = Table.of(kept.utterances[n] for n in good), kept_labels.select(np.array(good, dtype=np.int64))
+    return Look(source, problems, usable if good else None)
 
 
 def kinds_of_text(source: Source) -> list[Kind]:
@@ -208,8 +212,8 @@ def read_manifests(role: str, paths: Sequence[str]) -> tuple[Source, list[Proble
         problems += fatal
     broken = [error for *_, error in read if isinstance(error, UserError)]
     if broken:
-        what, told = "lines that are no utterance", tuple(map(str, broken[:SHOWN]))
-        problems.append(Problem(True, role, what, "run asr-prepare again", len(broken), len(read), told))
+        what, examples = "lines that are no utterance", tuple(map(str, broken[:SHOWN]))
+        problems.append(Problem(True, role, what, "run asr-prepare again", len(broken), len(read), examples))
     good, name = [part for part in read if isinstance(part[-1], Utterance)], ", ".join(paths)
     if not good and not problems:
         problems.append(Problem(True, role, f"{name}: holds no utterance; asr-prepare makes manifests"))
@@ -251,7 +255,7 @@ def encode_known(source: Source, unknown: Iterable[Fault], tokenizer: Tokenizer)
     known = list(source.texts)
     for fault in unknown:
         characters = set(tokenizer.unknown(known[fault.place]))
-        known[fault.place] = "".join(c for c in normalise(known[fault.place]) if c not in characters)
+        known[fault.place] = "".join(c for c in normalize(known[fault.place]) if c not in characters)
     return [tokenizer.encode(text) for text in known]
 
 
@@ -274,10 +278,10 @@ def left_out(source: Source, outside: Sequence[Fault], sizes: Sequence[str]) -> 
 
 def shared(one: Source, other: Source) -> list[Problem]:
     """What the second of two data sets shares with the first: ids, speakers (each counted once), texts."""
-    columns = {
+    columns: dict[str, tuple[Sequence[str | None], Sequence[str | None]]] = {
         "ids": (one.ids, other.ids),
         "speakers": ([u.speaker for u in one.utterances], [u.speaker for u in other.utterances]),
-        "texts": ([normalise(text) for text in one.texts], [normalise(text) for text in other.texts]),
+        "texts": ([normalize(text) for text in one.texts], [normalize(text) for text in other.texts]),
     }
     problems = []
     for name, (known, values) in columns.items():

@@ -1,4 +1,4 @@
-"""Resample utterances with replacement: how far an error rate, or a difference of two, would move by chance."""
+"""The bootstrap: how far an error rate, or a difference of two, would move by chance."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ BLOCK = 4_000_000  # numbers drawn at a time
 def resampled_rates(systems: Sequence[Sequence[ErrorRate]], resamples: int = RESAMPLES, seed: int = SEED) -> np.ndarray:
     """Compute each system's error rate on the same resampled test sets.
 
-    systems:  (S, N): per system, one ErrorRate an utterance, of the same utterances
+    systems:  (S, N): one ErrorRate per utterance of each system, of the same utterances
     returns   (S, resamples) float64; the same for the same seed
     """
     errors = np.array([[utterance.errors for utterance in system] for system in systems], dtype=np.float64)  # (S, N)

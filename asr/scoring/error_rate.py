@@ -1,7 +1,10 @@
 """The error rate as a value: counts that add, and a ratio that is never averaged."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
 
 from asr.text.units import units
 
@@ -54,27 +57,33 @@ class ErrorRate:
         return self if other == 0 else NotImplemented
 
 
+def total(rates: Iterable[ErrorRate]) -> ErrorRate:
+    """Add error rates, one or more."""
+    return reduce(add, rates)
+
+
 def error_rates(references: Sequence[str], hypotheses: Sequence[str], unit: str) -> list[ErrorRate]:
     """Align each hypothesis with its reference by jiwer.
 
     references:  texts, none empty
     hypotheses:  texts, may be empty
-    unit:        "word": split at whitespace; "char": characters, spaces between words count as such (jiwer's way;
-                 Han text has none); "mixed": characters of scripts without spaces, and words (`asr.text.units`)
-    returns      one ErrorRate an utterance
+    unit:        "word": split at whitespace; "char": characters, spaces between words count as such
+                 (jiwer's way; Han text has none); "mixed": characters of scripts without spaces,
+                 and words (`asr.text.units`)
+    returns      one ErrorRate per utterance
     """
     import jiwer
 
     if not references:
         return []
-    process = jiwer.process_characters if unit == "char" else jiwer.process_words
-    split = {"word": str.split, "char": str.split, "mixed": units}[unit]
+    process: Callable = jiwer.process_characters if unit == "char" else jiwer.process_words
+    split: Any = {"word": str.split, "char": str.split, "mixed": units}[unit]
     found = process(*([" ".join(split(text)) for text in texts] for texts in (references, hypotheses)))
     return [of_alignment(*pair) for pair in zip(found.alignments, map(len, found.references), strict=True)]
 
 
 def of_alignment(chunks: Sequence, length: int) -> ErrorRate:
-    """Count one utterance's jiwer alignment and see that it covers the reference's `length` units."""
+    """Count one utterance's jiwer alignment; it has to cover the `length` reference units."""
     counts = {"equal": 0, "substitute": 0, "delete": 0, "insert": 0}
     for chunk in chunks:
         reference, hypothesis = chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx

@@ -1,10 +1,10 @@
-"""Is one system better than another, or was it luck? The paired bootstrap of Bisani and Ney (ICASSP 2004)."""
+"""Is a system better, or was it luck? The paired bootstrap of Bisani and Ney (ICASSP 2004)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asr.scoring.bootstrap import RESAMPLES, SEED, interval, resampled_rates
-from asr.scoring.error_rate import ErrorRate
+from asr.scoring.error_rate import ErrorRate, total
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,8 @@ class Difference:
     """Error rate of the first system minus the second's: below 0, the first is better.
 
     value, low, high:  the difference and its 95 % interval
-    p:                 two-sided: how often chance alone would put the difference as far on the other side of 0
+    p:                 two-sided: how often chance alone would put the difference as far on the
+                       other side of 0
     """
 
     value: float
@@ -26,7 +27,7 @@ def compare(
 ) -> Difference:
     """Compare two systems on the same utterances.
 
-    first, second:  one ErrorRate an utterance, in the same order
+    first, second:  one ErrorRate per utterance, in the same order
     raises          ValueError if their references differ in length
     """
     if [utterance.reference for utterance in first] != [utterance.reference for utterance in second]:
@@ -35,4 +36,4 @@ def compare(
     differences = rates[0] - rates[1]
     tail = min((differences >= 0).sum(), (differences <= 0).sum())
     p = min(1.0, 2 * (int(tail) + 1) / (resamples + 1))
-    return Difference(sum(first).rate - sum(second).rate, *interval(differences), p)
+    return Difference(total(first).rate - total(second).rate, *interval(differences), p)

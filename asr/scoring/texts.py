@@ -1,12 +1,36 @@
-"""References and hypotheses: id → text, from a manifest or from `id<TAB>text` lines."""
+"""References and hypotheses, id → text: of a manifest, `id<TAB>text` lines, or transcripts."""
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from asr.data import fields as names
 from asr.data import manifest
-from asr.data.corpora.corpus import read_lines, refuse
-from asr.errors import UserError, shorten
-from asr.text.normalise import normalise
+from asr.data.corpora.corpus import read_lines
+from asr.errors import UserError, refuse, repeated, shorten
+from asr.text.normalize import normalize
+from asr.transcript import Transcript
+
+Texts = str | os.PathLike[str] | Mapping[str, str] | Iterable[Transcript]
+
+
+def texts_of(given: Texts, argument: str) -> dict[str, str]:
+    """Read texts from a file, or take them from a mapping or transcripts, composed and with single spaces.
+
+    raises   UserError if a file can't be read, there are no texts, or an id is repeated
+    """
+    if isinstance(given, str | os.PathLike):
+        return read_texts(given)
+    pairs = given.items() if isinstance(given, Mapping) else ((transcript.id, transcript.text) for transcript in given)
+    texts = _unique([(name, normalize(text)) for name, text in pairs], argument)
+    if not texts:
+        raise UserError("got no texts", argument=argument)
+    return texts
+
+
+def name_of(given: Texts, argument: str) -> str:
+    """Return what an error calls these texts: their file, else the argument."""
+    return os.fspath(given) if isinstance(given, str | os.PathLike) else argument
 
 
 def read_texts(path: str | os.PathLike) -> dict[str, str]:
@@ -17,17 +41,18 @@ def read_texts(path: str | os.PathLike) -> dict[str, str]:
     """
     path = Path(path)
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        pairs = [(utterance.id, normalise(utterance.text)) for utterance in manifest.read(path)]
+        pairs = [(utterance.id, normalize(utterance.text)) for utterance in manifest.read(path)]
     else:
         pairs = [pair(where, line) for where, line in read_lines(path)]
     if not pairs:
         raise UserError(f"{path}: is empty; expected a manifest or lines of `id<TAB>text`")
-    texts = dict(pairs)
-    if len(texts) < len(pairs):
-        seen = set()
-        repeated = [name for name, _ in pairs if name in seen or seen.add(name)]
-        refuse(repeated, f"repeated ids in {path}", "each utterance has one line")
-    return texts
+    return _unique(pairs, path)
+
+
+def _unique(pairs: list[tuple[str, str]], where: object) -> dict[str, str]:
+    """Map ids to texts; refuse an id that is repeated."""
+    refuse(repeated(name for name, _ in pairs), f"repeated ids in {where}", "each utterance has one text")
+    return dict(pairs)
 
 
 def pair(where: str, line: str) -> tuple[str, str]:
@@ -36,7 +61,11 @@ def pair(where: str, line: str) -> tuple[str, str]:
     name = name.strip()
     if not name or (not tab and " " in name):
         raise UserError(f"{where}: expected `id<TAB>text`, got {line[:60]!r}")
-    return name, normalise(text)
+    if "\t" in text.strip("\t"):
+        raise UserError(f"{where}: expected `id<TAB>text`, got another tab in the text {text[:60]!r}; is it a table?")
+    if fault := names.fault_of_text(text):
+        raise UserError(f"{where}: the text {fault}; take that out")
+    return name, normalize(text)
 
 
 def match(ref: dict[str, str], hyp: dict[str, str], ref_name: object, hyp_name: object) -> None:
@@ -47,4 +76,5 @@ def match(ref: dict[str, str], hyp: dict[str, str], ref_name: object, hyp_name: 
     faults = [f"{len(missing)} missing ({shorten(missing)})"] if missing else []
     faults += [f"{len(extra)} that {ref_name} doesn't have ({shorten(extra)})"] if extra else []
     if faults:
-        raise UserError(f"{hyp_name}: expected the {len(ref)} ids of {ref_name}, got {' and '.join(faults)}")
+        fix = "; choose deletions for `missing` to count them as errors" if missing and not extra else ""
+        raise UserError(f"{hyp_name}: expected the {len(ref)} ids of {ref_name}, got {' and '.join(faults)}{fix}")

@@ -2,8 +2,9 @@
 
 B utterances, T frames, K hypotheses, C candidate labels, V vocabulary; id 0 is the blank.
 
-For a hypothesis g, r_n[t] and r_b[t] are the log-probabilities that the first t + 1 frames read g and end in a label
-or in a blank. One more label c, with emissions x[t] = ln p(c at t) and blanks b[t], is governed by
+For a hypothesis g, r_n[t] and r_b[t] are the log-probabilities that the first t + 1 frames read g
+and end in a label or in a blank. One more label c, with emissions x[t] = ln p(c at t) and blanks
+b[t], is governed by
 
     φ[t] = r_b[t] ⊕ r_n[t], without r_n where c repeats g's last label       (⊕ = log-add)
     ψ(g·c)  = ⊕_t φ[t-1] + x[t]              the prefix score: all a candidate needs
@@ -12,9 +13,10 @@ or in a blank. One more label c, with emissions x[t] = ln p(c at t) and blanks b
     r_b'[t] = b[t] + (r_b'[t-1] ⊕ r_n'[t-1])
             = B[t] + logcumsumexp(r_n'[t-1] - B[t-1])
 
-in float64, for float32 loses 1e-3 at 800 frames. ψ is a product of matrices: its weights exp(φ[t-1] - max φ) are the
-same for all candidates. Before the first frame φ is 0 for the empty hypothesis, else -∞. In padding the blank is
-certain: so r_n ⊕ r_b of the last column is the complete score, whatever the length.
+in float64, for float32 loses 1e-3 at 800 frames. ψ is a product of matrices: its weights exp(φ[t-1]
+- max φ) are the same for all candidates. Before the first frame φ is 0 for the empty hypothesis,
+else -∞. In padding the blank is certain: so r_n ⊕ r_b of the last column is the complete score,
+whatever the length.
 """
 
 from collections.abc import Callable
@@ -24,8 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from asr.nn.gather import follow
-from asr.nn.masks import length_mask
+from asr.ops import gather_beams, length_mask
 
 FLOOR = -80.0  # of emissions: what is less likely counts as e^-80, so that all sums stay finite and exact
 NEGLIGIBLE = -600.0  # of weights, beside the largest: below, exp is slow (denormal numbers) and adds nothing to a sum
@@ -61,11 +62,12 @@ class PrefixState:
 
 
 class CTCPrefixScorer:
-    """ln p(label | labels before) by CTC: the gain in prefix score.
+    """Score by CTC's ln p(label | labels before): the gain in prefix score.
 
-    log_probs:  H (B, T, D) → (B, T, V) float, ln posteriors of blank and labels; what stands beyond H_lens isn't read
+    log_probs:  H (B, T, D) → (B, T, V) float, ln posteriors of blank and labels; what stands beyond
+                H_lens isn't read
     sos_eos:    id of the start/end symbol
-    full:       whether it scores all labels, V at once, to pre-select candidates
+    full:       whether it scores all V labels at once, to pre-select candidates
     """
 
     ceiling = 0.0
@@ -74,7 +76,7 @@ class CTCPrefixScorer:
         self.log_probs, self.sos_eos, self.full = log_probs, sos_eos, full
 
     def start(self, H: Tensor, H_lens: Tensor) -> PrefixState:
-        """The empty hypothesis: all blanks."""
+        """Begin with the empty hypothesis: all blanks."""
         x = self.log_probs(H)  # (B, T, V)
         padding = length_mask(H_lens, x.size(1))  # (B, T)
         blanks = x[..., 0].double().clamp(min=FLOOR).masked_fill(padding, 0.0).cumsum(1)  # (B, T)
@@ -88,9 +90,9 @@ class CTCPrefixScorer:
         return PrefixState(rows, emissions, p, blanks, padding, none, r_b, prefix, last, torch.ones_like(rows).bool())
 
     def score(self, state: PrefixState, candidates: Tensor | None) -> Tensor:
-        """Gain in prefix score of candidates (B, K, C); of the end symbol, ln P(g) less the prefix score.
+        """Return the gain in prefix score of candidates (B, K, C); the end symbol's is ln P(g) less the prefix score.
 
-        Of all labels (B, K, V) it is a product of matrices in float32, good enough to pre-select.
+        For all labels (B, K, V) it is a product of matrices in float32, good enough to pre-select.
         """
         before = self._before(state, torch.logaddexp(state.r_n, state.r_b))  # (B, K, T), φ[t-1]
         repeated = _psi(state, self._before(state, state.r_b), state.last.unsqueeze(2))  # (B, K, 1)
@@ -108,19 +110,19 @@ class CTCPrefixScorer:
 
     def reorder(self, state: PrefixState, parents: Tensor) -> PrefixState:
         """Follow the hypotheses' parents, (B, K)."""
-        r_n, r_b, prefix, last = (follow(x, parents) for x in (state.r_n, state.r_b, state.prefix, state.last))
+        r_n, r_b, prefix, last = (gather_beams(x, parents) for x in (state.r_n, state.r_b, state.prefix, state.last))
         return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=last)
 
     def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
-        """Keep some utterances, (B',); their tables stay where they are, unless all labels are read of them."""
+        """Keep some utterances, (B',); a full scorer's tables are copied, others stay in place."""
         rows, *kept = (x[utterances] for x in (state.rows, state.r_n, state.r_b, state.prefix, state.last, state.empty))
-        tables = (state.emissions, state.p, state.blanks, state.padding)
+        tables = [state.emissions, state.p, state.blanks, state.padding]
         if self.full:
             rows, tables = torch.arange(len(rows), device=rows.device), [x[rows] for x in tables]
         return PrefixState(rows, *tables, *kept)
 
     def merge(self, state: PrefixState, other: PrefixState) -> PrefixState:
-        """The utterances of both; their tables are copied."""
+        """Put the other's utterances after this state's; the tables are copied."""
         T = max(state.r_n.size(2), other.r_n.size(2))
         both = [_longer(x, T) for x in (state, other)]
         rows = torch.arange(sum(len(x.rows) for x in both), device=state.rows.device)
@@ -173,7 +175,7 @@ def _emissions(state: PrefixState, labels: Tensor) -> Tensor:
 
 
 def _longer(state: PrefixState, T: int) -> PrefixState:
-    """The same with padding, T frames in all."""
+    """Pad to T frames."""
     more = (0, T - state.r_n.size(2))
     if not more[1]:
         return state

@@ -9,15 +9,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from asr.nn.masks import length_mask
+from asr.ops import BLANK, length_mask
 from asr.search.hypothesis import Hypothesis
-
-BLANK = 0
 
 
 @torch.no_grad()
 def ctc_greedy(log_probs: Tensor, H_lens: Tensor) -> list[Hypothesis]:
-    """Best label a frame, repetitions merged, blanks (id 0) removed.
+    """Take the best label of every frame, merge repetitions and remove blanks (id 0).
 
     log_probs:  (B, T, V), H_lens: (B,)
     returns     B hypotheses; the score is that of the best alignment
@@ -38,8 +36,9 @@ def ctc_greedy(log_probs: Tensor, H_lens: Tensor) -> list[Hypothesis]:
 
 @torch.no_grad()
 def attention_greedy(step: Callable, state: object, B: int, sos_eos: int, limits: Tensor) -> list[Hypothesis]:
-    """Best label a step until every utterance has ended: beam search with a beam of 1, by a plainer loop and
-    without its guard against loops.
+    """Take the best label at every step until all utterances have ended.
+
+    This is beam search with a beam of 1, in a plainer loop and without its guard against loops.
 
     step:     (y (B, 1), state) → logits (B, 1, V), state; reads a label, scores the next
     sos_eos:  id of the start/end symbol
@@ -66,6 +65,6 @@ def attention_greedy(step: Callable, state: object, B: int, sos_eos: int, limits
 
 def _hypothesis(Y: list[int], gains: list[float], cut: bool, sos_eos: int) -> Hypothesis:
     tokens, score = [y for y in Y if y != sos_eos], sum(gains)
-    sure = [math.exp(g) for g in gains]
+    confidences = [math.exp(g) for g in gains]
     mean = math.exp(score / (len(tokens) + 1))
-    return Hypothesis(tokens, score, {"attention": score}, "limit" if cut else "end", sure[: len(tokens)], mean)
+    return Hypothesis(tokens, score, {"attention": score}, "limit" if cut else "end", confidences[: len(tokens)], mean)

@@ -1,31 +1,38 @@
 """A bonus for every label, against deletions; a penalty if it is negative, against insertions."""
 
-from torch import Tensor
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from asr.options import option
+from asr.search.scorer import HEAVIEST, ScorerContext, ScorerKind, ScorerOptions, Stateless
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-class LengthBonus:
-    """`bonus` nats a label, none for the end."""
+class LengthBonus(Stateless):
+    """Add `bonus` nats for every label, none for the end."""
 
     full = False
 
     def __init__(self, bonus: float, sos_eos: int):
         self.bonus, self.sos_eos, self.ceiling = bonus, sos_eos, max(0.0, bonus)
 
-    def start(self, H: Tensor, H_lens: Tensor) -> None:
-        """There is nothing to remember."""
-
     def score(self, state: None, candidates: Tensor) -> Tensor:
         """(B, K, C)"""
         return (candidates != self.sos_eos) * self.bonus
 
-    def reorder(self, state: None, parents: Tensor) -> None:
-        """Nothing changes."""
 
-    def select(self, state: None, utterances: Tensor) -> None:
-        """Nothing changes."""
+def load(options: LengthOptions, context: ScorerContext) -> LengthBonus:
+    """Make the scorer."""
+    return LengthBonus(options.length_bonus, context.sos_eos)
 
-    def merge(self, state: None, other: None) -> None:
-        """Nothing changes."""
 
-    def step(self, y: Tensor, state: None) -> None:
-        """Nothing changes."""
+@dataclass(frozen=True, kw_only=True)
+class LengthOptions(ScorerOptions):
+    """Options of the bonus."""
+
+    scorer = ScorerKind("length", switch="length_bonus", weight=None, load=load)
+    length_bonus: float = option(0.0, "nats per label, against deletions", least=-HEAVIEST, most=HEAVIEST)

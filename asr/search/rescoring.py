@@ -1,4 +1,4 @@
-"""Rescoring: the attention decoder scores whole hypotheses of another search, and has a say in which is the best.
+"""Rescoring: the attention decoder scores the complete hypotheses of another search, and reorders them.
 
 B utterances, N hypotheses of each at most, U labels, V vocabulary.
 """
@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from asr.search.hypothesis import Hypothesis
 
-SCORES = 1 << 25  # of labels at once: bounds the memory
+SCORES = 1 << 25  # label scores at once: bounds the memory
 
 
 @torch.no_grad()
@@ -25,12 +25,12 @@ def rescore(
     weight: float,
     vocabulary: int,
 ) -> list[list[Hypothesis]]:
-    """Give attention its weight, at CTC's expense: score + weight · (ln p(labels, end | H) - CTC's score).
+    """Add attention's score at CTC's expense: score + weight · (ln p(labels, end | H) - CTC's score).
 
-    With lists of a search in which CTC's weight was 1, that is the sum of the joint search.
+    If CTC's weight was 1 in the search, the sum is that of the joint search.
 
     decoder:  (Y (B·N, U), H (B, T, D), H_lens (B,)) → logits (B·N, U, V), N rows for each of H
-    nbests:   with scores that have "ctc" among them
+    nbests:   whose scores include "ctc"
     returns   the lists, best first, with the scores added as "attention"
     """
     N, U = max(map(len, nbests), default=0), max((len(h.tokens) for nbest in nbests for h in nbest), default=0)
@@ -45,11 +45,18 @@ def rescore(
     return found
 
 
-def _score(nbests, N: int, decoder, H: Tensor, H_lens: Tensor, sos_eos: int) -> Tensor:
-    """ln p of each hypothesis, (B, N)."""
+def _score(
+    nbests: Sequence[Sequence[Hypothesis]],
+    N: int,
+    decoder: Callable[[Tensor, Tensor, Tensor], Tensor],
+    H: Tensor,
+    H_lens: Tensor,
+    sos_eos: int,
+) -> Tensor:
+    """Return ln p of each hypothesis, (B, N)."""
     rows = [h.tokens for nbest in nbests for h in nbest] + [[]]
-    places = torch.tensor([[n < len(nbest) for n in range(N)] for nbest in nbests]).flatten()  # (B·N,)
-    index = (places.cumsum(0) - 1).masked_fill(~places, len(rows) - 1)
+    filled = torch.tensor([[n < len(nbest) for n in range(N)] for nbest in nbests]).flatten()  # (B·N,)
+    index = (filled.cumsum(0) - 1).masked_fill(~filled, len(rows) - 1)
     labels = [torch.tensor(rows[n], dtype=torch.long) for n in index.tolist()]
     Y = pad_sequence([torch.cat([torch.tensor([sos_eos]), y]) for y in labels], True, sos_eos).to(H.device)
     targets = pad_sequence([torch.cat([y, torch.tensor([sos_eos])]) for y in labels], True, -1).to(H.device)
@@ -59,6 +66,7 @@ def _score(nbests, N: int, decoder, H: Tensor, H_lens: Tensor, sos_eos: int) -> 
 
 
 def _sort(nbest: Sequence[Hypothesis], attention: Sequence[float], weight: float) -> list[Hypothesis]:
+    """Add attention's scores; best first."""
     rescored = [
         replace(h, score=h.score + weight * (a - h.scores["ctc"]), scores={"attention": a, **h.scores})
         for h, a in zip(nbest, attention, strict=False)  # the list may be shorter than the longest

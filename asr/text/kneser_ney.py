@@ -1,15 +1,16 @@
 """Interpolated modified Kneser-Ney n-gram models over tokens (Chen & Goodman 1999, section 3), written as ARPA files.
 
-With a(g) the count of an n-gram g where it is of the highest order or begins with <s>, else the number of different
-tokens before it, and g' = g without its first token,
+Let a(g) be the count of an n-gram g if g has the highest order or begins with <s>, else the number
+of different tokens before it, and g' = g without its first token. Then
 
     p(g) = (a(g) - D(a(g))) / Σ_w a(h w) + γ(h) p(g'),    γ(h) = Σ_w D(a(h w)) / Σ_w a(h w),    h = g without its last
 
-where D takes three values an order, for counts of 1, 2 and more, estimated from the counts of counts. Below the
-unigrams is the uniform distribution over the V words that may follow: the pieces, </s>, and <unk>, of which the
-tokenizer has no use, but readers of ARPA files have. This is what kenlm's `lmplz --vocab_pad V` computes.
+where D has three values per order, for counts of 1, 2 and more, estimated from the counts of
+counts. Unigrams back off to the uniform distribution over the V words that can follow: the pieces,
+</s>, and <unk>, which the tokenizer doesn't use, but readers of ARPA files do. This is what kenlm's
+`lmplz --vocab_pad V` computes.
 
-N order, T tokens of all sentences, <s> and </s> included, A n-grams of one length.
+N order, T tokens of all sentences with <s> and </s>, A n-grams of one length.
 """
 
 import gzip
@@ -25,7 +26,8 @@ import numpy as np
 from asr.errors import UserError
 from asr.files import replacing
 
-FALLBACK = (0.5, 1.0, 1.5)  # discounts where a text is too small or too regular to estimate them; lmplz's
+LONGEST = 64  # tokens of an n-gram
+FALLBACK = (0.5, 1.0, 1.5)  # discounts for texts too small or too regular to estimate them; lmplz's
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,11 @@ class Order:
     """The n-grams of one length.
 
     words      (A, n) int64: 0 is <unk>, 1 … V - 2 the pieces, V - 1 is <s>, V is </s>
-    probs      (A,) float64, p(last word | words before); of <s>, which nothing foretells, without meaning
-    backoffs   (A,) float64, γ; 1 of n-grams that nothing follows
-    discounts  of counts 1, 2, and more
-    estimated  whether the discounts are the text's, or FALLBACK
+    probs      (A,) float64, p(last word | words before); meaningless for <s>, which nothing
+               predicts
+    backoffs   (A,) float64, γ; 1 for n-grams that nothing follows
+    discounts  for counts 1, 2, and more
+    estimated  True if the discounts come from the text, False for FALLBACK
     """
 
     words: np.ndarray
@@ -47,25 +50,27 @@ class Order:
 
 
 def estimate(sentences: Iterable[Sequence[int]], V: int, order: int) -> list[Order]:
-    """Estimate a model of all ids from sentences of ids in 1 … V - 2; returns the n-grams of lengths 1 … order.
+    """Estimate a model from sentences of ids in 1 … V - 2; return the n-grams of lengths 1 … order.
 
-    raises   UserError if there is no sentence, or the order is below 1 or above the longest sentence
+    raises   UserError if there is no sentence, or the order is below 1, above 64 or above the
+             longest sentence
 
-    All is done in memory: of trigrams, some 120 bytes a token of the text.
+    Everything is held in memory: for trigrams some 120 bytes per token of the text.
     """
-    if order < 1:
-        raise UserError(f"n-gram model: got order {order}, expected 1 or more")
+    if not 1 <= order <= LONGEST:
+        raise UserError(f"n-gram model: got order {order}, expected 1 to {LONGEST}")
     levels = _count(_concatenate(sentences, V), V, order)
     if not len(levels[-1].words):
         longest = sum(len(level.words) > 0 for level in levels)
         raise UserError(
-            f"n-gram model: got order {order}, expected {longest} at most, the tokens of the longest sentence with its "
+            f"n-gram model: got order {order}, expected at most {longest}, the tokens of the longest sentence with its "
             "start and end"
         )
-    lower, orders = np.full(1, 1 / V), []
+    lower = np.full(1, 1 / V)
+    orders: list[Order] = []
     for n, level in enumerate(levels, 1):
         counts = level.counts if n == order else _adjust(level, levels[n], V)
-        counts = np.where(level.words[:, -1] == V - 1, 0, counts)  # nothing foretells <s>
+        counts = np.where(level.words[:, -1] == V - 1, 0, counts)  # nothing predicts <s>
         discounts, estimated = _discounts(counts)
         lower, gammas = _interpolate(level, counts, np.take([0.0, *discounts], np.minimum(counts, 3)), lower)
         if orders:
@@ -76,8 +81,8 @@ def estimate(sentences: Iterable[Sequence[int]], V: int, order: int) -> list[Ord
 
 @dataclass(frozen=True)
 class _Level:
-    """The n-grams of one length: words (A, n), how often they stand in the text (A,), and the numbers (A,), among the
-    n-grams of n - 1 words, of all but the last word and of all but the first."""
+    """The n-grams of one length: words (A, n), their counts in the text (A,), and their indices (A,) among the n-grams
+    of n - 1 words, without the last word and without the first."""
 
     words: np.ndarray
     counts: np.ndarray
@@ -86,7 +91,7 @@ class _Level:
 
 
 def _concatenate(sentences: Iterable[Sequence[int]], V: int) -> np.ndarray:
-    """(T,) int64: <s>, the tokens, </s>, of every sentence"""
+    """Join all sentences, each as <s>, its tokens, </s> → (T,) int64."""
     y = array("q")
     for sentence in sentences:
         y.append(V - 1)
@@ -100,9 +105,9 @@ def _concatenate(sentences: Iterable[Sequence[int]], V: int) -> np.ndarray:
 def _count(y: np.ndarray, V: int, order: int) -> list[_Level]:
     """Count the n-grams of lengths 1 … order within the sentences of y (T,)."""
     ends = np.flatnonzero(y == V)
-    left = ends[np.searchsorted(ends, np.arange(len(y)))] - np.arange(len(y)) + 1  # tokens of the sentence from here on
+    left = ends[np.searchsorted(ends, np.arange(len(y)))] - np.arange(len(y)) + 1  # remaining tokens of the sentence
     words, none = np.arange(V + 1)[:, None], np.zeros(V + 1, np.int64)
-    levels, ids = [_Level(words, np.bincount(y, minlength=V + 1), none, none)], y  # ids: of the n-gram from here on
+    levels, ids = [_Level(words, np.bincount(y, minlength=V + 1), none, none)], y  # ids: of the n-gram that starts here
     for n in range(2, order + 1):
         starts = np.flatnonzero(left >= n)
         keys = ids[starts] * (V + 1) + y[starts + n - 1]
@@ -115,13 +120,13 @@ def _count(y: np.ndarray, V: int, order: int) -> list[_Level]:
 
 
 def _adjust(level: _Level, longer: _Level, V: int) -> np.ndarray:
-    """a (A,): the number of different tokens before each n-gram, but the count of those that begin with <s>."""
+    """Compute a (A,): the number of different tokens before each n-gram, or its count if it begins with <s>."""
     before = np.bincount(longer.suffixes, minlength=len(level.words))
     return np.where(level.words[:, 0] == V - 1, level.counts, before)
 
 
 def _discounts(counts: np.ndarray) -> tuple[tuple[float, float, float], bool]:
-    """D of counts 1, 2 and more from the counts of counts (equation 26), or FALLBACK, and which."""
+    """Estimate D for counts 1, 2 and more from the counts of counts (equation 26); else FALLBACK and False."""
     n1, n2, n3, n4 = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].tolist()
     if not n1 * n2 * n3:
         return FALLBACK, False
@@ -134,7 +139,7 @@ def _discounts(counts: np.ndarray) -> tuple[tuple[float, float, float], bool]:
 def _interpolate(
     level: _Level, counts: np.ndarray, taken: np.ndarray, lower: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """p (A,) of n-grams, and γ of those one word shorter: a (A,), D(a) (A,), p of those one word shorter."""
+    """Compute p (A,) of n-grams, and γ of those one word shorter, from a (A,), D(a) (A,) and p of the shorter ones."""
     totals, gammas = (np.bincount(level.contexts, x, len(lower)) for x in (counts, taken))
     gammas = np.divide(gammas, totals, out=np.ones_like(gammas), where=totals > 0)
     probs = (counts - taken) / totals[level.contexts] + gammas[level.contexts] * lower[level.suffixes]
@@ -142,13 +147,13 @@ def _interpolate(
 
 
 def write_arpa(path: str | os.PathLike, orders: Sequence[Order], symbols: Sequence[str]) -> None:
-    """Write a model as an ARPA file in one piece, gzip if it ends in .gz; the same model gives the same bytes.
+    """Write a model as a complete ARPA file, gzipped if its name ends in .gz; the same model gives the same bytes.
 
-    symbols:  the tokenizer's, V of them, blank first, start/end symbol last
+    symbols:  the V symbols of the tokenizer, blank first, start/end symbol last
     raises    UserError if a piece of the tokenizer has the name of a special word
     """
     if clash := sorted(set(symbols[1:-1]) & {"<s>", "</s>", "<unk>", "<UNK>"}):
-        raise UserError(f"{path}: the tokenizer has a piece {clash[0]!r}, which an ARPA file keeps for its own use")
+        raise UserError(f"{path}: the tokenizer has a piece {clash[0]!r}, which ARPA files reserve")
     names = ["<unk>", *symbols[1:-1], "<s>", "</s>"]
     with replacing(path) as temporary, open(temporary, "wb") as raw, _packed(raw, Path(path)) as file:
         counts = [f"ngram {n}={len(order.words)}\n" for n, order in enumerate(orders, 1)]
@@ -159,13 +164,13 @@ def write_arpa(path: str | os.PathLike, orders: Sequence[Order], symbols: Sequen
         file.write(b"\n\\end\\\n")
 
 
-def _packed(raw: IO, path: Path) -> IO:
-    """The file to write into, which packs what it is given if the path ends in .gz."""
+def _packed(raw: IO[bytes], path: Path) -> IO[bytes] | gzip.GzipFile:
+    """Return the file to write into, which compresses if the path ends in .gz."""
     return gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) if path.suffix == ".gz" else raw
 
 
 def _lines(order: Order, names: Sequence[str], last: bool) -> Iterator[str]:
-    """The lines of the n-grams of one length; 0, and <s>, have the customary -99, the longest n-grams no weight."""
+    """Write the n-grams of one length as lines; 0 and <s> get the customary -99, the longest n-grams no weight."""
     probs, backoffs = (np.log10(x.clip(1e-99, 1.0)) for x in (order.probs, order.backoffs))
     probs[order.words[:, -1] == len(names) - 2] = -99.0
     rows = zip(order.words.tolist(), probs.tolist(), backoffs.tolist(), strict=True)

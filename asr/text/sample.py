@@ -1,4 +1,4 @@
-"""A random sample of texts that are too many to be held."""
+"""Draw a random sample of texts that don't all fit in memory."""
 
 import random
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ class Sample:
 
     @property
     def missing(self) -> set[str]:
-        """The characters that no text of the sample holds."""
+        """List the characters that are in no text of the sample."""
         return self.characters.difference(*self.texts)
 
 
 def draw(texts: Iterable[str], most: int, seed: int = 0) -> Sample:
-    """Draw `most` of the texts, each as likely as any other; all if there are no more. The same seed draws the same.
+    """Draw up to `most` texts, each with the same probability. The same seed draws the same texts.
 
-    It is Vitter's algorithm R (1985): text n takes a random place of the sample with probability most / n.
+    This is Vitter's algorithm R (1985): text n replaces a random text of the sample with probability most / n.
     """
     kept, characters, rng = [], set(), random.Random(seed)
     for n, text in enumerate(texts):

@@ -1,4 +1,4 @@
-"""What an error rate counts: words, and single characters of the scripts that put no spaces between words."""
+"""Units of error rates: words, and single characters of scripts that put no spaces between words."""
 
 import re
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _UNIT = re.compile(rf"[{SPACELESS}{SIGNS}]|[^{SPACELESS}{SIGNS}\s]+")
 
 
 def units(text: str) -> list[str]:
-    """Split a text for the mixed error rate: a character of a script without spaces, or a word of another, is one.
+    """Split a text into the units of the mixed error rate: characters of scripts without spaces, words of all others.
 
-    A word ends at a space and where such a character begins. A text without such characters is split into its words.
-    The same units as those of WeNet's `compute-wer.py --char=1`, and of the "mixed error rate" of code-switching
-    (ASRU 2019), which read texts without case and punctuation; here nothing is rewritten.
+    A word ends at a space or before such a character. A text without such characters is split into its words. The units
+    are those of WeNet's `compute-wer.py --char=1`, and of the "mixed error rate" of code-switching (ASRU 2019). These
+    read texts without case and punctuation; here nothing is rewritten.
 
     >>> units("我用iPhone 16 打电话")
     ['我', '用', 'iPhone', '16', '打', '电', '话']

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 
@@ -18,15 +18,16 @@ BLOCK = 1 << 20  # bytes
 class Checkpoints:
     """A folder of training states, `state-000012-<the first digits of its content's SHA-256>.pt`, numbered as written.
 
-    A state is a dict of tensors, numbers, texts, lists and dicts of them. It is written to a temporary name, synced
-    and renamed, so what has its name is whole; what a disk does to it later shows in the hash.
+    A state is a dict of tensors, numbers, texts, lists and dicts of them. It is written to a
+    temporary name, synced and renamed, so what has its name is whole; what a disk does to it later
+    shows in the hash.
 
-    keep     so many newest ones stay
-    say      is told of damaged ones
+    keep     number of the newest that stay
+    log      is called with a word about damaged ones
     """
 
-    def __init__(self, folder: Path, keep: int, say: Callable[[str], None]):
-        self.folder, self.keep, self.say = make_folder(folder), keep, say
+    def __init__(self, folder: Path, keep: int, log: Callable[[str], None]):
+        self.folder, self.keep, self.log = make_folder(folder), keep, log
         self.damaged: set[Path] = set()  # known to be
 
     def save(self, state: dict) -> Path:
@@ -46,7 +47,8 @@ class Checkpoints:
     def load(self) -> dict | None:
         """Read the newest state that isn't damaged; None if there is none at all.
 
-        raises   UserError if all are damaged, one can't be read, or the newest good one is of another format
+        raises   UserError if all are damaged, one can't be read, or the newest good one is of
+                 another format
         """
         paths = self.paths()
         for path in paths:
@@ -63,16 +65,16 @@ class Checkpoints:
     def _read(self, path: Path) -> dict | None:
         """Read a state; None, and a word about it, if it is damaged."""
         try:
-            if not path.stem.endswith(f"-{_digest(path)}"):
+            if not path.stem.endswith(f"-{digest(path)}"):
                 raise ValueError("it isn't what was written")
             state = torch.load(path, map_location="cpu", weights_only=True)
         except OSError as error:
-            raise UserError(f"{path}: can't be read ({error.strerror}); mend that, or move it away") from None
+            raise UserError(f"{path}: can't be read ({error.strerror}); fix that, or move it away") from None
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - torch raises many kinds
             self.damaged.add(path)
-            self.say(f"{path}: damaged ({str(error).splitlines()[0]}), so it is passed over")
+            self.log(f"{path}: damaged ({str(error).splitlines()[0]}), so it is passed over")
             return None
         if state["format"] != FORMAT:
             raise UserError(f"{path}: got format {state['format']}, expected {FORMAT}: another version has written it")
@@ -98,8 +100,8 @@ class _Hashing:
         self.file.flush()
 
 
-def _save(state: dict, into: _Hashing) -> None:
-    """Write a state; of what goes wrong, the system's error: torch raises one of its own after it."""
+def _save(state: dict, into: Any) -> None:
+    """Write a state into a _Hashing file; of a fault the system's error, where torch raises one of its own after it."""
     try:
         torch.save(state, into)
     except RuntimeError:
@@ -108,7 +110,8 @@ def _save(state: dict, into: _Hashing) -> None:
         raise
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """The first digits of the SHA-256 of a file's content."""
     hashed = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(BLOCK):

@@ -1,23 +1,85 @@
-"""Memory: telling when it is out, measuring what a computation takes, and the size of batches that fit."""
+"""Memory: what a computation takes, and for `data.batch_seconds: auto` how large a batch may be."""
 
 import contextlib
+import math
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from asr.training.device import give_back_memory
+from asr.device import autocast, give_back_memory
+from asr.errors import UserError
+from asr.memory import is_oom
+from asr.training.distributed.summation import waiting
+from asr.training.layers import all_take_part
+from asr.training.settings import LoopSettings
+from asr.training.task import Task
 
 SHARE = 0.9  # of what is free, that batches may take
+KILLED = re.compile(r"DataLoader worker \(pid.*(killed by signal: Killed|exited unexpectedly)")  # PyTorch's words
 CPU_SHARE = 0.5  # on a CPU, where others live, too
 
 
-def is_out(error: Exception) -> bool:
-    """Tell a failed allocation, on a GPU or a CPU, from other errors."""
-    words = ("can't allocate memory", "STATUS_ALLOC_FAILED")  # a CPU's; those of cuBLAS and cuDNN for their own memory
-    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
+@contextlib.contextmanager
+def explain_oom() -> Iterator[None]:
+    """Within it, memory that is out is a UserError, and so is a data worker that the system has killed for it."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if is_oom(error):
+            how = "lower data.batch_seconds (data.batch_tokens of a text), or set a smaller model"
+            raise UserError(f"training: out of memory; {how}, or fewer training.processes") from error
+        if KILLED.search(str(error)):
+            raise UserError("training: a data worker was killed; out of memory? Lower data.workers") from error
+        raise
+
+
+def batch_seconds(task: Task, rate: int, device: torch.device, settings: LoopSettings, processes: int) -> float:
+    """Measure what ever larger batches of the longest utterances take, up to a quarter of the memory; conclude.
+
+    rate       of the recordings, Hz
+    processes  that share the machine's memory; a GPU each has for itself
+    returns    seconds of padded audio for a batch
+    raises     UserError if the longest utterance alone takes too much, or the system doesn't tell
+               what it takes
+    """
+    gradients = waiting(settings.accumulate, processes) if device.type == "cpu" else 0
+    later = later_bytes(task.model, average=bool(settings.ema), waiting=gradients)
+    free = free_bytes(device, processes) - later
+    task.model.train()
+    seconds, taken, n = 0.0, 1.0, 1
+    while taken < free / 4:
+        indices = task.longest(n)
+        batch = next(iter(task.load(0, [indices])))
+        try:
+            taken = peak_bytes(device, partial(_gradient, task, batch, device, settings.precision))
+        except RuntimeError as error:
+            if not is_oom(error):
+                raise
+            break
+        except OSError as error:
+            raise UserError(
+                f"data.batch_seconds: auto: this system doesn't tell what a process takes ({error}); give a number"
+            ) from None
+        seconds = batch.elements / rate
+        if len(indices) < n:
+            break
+        n *= 2
+    task.model.zero_grad()
+    if not seconds:
+        raise UserError("data.batch_seconds: auto: the longest utterance doesn't fit in memory; lower data.max_seconds")
+    return float(max(seconds, seconds * free / taken) // 1)
+
+
+def _gradient(task: Task, batch: Any, device: torch.device, precision: str) -> None:
+    with all_take_part(task.model), autocast(device, precision):
+        loss = task.loss(task.model, batch.to(device), math.inf)
+    loss.total.backward()
 
 
 def free_bytes(device: torch.device, processes: int) -> float:
@@ -49,10 +111,13 @@ def peak_bytes(device: torch.device, compute: Callable[[], None]) -> float:
     return _status("VmHWM") - before
 
 
-def later_bytes(model: nn.Module, average: bool) -> float:
-    """What training takes besides: Adam's two moments (Muon takes less), and of all weights a running average."""
+def later_bytes(model: nn.Module, average: bool, waiting: int) -> float:
+    """What training takes besides: Adam's two moments (Muon takes less), and of all weights a running average.
+
+    waiting  gradients that wait to be added
+    """
     sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in model.parameters()]
-    return sum(size * (2 * trained + average) for size, trained in sizes)
+    return sum(size * ((2 + waiting) * trained + average) for size, trained in sizes)
 
 
 def _status(name: str) -> int:

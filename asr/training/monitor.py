@@ -1,9 +1,8 @@
-"""What a person sees of a training: the progress bar, messages, and in the run's folder its figures and pictures."""
+"""What a person sees of a training: the progress bar, messages, and in the run's folder its metrics and plots."""
 
 import hashlib
 import math
 import re
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,11 +15,11 @@ from tqdm import tqdm
 
 from asr.errors import UserError
 from asr.files import append_text, make_folder
-from asr.training import figures as shown
-from asr.training.board import Board
-from asr.training.metrics import Metrics
-from asr.training.pictures import Pictures, pixels, save
-from asr.training.running import Running
+from asr.logging import logger, progress_bar
+from asr.training import metrics as shown
+from asr.training import plots
+from asr.training.metrics import MetricsFile, RunningMeans
+from asr.training.tensorboard import Board
 
 MOST_SKIPPED = 10  # steps in a row
 LONGEST = 120  # bytes of a file's name, to which others are added
@@ -28,13 +27,14 @@ BAR = "{desc} {percentage:3.0f}%|{bar:6}| {remaining} left{postfix}"
 
 
 class Monitor:
-    """Collect the figures of a run in the folder `out`.
+    """Collect the metrics of a run in the folder `out`.
 
-    metrics.jsonl   figures, a line each log_every steps and each validation (asr/training/metrics.py)
+    metrics.jsonl   metrics, one line each log_every steps and each validation
+                    (asr/training/metrics.py)
     train.log       all messages and the same lines in words, with date and time; never rewound
-    tensorboard/    the figures as curves, alignments as images
-    curves.png      the figures as curves (asr/training/curves.py)
-    alignments/     the last alignments, a picture an utterance
+    tensorboard/    the metrics as curves, alignments as images
+    curves.png      the metrics as curves (asr/training/plots.py)
+    alignments/     the last alignments, a plot for each utterance
 
     sums:    names of the loss's sums, "correct" and "tokens" among them
     unit:    of throughput: "s" of audio, or "tokens"
@@ -46,9 +46,10 @@ class Monitor:
         self.names = tuple(sums)
         self.since_validation, self.since_line = self._zeros(), self._zeros()
         self.validated_at, self.skipped_in_a_row = 0, 0
-        self.metrics, self.board = Metrics(out / "metrics.jsonl"), Board(out / "tensorboard")
-        self.pictures = Pictures(self.say)
-        self.epochs, self.first, self.shown_bar = 0, None, None
+        self.metrics, self.board = MetricsFile(out / "metrics.jsonl"), Board(out / "tensorboard", self.log)
+        self.plots, self.logs = plots.Plots(self.log), True
+        self.epochs, self.shown_bar = 0, None
+        self.first: tuple[float, float] | None = None  # epochs done and the time at this process' first step
         if speaks:
             make_folder(out)
 
@@ -64,8 +65,8 @@ class Monitor:
 
     @state.setter
     def state(self, state: dict) -> None:
-        self.since_validation = Running(**state["since_validation"])
-        self.since_line = Running(**state["since_line"])
+        self.since_validation = RunningMeans(**state["since_validation"])
+        self.since_line = RunningMeans(**state["since_line"])
         self.validated_at, self.skipped_in_a_row = state["validated_at"], state["skipped_in_a_row"]
 
     def step(
@@ -79,7 +80,7 @@ class Monitor:
         wait: float,
         seconds: float,
     ) -> None:
-        """Take one optimiser step of all processes; every log_every-th writes the means since the last written one.
+        """Take one optimizer step of all processes; every log_every-th writes the means since the last written one.
 
         sums:     of the loss; norm: of the gradient. What isn't finite is left out of the means
         lr:       learning rate of this step
@@ -90,10 +91,10 @@ class Monitor:
             self.skipped_in_a_row = 0
         for running in (self.since_validation, self.since_line):
             running.add(sums, norm, amount, wait, seconds)
-        now = (epoch, time.monotonic())
-        self.first = self.first or now
+        now = time.monotonic()
+        self.first = self.first or (epoch, now)
         if self.shown_bar is not None:
-            self.shown_bar.set_postfix_str(self._time_left(*now) + self.line(), refresh=False)
+            self.shown_bar.set_postfix_str(self._time_left(self.first, epoch, now) + self.line(), refresh=False)
         if step % self.log_every == 0:
             self._write_line(lr, step, epoch)
             self.since_line = self._zeros()
@@ -105,8 +106,8 @@ class Monitor:
         rates = {"gradient_norm": self.since_line.gradient_norm(), "lr": lr}
         self.metrics.write("train", step, epoch, **losses, **rates, **times)
         self.board.scalars("train", {**losses, **rates, **times}, step)
-        parts = " | ".join(shown.line(figures) for figures in (losses, rates, times) if figures)
-        self._log(f"epoch {epoch:6.2f} step {step:6d} | {parts}")
+        parts = " | ".join(shown.line(metrics) for metrics in (losses, rates, times) if metrics)
+        self._write_log(f"epoch {epoch:6.2f} step {step:6d} | {parts}")
 
     def line(self) -> str:
         """The running means since the last validation, throughput and share of waiting: for the progress bar."""
@@ -120,14 +121,15 @@ class Monitor:
         epoch, epochs:  whole epochs done, and wanted
         """
         self.epochs = epochs
-        disable = None if self.speaks else True  # None: drawn on a terminal only
-        settings = {"bar_format": BAR, "leave": False, "mininterval": 0.5, "dynamic_ncols": True, "disable": disable}
-        self.shown_bar = tqdm(total=total, initial=done, desc=f"epoch {epoch + 1}/{epochs}", **settings)
+        settings = {"bar_format": BAR, "mininterval": 0.5, "dynamic_ncols": True} | (
+            {} if self.speaks else {"disable": True}
+        )
+        self.shown_bar = progress_bar(total=total, initial=done, desc=f"epoch {epoch + 1}/{epochs}", **settings)
         return self.shown_bar
 
-    def _time_left(self, epoch: float, now: float) -> str:
+    def _time_left(self, first: tuple[float, float], epoch: float, now: float) -> str:
         """Of the whole training, validations included, at the mean pace since this process' first step."""
-        epochs, seconds = epoch - self.first[0], now - self.first[1]
+        epochs, seconds = epoch - first[0], now - first[1]
         if epochs <= 0:
             return ""
         return f"in all {tqdm.format_interval(max(0.0, self.epochs - epoch) * seconds / epochs)} | "
@@ -139,82 +141,85 @@ class Monitor:
         raises   UserError if it is the MOST_SKIPPED-th in a row
         """
         self.skipped_in_a_row += 1
-        self.say(f"step {step} left out: {what}; {names}")
+        self.log(f"step {step} left out: {what}; {names}")
         if self.skipped_in_a_row >= MOST_SKIPPED:
             message = (
                 f"training: {MOST_SKIPPED} steps in a row were left out, the last because {what}; "
                 f"lower optimizer.lr or training.clip, or use training.precision=fp32"
             )
-            self._log(message)
+            self._write_log(message)
             raise UserError(message)
 
-    def validated(self, figures: Mapping[str, float], epoch: int, step: int, best: bool) -> None:
+    def validated(self, metrics: Mapping[str, float], epoch: int, step: int, best: bool) -> None:
         """Report a validation, its line with a star if it is the best so far, and begin new running sums."""
         if self.speaks:
             star = " *" if best else ""
-            line = f"train {self.line()} | dev {shown.line(figures)}{star}"
-            self.say(f"epoch {epoch:3d} step {step:6d} | {line}")
-            self.metrics.write("dev", step, epoch, **figures)
-            self.board.scalars("dev", figures, step)
-            self.pictures.offer("curves", self._draw_curves)
+            line = f"train {self.line()} | dev {shown.line(metrics)}{star}"
+            self.log(f"epoch {epoch:3d} step {step:6d} | {line}")
+            self.metrics.write("dev", step, epoch, **metrics)
+            self.board.scalars("dev", metrics, step)
+            self.plots.offer("curves", self._draw_curves)
         self.since_validation, self.validated_at = self._zeros(), step
 
-    def chosen(self, name: str, figures_by_candidate: Mapping[str, Mapping[str, float]], epoch: int, step: int) -> None:
-        """Report which candidate's weights are the model, and the dev figures of all that were judged."""
+    def chosen(self, name: str, metrics_by_candidate: Mapping[str, Mapping[str, float]], epoch: int, step: int) -> None:
+        """Report which candidate's weights are the model, and the dev metrics of all that were judged."""
         if not self.speaks:
             return
-        self.say(f"the model is: {name}")
-        if figures_by_candidate:
-            self.say(shown.table(figures_by_candidate, name, "<- the model"))
-        for candidate, figures in figures_by_candidate.items():
-            self.metrics.write("candidate", step, epoch, name=candidate, chosen=candidate == name, **figures)
+        self.log(f"the model is: {name}")
+        if metrics_by_candidate:
+            self.log(shown.table(metrics_by_candidate, name, "<- the model"))
+        for candidate, metrics in metrics_by_candidate.items():
+            self.metrics.write("candidate", step, epoch, name=candidate, chosen=candidate == name, **metrics)
 
     def alignments(self, maps: Mapping[str, Tensor], step: int) -> None:
         """Draw attention weights, (U, T') of each utterance id; in TensorBoard, and the last as files."""
         if self.speaks and maps:
-            self.pictures.offer("alignments", partial(self._draw_alignments, maps, step))
+            self.plots.offer("alignments", partial(self._draw_alignments, maps, step))
 
     def _draw_curves(self) -> None:
-        from asr.training.curves import curves
-
         metrics = self.metrics.read()
         if metrics:
-            save(pixels(curves(metrics)), self.out / "curves.png")
+            plots.save(plots.pixels(plots.curves(metrics)), self.out / "curves.png")
 
     def _draw_alignments(self, maps: Mapping[str, Tensor], step: int) -> None:
-        from asr.training.alignments import picture
-
         for id, weights in maps.items():
-            image = pixels(picture(f"{id[:80]}, step {step}", weights))
+            image = plots.pixels(plots.alignment(f"{id[:80]}, step {step}", weights))
             self.board.image(f"alignment/{id}", image, step)
-            save(image, self.out / "alignments" / f"{file_name(id)}.png")
+            plots.save(image, self.out / "alignments" / f"{file_name(id)}.png")
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Print to stderr, above the progress bar, and to train.log."""
         if self.speaks:
-            tqdm.write(message, file=sys.stderr)
-            self._log(message)
+            logger.info(message)
+            self._write_log(message)
 
-    def _log(self, message: str) -> None:
-        if self.speaks:
-            date = datetime.now().isoformat(" ", "seconds")
+    def _write_log(self, message: str) -> None:
+        if not self.speaks or not self.logs:
+            return
+        date = datetime.now().isoformat(" ", "seconds")
+        try:
             append_text(self.out / "train.log", "".join(f"{date} {line}\n" for line in message.splitlines()))
+        except UserError as error:  # a log is no reason to end a training
+            self.logs = False
+            logger.warning(f"nothing more is logged: {error}")
 
     def rewind(self, step: int) -> None:
-        """Forget the figures after a step, which a continued run comes to again; the state is restored before this."""
+        """Forget the metrics after a step, which a continued run comes to again; the state is restored before this."""
         if self.speaks:
             self.metrics.rewind(step, self.validated_at)
             self.board.rewind(step)
 
-    def close(self) -> None:
-        """Flush the curves, and draw what hasn't been drawn yet."""
-        if self.speaks:
-            self.pictures.offer("curves", self._draw_curves)
-            self.pictures.finish()
-            self.board.close()
+    def close(self, draw: bool = True) -> None:
+        """Close the bar and the curves, and draw what hasn't been drawn yet."""
+        if self.shown_bar is not None:
+            self.shown_bar.close()
+        if self.speaks and draw:
+            self.plots.offer("curves", self._draw_curves)
+            self.plots.finish()
+        self.board.close()
 
-    def _zeros(self) -> Running:
-        return Running(dict.fromkeys(self.names, 0.0))
+    def _zeros(self) -> RunningMeans:
+        return RunningMeans(dict.fromkeys(self.names, 0.0))
 
 
 def file_name(id: str) -> str:

@@ -1,11 +1,48 @@
-"""Settings of the training loop and of its data."""
+"""Settings of a training that several kinds of models have: of its output, its loop and its data."""
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from asr.config import Settings
-from asr.data.augment import AugmentSettings
+from asr.data.augmentation import AugmentSettings
+
+MOST_WORKERS = 256  # that read a training process' data
+
+
+def own_folder(path: str) -> str:
+    """Refuse an output that is everybody's: the root, a home, the working directory or one above it."""
+    folder = Path(path).resolve()
+    if not path or folder in (Path(path).home(), Path.cwd(), *Path.cwd().parents, Path(folder.anchor)):
+        raise ValueError(f"got {path!r}, expected a folder of the training's own, as exp/name/model")
+    return path
+
+
+Folder = Annotated[str, AfterValidator(own_folder)]  # the model folder
+
+
+class RunSettings(Settings):
+    """What the settings of every training begin with; those of the optimizer and the loop are each kind's own."""
+
+    out: Folder
+    seed: int = Field(ge=0)
+    tokenizer: str  # folder of asr-tokenizer
+    init_from: str | None = None  # model folder whose weights the training begins with, as far as they fit
+    freeze: list[str] = []  # patterns of names of parameters that are not trained
+
+    @model_validator(mode="after")
+    def _optimizer_can_shard(self: Any) -> Any:
+        """Refuse shards of matrices to an optimizer that needs whole ones."""
+        kind = self.optimizer.kind
+        if self.training.shard and not self.optimizer.shards:
+            raise ValueError(
+                f"training: shard: can't be had with optimizer.kind: {kind}, which needs whole matrices; use adamw"
+            )
+        return self
+
+
+BatchSeconds = Annotated[float, Field(ge=1e-3, le=1e6)]
 
 
 class DataSettings(Settings):
@@ -13,15 +50,22 @@ class DataSettings(Settings):
 
     train: str | list[str]  # manifest, .jsonl.gz, or a list of them
     dev: str
-    batch_seconds: PositiveFloat | Literal["auto"]  # of padded audio a batch; auto = as many as fit in memory
+    batch_seconds: BatchSeconds | Literal["auto"]  # of padded audio a batch; auto = as many as fit in memory
     min_seconds: float = Field(0.1, ge=0)
     max_seconds: float = Field(30.0, gt=0)
     max_tokens: int = Field(400, gt=0)
     speeds: list[float] = [1.0]  # factors of speed perturbation, one drawn for each utterance and epoch
     augment: AugmentSettings | None = None  # of training waveforms
     bpe_dropout: float = Field(0.0, ge=0, le=1)  # probability that training leaves out a merge of BPE; 0.1 is usual
-    sorted_epochs: int = Field(0, ge=0)  # so many first epochs go from the shortest utterances to the longest
+    sorted_epochs: int = Field(0, ge=0)  # the first epochs that go from the shortest utterances to the longest
     workers: int = Field(2, ge=0)
+
+    @field_validator("workers")
+    @classmethod
+    def _workers_possible(cls, value):
+        if value > MOST_WORKERS:
+            raise ValueError(f"got {value}, expected at most {MOST_WORKERS}, for each is a process")
+        return value
 
     @field_validator("train", mode="before")
     @classmethod
@@ -39,7 +83,7 @@ class DataSettings(Settings):
 
 
 class TextDataSettings(Settings):
-    """Texts, plain with a sentence a line (`.gz` too) or manifests (`.jsonl.gz`), and batches."""
+    """Texts, plain with one sentence per line (`.gz` too) or manifests (`.jsonl.gz`), and batches."""
 
     train: str
     dev: str
@@ -52,23 +96,24 @@ class LoopSettings(Settings):
     """The loop."""
 
     epochs: int = Field(gt=0)
-    accumulate: int = Field(1, gt=0)  # batches an optimiser step, whichever process takes them
+    accumulate: int = Field(1, gt=0)  # batches an optimizer step, whichever process takes them
     processes: int | None = Field(
         None, gt=0
     )  # that share a step's batches; on a CPU one a core unless given, a GPU each
-    shard: bool = False  # spread weights, gradients and optimiser states over the processes (FSDP2)
+    shard: bool = False  # spread weights, gradients and optimizer states over the processes (FSDP2)
     activation_checkpointing: bool = False  # a third more time for much less memory
     compile: bool = False  # the layers by torch.compile, on a GPU
     clip: float = Field(5.0, gt=0)  # norm of the gradient per token
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     validate_every: int = Field(1, gt=0)  # epochs
-    average: int = Field(10, gt=0)  # so many of the best, and of the last, validated weights are averaged at the end
+    average: int = Field(10, gt=0)  # validated weights, of the best and of the last, that are averaged at the end
     ema: float | None = Field(None, gt=0, lt=1)  # decay a step of a running average of the weights
     keep: int = Field(2, gt=0)  # training states
     save_minutes: float = Field(10.0, gt=0)  # between training states
     save_steps: int | None = Field(None, gt=0)  # between training states, too
     log_every: int = Field(50, gt=0)  # steps
+    best_by: str = "loss"  # the metric of a validation that chooses weights: the least, of accuracy the largest
 
     @model_validator(mode="after")
     def _shards_have_no_running_average(self):
@@ -78,10 +123,8 @@ class LoopSettings(Settings):
 
 
 class TrainingSettings(LoopSettings):
-    """The loop of a recogniser."""
+    """The loop of a recognizer."""
 
-    mask_after: int = Field(0, ge=0)  # epochs without SpecAugment, in which CTC on little data finds its alignment
-    flat_start: int = Field(0, ge=0)  # epochs, never the last, in which CTC has equal alignments, to find its own from
     best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"  # wer: of Han and such, by characters
 
 

@@ -1,46 +1,38 @@
 #!/usr/bin/env bash
-# Your own corpus: check → tokenizer → train → decode → score, with settings scaled by its hours. Run it again: it goes
-# on where it was stopped, and does nothing that is done.
+# Your own corpus: check → tokenizer → train → decode → score, with settings scaled by its hours. Run it again:
+# it continues where it stopped, and repeats nothing.
 #
-#   recipes/own/run.sh TABLE.tsv [--test TABLE.tsv|N] [--dev N] [--name NAME] [--normalise plain|english]
+#   recipes/own/run.sh TABLE.tsv [--test TABLE.tsv|N] [--dev N] [--name NAME] [--normalize plain|english]
 #       [--config YAML] [--gpus N] [key.path=value ...]
 #
-# TABLE.tsv: `id path text [speaker]`, tab-separated; paths are relative to it. Test and dev sets are whole speakers of
-# the table: N utterances, by default a tenth (at most 2000) and of the rest a twentieth (at most 1000), which are taken
-# from all speakers where each says twice that or more.
+# TABLE.tsv has lines of `id path text [speaker]`, separated by tabs; paths are relative to it. Test and dev sets have N
+# utterances each: by default a tenth of the table (at most 2000), and a twentieth of the rest (at most 1000). They are
+# split off by speaker, or taken from all speakers if each of them says twice that or more.
 set -euo pipefail
 # shellcheck source=scripts/recipe.sh
-source "$(dirname "$0")/../../scripts/recipe.sh"
+source "$(dirname -- "$0")/../../scripts/recipe.sh"
 
-share() { awk -v n="$1" -v p="$2" -v most="$3" 'BEGIN { printf "%.9f\n", n * p > most ? most / n : p }'; }
-table='' name=own dev='' test='' normalise='' config='' gpus=all
-while [ $# -gt 0 ] && [[ "$1" != *=* ]]; do
-    case "$1" in
-        --test | --dev | --name | --normalise | --config | --gpus)
-            [ $# -ge 2 ] || mistake "$1 wants a value"
-            printf -v "${1#--}" %s "$2"; shift 2 ;;
-        -*) mistake "no such option $1; see the head of $0" ;;
-        *) [ -z "$table" ] || mistake "got a second table, $1; name the one for testing by --test"
-           table=$(absolute "$1"); shift ;;
-    esac
-done
-[ -n "$table" ] || mistake "give your table: TABLE.tsv with lines of id, path, text and perhaps speaker"
-keep_places "--name chooses it" "$@"
-data=data/$name exp=exp/$name splits=("train=$table") carve=()
+name=own dev='' test='' normalize='' config='' gpus=all
+set -- "${@/#--normalise/--normalize}" # the old spelling
+options "test dev name normalize config gpus" "TABLE.tsv" "$@"
+check_name "$name"
+config=$(yaml "$config")
+data=data/$name exp=exp/$name splits=("train=${places[0]}") carve=()
 [[ -z "$test" || "$test" =~ ^[0-9.]+$ ]] || splits+=("test=$(absolute "$test")")
+[ -z "$config" ] || check_settings "$exp/model" "$config"
 
 python scripts/tables.py "$data-tables" "${splits[@]}"
-lines=$(($(wc -l <"$data-tables/train.tsv") - 1))
-[ ${#splits[@]} -eq 2 ] || carve=(--test "${test:-$(share $lines 0.1 2000)}")
-step asr-prepare tsv "$data-tables" "$data" --dev "${dev:-$(share $lines 0.05 1000)}" ${carve[@]+"${carve[@]}"} \
-    ${normalise:+--normalise "$normalise"}
+shares=$(python recipes/own/shares.py "$data-tables")
+[ ${#splits[@]} -eq 2 ] || carve=(--test "${test:-${shares% *}}")
+step asr-prepare tsv "$data-tables" "$data" --dev "${dev:-${shares#* }}" ${carve[@]+"${carve[@]}"} \
+    ${normalize:+--normalize "$normalize"}
 tokens=$(python recipes/own/scaled.py "$data" "$exp")
-config=$(yaml "${config:-$exp/config.yaml}")
-# of dev's texts too: a character that only they have would have no token
-# shellcheck disable=SC2086  # its words are meant
+config=${config:-$exp/config.yaml}
+# includes dev's texts: a character that only they have would have no token
+# shellcheck disable=SC2086  # word splitting is intended
 step asr-tokenizer "$data/train.jsonl.gz" "$data/dev.jsonl.gz" "$exp/tokenizer" $tokens
 train=(--gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokenizer"
-    data.train="$data/train.jsonl.gz" data.dev="$data/dev.jsonl.gz" "$@")
+    data.train="$data/train.jsonl.gz" data.dev="$data/dev.jsonl.gz" ${settings[@]+"${settings[@]}"})
 [ -e "$exp/model/config.yaml" ] || asr-train --check --test "$data/test.jsonl.gz" "${train[@]}"
 step asr-train "${train[@]}"
 step asr-decode --model "$exp/model" --manifest "$data/test.jsonl.gz" --out "$exp/test.txt"

@@ -1,10 +1,12 @@
 """Settings for somebody's own corpus, scaled by its hours: a complete YAML, and what its tokens should be.
 
-    python recipes/own/scaled.py DATA EXP
+    python recipes/own/scaled.py DATA EXP [--init-from MODEL]
 
-Reads DATA/train.jsonl.gz, writes EXP/config.yaml, and prints the options of asr-tokenizer for EXP/tokenizer. The
-settings are those of the file in conf/ that was made for about as much speech (TIERS); epochs, and what is counted in
-epochs or steps, are scaled so that the model sees about as much speech in all as it does there.
+Reads DATA/train.jsonl.gz and DATA/dev.jsonl.gz, writes EXP/config.yaml, and prints the options of asr-tokenizer for
+EXP/tokenizer, which is made of the texts of both. The settings are those of the file in conf/ that was made for about
+as much speech (TIERS); epochs, and what is counted in epochs or steps, are scaled so that the model sees about as much
+speech in all as it does there. With --init-from the features and the model are those of that model's folder, so that
+all its weights fit, and the training begins with them.
 """
 
 from collections.abc import Sequence
@@ -12,12 +14,13 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from pathlib import Path
 
-from asr import tree
-from asr.cli.command import command, parser, say
+from asr import yaml_tree
+from asr.cli.command import command, parser
 from asr.data import manifest
 from asr.data.statistics import Statistics
 from asr.files import make_folder, write_text
-from asr.text.normalise import normalise
+from asr.logging import logger
+from asr.text.normalize import normalize
 from asr.text.units import mostly_spaceless
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -34,6 +37,7 @@ class Tier:
     hours: float
 
 
+FLAT = "flat_start_epochs"
 TIERS = (
     Tier(2, "an4", 0.63),
     Tier(25, "english", 6.40),
@@ -48,31 +52,32 @@ def tier_of(hours: float) -> Tier:
 
 
 def settings(hours: float, data: str, exp: str) -> dict:
-    """The plain tree of settings for so many hours of training speech; data and exp: folders."""
+    """Make the plain tree of settings for some hours of training speech; data and exp: folders."""
     tier = tier_of(hours)
-    made, _ = tree.read_tree(CONF / f"{tier.name}.yaml")
+    made, _ = yaml_tree.read_tree(CONF / f"{tier.name}.yaml")
     made |= {"out": f"{exp}/model", "tokenizer": f"{exp}/tokenizer"}
     made["data"] |= {"train": f"{data}/train.jsonl.gz", "dev": f"{data}/dev.jsonl.gz"}
-    training, schedule = made["training"], made["schedule"]
+    training, schedule, masks = made["training"], made["schedule"], made["features"]["specaugment"] or {}
     share = min(max(tier.hours / hours, FEWER), MORE)
     steps = min(1.0, share * hours / tier.hours)
-    for name in ("epochs", "validate_every", "mask_after", "flat_start"):
-        if training.get(name):
-            training[name] = max(1, round(share * training[name]))
+    counted = (training, "epochs"), (training, "validate_every"), (masks, "from_epoch"), (made["model"], FLAT)
+    for part, name in counted:
+        if part.get(name):
+            part[name] = max(1, round(share * part[name]))
     schedule["warmup"] = max(1, round(steps * schedule["warmup"]))
     return made
 
 
-def tokens(texts: Sequence[str]) -> tuple[str, int | None]:
-    """Kind and size of the tokens: characters for scripts without spaces between words, else BPE.
+def tokens(texts: Sequence[str], others: Sequence[str] = ()) -> tuple[str, int | None]:
+    """Kind and size of the tokens of training texts, and of other texts that are to be written in them, too.
 
-    The size grows with the root of the number of words, so that AN4 has 110, LibriSpeech's 960 h 5000; it is bounded by
-    the characters and words that there are.
+    Characters for scripts without spaces between words, else BPE. The size grows with the root of the number of words
+    of training, so that AN4 has 110, LibriSpeech's 960 h 5000; it is bounded by the characters and words there are.
     """
     if mostly_spaceless(texts):
         return "characters", None
-    words = [word for text in texts for word in normalise(text).split()]
-    kinds = set(words)
+    words = [word for text in texts for word in normalize(text).split()]
+    kinds = {*words, *(word for text in others for word in normalize(text).split())}
     least = len(set("".join(kinds))) + 3  # the space, the blank, and the start and end symbol
     most = least + sum(word.isalpha() for word in kinds)  # each of them can become a token
     return "bpe", min(max(_two_digits(1.8 * sqrt(len(words))), least), most, max(least, MOST_TOKENS))
@@ -99,15 +104,25 @@ def main(argv):
     args = parser("scaled.py", "Scale a training's settings by the hours of its corpus.", __doc__)
     args.add_argument("data", metavar="DATA")
     args.add_argument("exp", metavar="EXP")
+    args.add_argument("--init-from", metavar="MODEL", help="model folder whose weights to begin with")
     args = args.parse_args(argv)
     utterances = list(manifest.read(Path(args.data) / "train.jsonl.gz"))
     counts, config = Statistics.of(utterances), Path(args.exp) / "config.yaml"
     made = settings(counts.hours, args.data, args.exp)
-    kind, size = tokens([utterance.text for utterance in utterances])
+    if args.init_from:
+        theirs, _ = yaml_tree.read_tree(Path(args.init_from) / "config.yaml")
+        flat, masks = made["model"].get(FLAT, 0), made["features"]["specaugment"] or {}
+        made |= {name: theirs[name] for name in ("features", "model")} | {"init_from": args.init_from}
+        made["model"][FLAT] = flat  # the schedule is this training's own
+        if made["features"]["specaugment"]:
+            made["features"]["specaugment"]["from_epoch"] = masks.get("from_epoch", 0)
+    dev = Path(args.data) / "dev.jsonl.gz"
+    others = [utterance.text for utterance in manifest.read(dev)] if dev.exists() else []
+    kind, size = tokens([utterance.text for utterance in utterances], others)
     make_folder(args.exp)
-    write_text(config, header(counts, str(config)) + tree.write(made))
+    write_text(config, header(counts, str(config)) + yaml_tree.write(made))
     epochs, base = made["training"]["epochs"], tier_of(counts.hours).name
-    say(f"{config}: for {counts.hours:.2f} h of speech, after conf/{base}.yaml, {epochs} epochs")
+    logger.info(f"{config}: for {counts.hours:.2f} h of speech, after conf/{base}.yaml, {epochs} epochs")
     print(f"--kind {kind}" + (f" --size {size}" if size else ""))
 
 

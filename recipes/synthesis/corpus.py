@@ -1,4 +1,4 @@
-"""What the synthesised corpora share: who says what, folders that are finished or go on, statistics, the command."""
+"""What the synthesized corpora share: who says what, folders that are finished or go on, statistics, the command."""
 
 import argparse
 import os
@@ -105,10 +105,10 @@ def report(split, utterances, seconds, count, unit):
     print(f"{split:10} {facts}  {count.total():6} {unit}s  {len(count):4} {unit} types", file=sys.stderr)
 
 
-def command(synthesise, about, hours, arguments=None):
-    """Run the command `synthesise OUT [--hours H] [--seed N]` → its exit status.
+def command(synthesize, about, hours, arguments=None):
+    """Run the command `synthesize OUT [--hours H] [--seed N]` → its exit status.
 
-    synthesise:  (out, hours, seed) → None
+    synthesize:  (out, hours, seed) → None
     about:       one line of help
     hours:       the default
     """
@@ -118,7 +118,7 @@ def command(synthesise, about, hours, arguments=None):
     parser.add_argument("--seed", type=int, default=1, help="default 1")
     options = parser.parse_args(arguments)
     try:
-        synthesise(options.out, options.hours, options.seed)
+        synthesize(options.out, options.hours, options.seed)
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

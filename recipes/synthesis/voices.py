@@ -1,4 +1,4 @@
-"""The cast of a synthesised corpus: espeak-ng's variants, parted so that no voice of dev or test is in training."""
+"""The cast of a synthesized corpus: espeak-ng's variants, parted so that no voice of dev or test is in training."""
 
 import random
 from collections import Counter
@@ -65,7 +65,7 @@ def cast(split, count, first, accents, paces, seed, without=()):
 
 
 def recording(name, who, text, seed):
-    """Synthesise an utterance: the speaker's voice with a little jitter, silence around it, noise, level.
+    """Synthesize an utterance: the speaker's voice with a little jitter, silence around it, noise, level.
 
     returns  (N,) int16 at 16 kHz, the same samples for the same name and seed
     """

@@ -20,8 +20,8 @@ import torch
 
 from asr.cli.command import command
 from asr.data import manifest
-from asr.data.augment import Augment, AugmentSettings
-from asr.data.batches import SpeechDataset
+from asr.data.augmentation import Augment, AugmentSettings
+from asr.data.dataset import SpeechDataset
 from asr.data.prepare import prepare
 
 NOISES, NOISE_SECONDS, RESPONSES, RESPONSE_SECONDS = 8, 60.0, 8, 0.5

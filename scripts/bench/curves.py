@@ -13,12 +13,12 @@ from pathlib import Path
 
 import report
 
-from asr.training.metrics import Metrics
+from asr.training.metrics import MetricsFile
 
 
 def validations(run: str) -> dict[int, dict]:
     """Epoch → figures of a run."""
-    lines = Metrics(Path(run) / "metrics.jsonl").read()
+    lines = MetricsFile(Path(run) / "metrics.jsonl").read()
     found = {line["epoch"]: line for line in lines if line["kind"] == "dev"}
     return found or sys.exit(f"curves: {run}: no validations in metrics.jsonl; expected the folder of a run")
 

@@ -6,7 +6,7 @@ import torch
 import workload
 from torch import Tensor
 
-from asr.training.device import autocast, keep_memory
+from asr.device import autocast, keep_memory
 
 
 class Ours:
@@ -26,7 +26,8 @@ class Ours:
     def encode(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
         """X (B, T, F), X_lens (B,) → H (B, T', D), H_lens (B,)"""
         with autocast(X.device, self.precision):
-            return self.model.encode(X, X_lens)
+            encoded = self.model.encoder(X, X_lens)
+            return encoded.H, encoded.H_lens
 
     def search(self, encoded: tuple[Tensor, Tensor], joint: bool) -> list[int]:
         """Lengths of the best hypotheses."""

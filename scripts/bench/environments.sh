@@ -3,7 +3,8 @@
 # They stand under .bench (about 6 GB each) and get the torch of the Python that runs our side, so that the same kernels
 # work for all. ASR_PYTHON chooses that Python (default: python3), which must have the toolkit.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+unset CDPATH
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 python=$(command -v "${ASR_PYTHON:-python3}")
 torch=$("$python" -c 'from importlib.metadata import version; print("torch==" + version("torch").split("+")[0])' \
     2>/dev/null) || { echo "environments: $python has no torch; activate the toolkit's environment" >&2 && exit 2; }

@@ -19,7 +19,7 @@ import turns
 import workload
 from turns import Row, Worker
 
-from asr.data.plan import plan
+from asr.data.bucketing import plan
 
 PEERS = ("torchaudio", "lhotse", "espnet", "speechbrain")
 ALONE = ("torchaudio", "lhotse")  # compute one waveform at a time, in our own environment

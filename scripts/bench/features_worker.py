@@ -17,8 +17,8 @@ from torch import Tensor
 
 def ours() -> Callable:
     """The module that the frontend calls, in a process tuned as those of asr-train and asr-decode are."""
+    from asr.device import keep_memory
     from asr.features.fbank import Fbank
-    from asr.training.device import keep_memory
 
     keep_memory()
     return Fbank(workload.SAMPLE_RATE, workload.MELS).eval()

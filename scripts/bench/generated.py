@@ -59,7 +59,7 @@ def han_texts(seconds: Sequence[float], seed: int = 2) -> Iterator[str]:
 
 
 def text(path: Path, lines: int, words: int) -> None:
-    """Write a text, gzip, of so many lines of `words` words in the mean, half to one and a half times as many."""
+    """Write a gzipped text of `lines` lines with `words` words on average, half to one and a half times as many."""
     seconds = np.random.default_rng(1).uniform(0.5, 1.5, lines) * words / WORDS_A_SECOND
     with gzip.open(path, "wt", encoding="utf-8", compresslevel=5) as file:
         file.writelines(f"{line}\n" for line in texts(seconds.tolist(), words=200_000))

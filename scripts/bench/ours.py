@@ -11,9 +11,9 @@ from asr.models.hybrid import Hybrid, HybridSettings
 from asr.search.beam import beam_search
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.hypothesis import Hypothesis
-from asr.search.network import NetworkScorer
-from asr.transcribe import transcribe
-from asr.transcribe.sources import Source
+from asr.search.neural import NetworkScorer
+from asr.transcription import pipeline
+from asr.transcription.recordings import Recording
 
 
 def build(device: str = "cpu") -> Hybrid:
@@ -46,7 +46,7 @@ def search(
     joint: bool,
     wrap: Callable[[str, Any], Any] = lambda name, scorer: scorer,
 ) -> list[list[Hypothesis]]:
-    """Search as `asr.transcribe.searcher` does, with limits (B,) on the number of labels.
+    """Search as `asr.transcription.searcher` does, with limits (B,) on the number of labels.
 
     wrap   called with each scorer's name and the scorer; gives what the search is to use
     """
@@ -54,7 +54,7 @@ def search(
     scorers = {"attention": (wrap("attention", NetworkScorer(model.decoder, model.sos_eos)), 1 - weight)}
     if joint:
         scorers["ctc"] = (wrap("ctc", CTCPrefixScorer(model.ctc_log_probs, model.sos_eos)), weight)
-    options = {"beam": workload.BEAM, "pre_beam": workload.PRE_BEAM, "loops": True}  # random models love loops
+    options = {"beam": workload.BEAM, "pre_beam": workload.PRE_BEAM, "allow_loops": True}  # random models love loops
     return beam_search(scorers, H, H_lens, limits, model.sos_eos, **options)
 
 
@@ -71,5 +71,5 @@ def count_steps(model: Hybrid, count: Callable[[], None]) -> None:
 
 def batches(seconds: tuple[float, ...], batch_seconds: float) -> list[list[int]]:
     """Cut utterances of these lengths into batches as asr-decode does, by their numbers."""
-    sources = [Source(str(n), "", 0.0, duration) for n, duration in enumerate(seconds)]
-    return [[int(source.id) for source in batch] for batch in transcribe._batches(sources, batch_seconds)]
+    recordings = [Recording(str(n), "", 0.0, duration) for n, duration in enumerate(seconds)]
+    return [[int(recording.id) for recording in batch] for batch in pipeline._batches(recordings, batch_seconds)]

@@ -14,37 +14,38 @@ from pathlib import Path
 
 import report
 import torch
+from place import output
 
 from asr.cli.command import command
 from asr.models.recognizer import Recognizer, load
-from asr.scoring.score import score_texts
+from asr.scoring.report import score_texts
 from asr.scoring.significance import compare
 from asr.scoring.texts import read_texts
-from asr.transcribe.options import SearchOptions
-from asr.transcribe.sources import Source, find
-from asr.transcribe.transcribe import Clock, transcribe
+from asr.transcription.options import SearchOptions
+from asr.transcription.pipeline import Clock, transcribe
+from asr.transcription.recordings import Recording, find
 
 PRECISIONS = ("fp32", "bf16")
 
 
-def decode(recognizer: Recognizer, sources: list[Source], args: argparse.Namespace, precision: str):
+def decode(recognizer: Recognizer, recordings: list[Recording], args: argparse.Namespace, precision: str):
     """Transcribe everything: id → text, and the clock."""
     options, clock = SearchOptions(args.mode, args.beam, args.ctc_weight), Clock()
-    transcripts = transcribe(recognizer, sources, options, args.batch_seconds, precision, clock)
-    return {transcript.source.id: transcript.text for transcript in transcripts}, clock
+    transcripts = transcribe(recognizer, recordings, options, args.batch_seconds, precision, clock)
+    return {transcript.id: transcript.text for transcript in transcripts}, clock
 
 
 def measure(args: argparse.Namespace) -> dict:
     """Decode, score, compare."""
     torch.set_num_threads(args.threads)
-    recognizer, sources = load(args.model, args.device), find([], [args.manifest])
+    recognizer, recordings = load(args.model, args.device), find([], [args.manifest])
     references = read_texts(args.manifest)
     texts, factors = {}, {precision: [] for precision in PRECISIONS}
     for precision in PRECISIONS:
-        decode(recognizer, sources[:8], args, precision)
+        decode(recognizer, recordings[:8], args, precision)
     for n in range(args.repeats):
         for precision in PRECISIONS:
-            texts[precision], clock = decode(recognizer, sources, args, precision)
+            texts[precision], clock = decode(recognizer, recordings, args, precision)
             factors[precision].append(clock.rtf)
             print(f"{precision} {n + 1}/{args.repeats}: RTF {clock.rtf:.4f}", file=sys.stderr, flush=True)
     scores = {precision: score_texts(references, texts[precision], "word") for precision in PRECISIONS}
@@ -52,8 +53,8 @@ def measure(args: argparse.Namespace) -> dict:
     difference = compare(rates["bf16"], rates["fp32"])
     differing = [name for name in texts["fp32"] if texts["fp32"][name] != texts["bf16"][name]]
     return {
-        "utterances": len(sources),
-        "seconds": sum(source.duration for source in sources),
+        "utterances": len(recordings),
+        "seconds": sum(recording.duration for recording in recordings),
         "words": scores["fp32"].total.reference,
         "differing": differing,
         "wer": {precision: score.total.rate for precision, score in scores.items()},
@@ -75,7 +76,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1, help="default 1")
     parser.add_argument("--repeats", type=int, default=3, help="default 3")
-    parser.add_argument("--out", metavar="JSON", help="write the figures there, and the ids that differ")
+    parser.add_argument("--out", type=output, metavar="JSON", help="write the figures there, and the ids that differ")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""A recipe's corpus in ESPnet's hands: its Conformer in our size, trained for so many minutes on the same utterances.
+"""A recipe's corpus in ESPnet's hands: its Conformer in our size, trained for the given minutes on the same utterances.
 
     python scripts/bench/recipe_espnet.py NAME SET [--minutes 120] [--threads 2]
 
@@ -9,7 +9,7 @@ command, whatever was changed since: for other data or settings remove exp/NAME/
 stopped begins anew, so that its minutes stay whole.
 
 ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropout (but none of attention weights, where
-that recipe has 0.1), loss weights, optimiser and the mean of the ten models best by dev accuracy, all as in its
+that recipe has 0.1), loss weights, optimizer and the mean of the ten models best by dev accuracy, all as in its
 LibriSpeech-100 recipe for the Conformer (egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam
 10, CTC weight 0.3). Of our recipe are: the utterances and tokens, d_model, layers, heads, widths and kernel, and how
 many seconds make a step, which are a small part of that recipe's, at its learning rate. The convolutions of its
@@ -30,13 +30,15 @@ import soundfile
 import yaml
 from tqdm import tqdm
 
-from asr import audio, config
-from asr.cli.command import command, parser, say
+from asr import config
+from asr.audio import load as audio
+from asr.cli.command import command, parser
 from asr.data import manifest
 from asr.errors import UserError
-from asr.experiment import Experiment
 from asr.files import write_text
-from asr.scoring.score import score
+from asr.logging import logger
+from asr.scoring.report import score
+from asr.tasks import Experiment
 from asr.text import tokenizer
 
 PYTHON = Path(".bench/espnet/bin/python")
@@ -108,7 +110,7 @@ def dump(source: Path, out: Path, rate: int, speeds: Sequence[float]) -> None:
     folder.mkdir()
     lines: dict[str, list[str]] = {"wav.scp": [], "text": []}
     for utterance in tqdm(list(manifest.read(source)), desc=f"sound files of {out.name}", disable=None):
-        waveform = audio.load(utterance.path, rate, utterance.start, utterance.duration)
+        waveform = audio.load(utterance.path, rate, utterance.start, utterance.duration, utterance.channel)
         for speed in speeds:
             name = f"sp{speed}-{utterance.id}"
             soundfile.write(folder / f"{name}.flac", audio.resample(waveform, rate * speed, rate), rate)
@@ -120,7 +122,7 @@ def dump(source: Path, out: Path, rate: int, speeds: Sequence[float]) -> None:
 
 
 def espnet(tool: str, log: Path, threads: int, *arguments: object, seconds: float | None = None) -> None:
-    """Run one of ESPnet's tools, with its messages in a file, to its end or for so many seconds.
+    """Run one of ESPnet's tools, with its messages in a file, to its end or for the given seconds.
 
     raises   UserError with the log's last lines if it fails
     """
@@ -185,12 +187,12 @@ def train(out: Path, run: Path, minutes: float, threads: int) -> None:
             raise UserError(f"{log}: ESPnet hasn't finished an epoch in {minutes:g} minutes; give it more --minutes")
         write_text(done, f"{epochs}\n")
     epochs = int(done.read_text())
-    say(f"{epochs} epochs in {minutes:g} minutes")
+    logger.info(f"{epochs} epochs in {minutes:g} minutes")
     espnet("asr_train", log, threads, *how, epochs)
 
 
 def decode(out: Path, run: Path, split: str, threads: int) -> Path:
-    """Decode by joint search, a process a core, and write `id<TAB>text` lines."""
+    """Decode by joint search with one process per core, and write `id<TAB>text` lines."""
     text, scp, exp = run / f"{split}.txt", out / split / "wav.scp", run / "exp"
     if text.exists():
         return text

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from generated import LETTERS, RATE, durations, texts
+from place import output
 
 BATCH_SECONDS = 100
 SPEEDS = [0.9, 1.0, 1.1]
@@ -63,12 +64,12 @@ def generate(folder: Path, count: int, copies: int) -> Path:
 
 
 def measure_steps(path: Path) -> dict:
-    """Open, tokenise, plan; and the padding of plans."""
-    from asr.data import table
-    from asr.data.shards import Shards
+    """Open, tokenize, plan; and the padding of plans."""
+    from asr.data import columns as table
+    from asr.data.shard_order import Shards
+    from asr.tasks import utterances as examples
+    from asr.tasks.utterances import Split
     from asr.text import tokenizer
-    from asr.training import examples
-    from asr.training.speech import Split
 
     taken, clock = {}, Clock()
     utterances = table.read(path)
@@ -76,12 +77,12 @@ def measure_steps(path: Path) -> dict:
     bpe, characters = tokenizer.load(path.parent / "tokenizer"), tokenizer.train("characters", [f"E {LETTERS}"])
     clock.read()
     examples.encode(utterances, characters)
-    taken["tokenise, characters"] = clock.read()
+    taken["tokenize, characters"] = clock.read()
     labels = examples.encode(utterances, bpe)
-    taken["tokenise, 1000 BPE units"] = clock.read()
+    taken["tokenize, 1000 BPE units"] = clock.read()
     lengths = Split(utterances, labels).durations(1, 0, SPEEDS)
     taken["draw the speeds of an epoch"] = clock.read()
-    from asr.data.plan import plan
+    from asr.data.bucketing import plan
 
     plan(lengths, BATCH_SECONDS, 1, 0, accumulate=8)
     taken["plan an epoch"] = clock.read()
@@ -108,8 +109,8 @@ def in_shards(count: int):
 
 def padding(lengths: np.ndarray, most: float, shards=None) -> tuple[float, float]:
     """Share of padding in planned batches; and in those that are read, whose lengths are rounded up."""
-    from asr.data.batches import STEP_SECONDS
-    from asr.data.plan import plan
+    from asr.data.bucketing import plan
+    from asr.data.dataset import STEP_SECONDS
 
     batches = [batch for [batch] in plan(lengths, most, 1, 0, shards=shards)]
     longest, sizes = np.array([lengths[batch].max() for batch in batches]), np.array([len(batch) for batch in batches])
@@ -120,17 +121,18 @@ def padding(lengths: np.ndarray, most: float, shards=None) -> tuple[float, float
 def measure_resume(path: Path, workers: int, begun: float) -> dict:
     """From a process that has imported nothing to the first batch in mid-epoch, as asr-train goes on; then memory."""
     clock = Clock(begun)
-    from asr import experiment
+    from asr import tasks
     from asr.config import load
+    from asr.training.build import build
 
     tree = path.parent / "resume.yaml"
     tree.write_text(CONFIG.format(path=path, folder=path.parent, workers=workers, seconds=BATCH_SECONDS))
-    settings = load(experiment.SpeechExperiment, tree)
-    model = experiment.build(settings)
+    settings = load(tasks.RecognizerExperiment, tree)
+    model = build(settings)
     imported = clock.read()
-    train, dev, _ = experiment.read(settings, model, continued=True)
+    examples = settings.read(model, looked=True)
     read = clock.read()
-    task = experiment.make_task(settings, model, train, dev)
+    task = settings.task(model, examples.train, examples.dev)
     steps = task.plan(3, 8)
     batches = [batch for step in steps[len(steps) // 2 :] for batch in step]
     stream = task.load(3, batches[: 12 * workers])
@@ -202,7 +204,7 @@ def apart(part: str, *arguments: object) -> dict:
 
 def run(args: argparse.Namespace) -> dict:
     """Generate and measure."""
-    from asr.data import table
+    from asr.data import columns as table
     from asr.text import tokenizer
 
     found = {}
@@ -258,7 +260,7 @@ def main() -> None:
     args.add_argument("--entries", type=int, default=281_241, help="of the manifest (default: LibriSpeech-960's)")
     args.add_argument("--workers", type=int, default=8, help="data workers (default: 8)")
     args.add_argument("--lhotse-batches", type=int, default=5000, help="that lhotse's sampler walks (default: 5000)")
-    args.add_argument("--out", help="file for all figures, JSON")
+    args.add_argument("--out", type=output, help="file for all figures, JSON")
     args.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     args = args.parse_args()
     if args.part:

@@ -25,10 +25,11 @@ import ours
 import report
 import torch
 import workload
+from place import output
 from torch import Tensor
 
+from asr.device import autocast
 from asr.models.hybrid import Hybrid
-from asr.training.device import autocast
 
 LABELS_HZ = 3  # of English speech in a vocabulary of 5000
 LENGTHS = (5, 10, 15, 20, 30, 40, 50, 60)  # seconds
@@ -103,7 +104,8 @@ def decode(model: Hybrid, X: Tensor, X_lens: Tensor, labels: int, args: argparse
     """Encode and search; timed in parts where there is a stopwatch."""
     with torch.no_grad(), autocast(X.device, args.precision):
         with stopwatch.time("encoder") if stopwatch else contextlib.nullcontext():
-            H, H_lens = model.encode(X, X_lens)
+            encoded = model.encoder(X, X_lens)
+        H, H_lens = encoded.H, encoded.H_lens
         wrap = {"wrap": stopwatch.wrap} if stopwatch else {}
         ours.search(model, H, H_lens, torch.full_like(H_lens, labels), args.mode == "joint", **wrap)
 
@@ -198,7 +200,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="medians are taken of (default 3)")
     parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS, metavar="S", help="none: shares only")
     parser.add_argument("--batch-seconds", type=float, default=120.0, help="of audio a batch (default 120)")
-    parser.add_argument("--out", default="parts", help="beginning of the files' names (default parts)")
+    parser.add_argument("--out", type=output, default="parts", help="beginning of the files' names (default parts)")
     return parser.parse_args()
 
 

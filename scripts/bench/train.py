@@ -4,7 +4,7 @@
     python scripts/bench/train.py --threads 1 --out train.json
     python scripts/bench/train.py --device cuda --workload many --peak-tflops 989 --precision bf16 --compile 1
 
-One optimiser step on the same batch of random features and labels (workload.py): forward, backward, clipping, Adam.
+One optimizer step on the same batch of random features and labels (workload.py): forward, backward, clipping, Adam.
 Seconds are medians over the repeats; the ratio is of seconds, to the first line. `MB` is the peak of the process after
 all steps, its imports included; on a GPU that of PyTorch's allocator in a step. Operations are those of products of
 matrices and convolutions in forward and backward, padding included. `others` are the cores that others used in the
@@ -20,7 +20,7 @@ import workload
 from turns import Row, Worker
 
 PEERS, PRECISIONS = ("espnet", "speechbrain"), ("fp32", "bf16")
-WARM_UP = 2  # steps: the first makes the optimiser's moments
+WARM_UP = 2  # steps: the first makes the optimizer's moments
 UNEQUAL = 0.01  # of the numbers of parameters, at most
 
 

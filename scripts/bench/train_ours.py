@@ -8,8 +8,8 @@ import training
 import workload
 from torch import Tensor, nn
 
-from asr.training.device import autocast, tuned
-from asr.training.optimizer import AdamSettings, optimizer
+from asr.device import autocast, tuned
+from asr.training.optim.adam import AdamSettings
 
 
 class Ours:
@@ -20,7 +20,7 @@ class Ours:
         self.tuned = contextlib.ExitStack()  # until the process ends
         self.tuned.enter_context(tuned(self.device))
         self.model = ours.build(args.device).train()
-        self.optimizer = optimizer(AdamSettings(kind="adam", lr=training.LR), self.model)
+        self.optimizer = AdamSettings(kind="adam", lr=training.LR).build(self.model)
         self.compute = torch.compile(self.model.loss) if args.compile else self.model.loss
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
@@ -31,7 +31,7 @@ class Ours:
             return self.model.loss(*batch).total
 
     def step(self, *batch: Tensor) -> float:
-        """One optimiser step → the loss per target token."""
+        """One optimizer step → the loss per target token."""
         self.optimizer.zero_grad(set_to_none=False)
         with autocast(self.device, self.precision):
             loss = self.compute(*batch)

@@ -3,7 +3,7 @@
     {"workload": "eight"}                 →  {"seconds": 1.2, "loss": 8.5, "parameters": 30938376, "peak_mb": 2900}
     {"workload": "eight", "flops": true}  →  {"flops": 4.5e11}
 
-A step is forward, backward, clipping and the optimiser's, on all utterances of the workload in one padded batch; every
+A step is forward, backward, clipping and the optimizer's, on all utterances of the workload in one padded batch; every
 loss has been checked to be finite. The peak is of the process so far on a CPU, of the step on a GPU.
 """
 
@@ -29,7 +29,7 @@ class Implementation(Protocol):
 
     model    what is trained
     loss(X (B, T, MELS), X_lens (B,), Y (B, U), Y_lens (B,)) → scalar with gradient; Y padded with workload.IGNORE
-    step(the same)   one optimiser step → the loss, a number
+    step(the same)   one optimizer step → the loss, a number
     """
 
     model: nn.Module
@@ -51,7 +51,7 @@ class Plain:
             return self.model(*batch)
 
     def step(self, *batch: Tensor) -> float:
-        """One optimiser step."""
+        """One optimizer step."""
         self.optimizer.zero_grad()
         loss = self.loss(*batch)
         loss.backward()

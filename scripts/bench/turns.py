@@ -17,6 +17,7 @@ from pathlib import Path
 
 import report
 from load import Load, Mark
+from place import output
 
 HERE = Path(__file__).parent
 BENCH = report.ROOT / ".bench"  # environments and logs
@@ -138,7 +139,7 @@ def parser(description: str, peers: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=5, help="samples that count (default 5)")
     parser.add_argument("--busy", type=float, default=0.1, help="cores that others may use (default 0.1)")
     parser.add_argument("--tries", type=int, default=4, help="for one sample on a busy machine (default 4)")
-    parser.add_argument("--out", metavar="JSON", help="write all samples there")
+    parser.add_argument("--out", type=output, metavar="JSON", help="write all samples there")
     return parser
 
 

@@ -1,16 +1,15 @@
 """AISHELL-1: data_aishell/{wav/{train,dev,test}/<speaker>/<id>.wav, transcript/aishell_transcript_v0.8.txt}.
 
-The complete corpus has 141,925 sound files and 141,600 transcripts: 320 files of train and 5 of dev were never
-transcribed and are left out of the official figures (COMPLETE). They are counted and named in a note. The reverse, a
-transcript without its sound file, does not occur in the complete corpus: it means that a speaker's archive wasn't
-unpacked, and is an error.
+The complete corpus has 141,925 sound files and 141,600 transcripts. The official numbers (COMPLETE) leave out 320 files
+of train and 5 of dev that were never transcribed; a note counts and names them. In the complete corpus, no transcript
+lacks its sound file. If one does, a speaker's archive wasn't unpacked, which is an error.
 """
 
 from pathlib import Path
 
 from asr.data.corpora.corpus import Corpus, Item, read_lines, refuse, wrong_layout
 from asr.errors import shorten
-from asr.text.normalise import join_han
+from asr.text.normalize import join_han
 
 LAYOUT = (
     "AISHELL-1's layout: SOURCE or SOURCE/data_aishell with wav/{train,dev,test}/<speaker>/*.wav "
@@ -23,7 +22,7 @@ COMPLETE = {"train": 120_098, "dev": 14_326, "test": 7_176}  # utterances
 def read(source: Path) -> Corpus:
     """Read the splits that have sound files.
 
-    raises   UserError if the layout is another, or a transcript has no sound file
+    raises   UserError for another layout, or a transcript without a sound file
     """
     for folder in (source, source / "data_aishell"):
         transcripts = folder / "transcript" / "aishell_transcript_v0.8.txt"
@@ -41,12 +40,12 @@ def read_transcripts(path: Path) -> dict[str, tuple[str, str]]:
         if name in texts:
             repeated.append(f"{name} ({where})")
         texts[name] = (join_han(text), where)
-    refuse(repeated, "repeated ids in the transcripts", "each utterance has one line")
+    refuse(repeated, "repeated ids in the transcripts", "write one line per utterance")
     return texts
 
 
 def match(audio: dict[str, list[Path]], texts: dict[str, tuple[str, str]]) -> Corpus:
-    """Bring sound files and transcripts together by their id."""
+    """Match sound files and transcripts by their id."""
     heard = {path.stem for paths in audio.values() for path in paths}
     silent = [f"{name} ({where})" for name, (_, where) in texts.items() if name not in heard]
     refuse(silent, "transcripts without a sound file", "unpack every speaker's archive of wav/*.tar.gz")
@@ -60,6 +59,6 @@ def transcribed(paths: list[Path], texts: dict[str, tuple[str, str]]) -> list[It
 
 
 def untranscribed(split: str, paths: list[Path], texts: dict[str, tuple[str, str]]) -> str:
-    """Say which sound files of a split have no transcript; nothing when all have."""
+    """Note the sound files of a split that have no transcript; empty if there are none."""
     names = [path.stem for path in paths if path.stem not in texts]
-    return f"{split}: left out, for want of a transcript ({len(names)}): {shorten(names)}" if names else ""
+    return f"{split}: left out, because they have no transcript ({len(names)}): {shorten(names)}" if names else ""

@@ -1,4 +1,4 @@
-"""CMU AN4: etc/an4_{train,test}.{fileids,transcription} and wav/<fileid>.sph. It has no dev set: one is carved."""
+"""CMU AN4: etc/an4_{train,test}.{fileids,transcription} and wav/<fileid>.sph. It has no dev set; one is split off."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ DEV = 100  # utterances of the 948 for training
 def read(source: Path) -> Corpus:
     """Read the official train and test sets.
 
-    raises   UserError if the layout is another, or lists, transcripts and sound files don't match
+    raises   UserError for another layout, or if lists, transcripts and sound files don't match
     """
     for folder in (source, source / "an4"):
         if all((folder / "etc" / f"an4_{split}.fileids").is_file() for split in ("train", "test")):
@@ -27,7 +27,7 @@ def read(source: Path) -> Corpus:
 
 
 def read_split(folder: Path, split: str, audio: set[Path]) -> list[Item]:
-    """Match the lines of a split's .transcription to those of its .fileids by their id."""
+    """Match the lines of a split's .transcription and .fileids by their id."""
     files = {line.strip().split("/")[-1]: line.strip() for _, line in read_lines(folder / f"etc/an4_{split}.fileids")}
     items = []
     for where, line in read_lines(folder / f"etc/an4_{split}.transcription"):
@@ -37,6 +37,10 @@ def read_split(folder: Path, split: str, audio: set[Path]) -> list[Item]:
         paths = [folder / "wav" / (files[match["id"]] + suffix) for suffix in SUFFIXES]
         path = next((path for path in paths if path in audio), paths[0])
         items.append(Item(match["id"], path, tidy(match["text"]), path.parent.name, where))
-    told = {item.id for item in items}
-    refuse([name for name in files if name not in told], f"ids of an4_{split}.fileids without a transcript", "add them")
+    transcribed = {item.id for item in items}
+    refuse(
+        [name for name in files if name not in transcribed],
+        f"ids of an4_{split}.fileids without a transcript",
+        "add them",
+    )
     return items

@@ -1,4 +1,4 @@
-"""Mozilla's Common Voice: a release's folder of one language, with clips/ and its tables of the splits."""
+"""Mozilla's Common Voice: a release's folder of one language, with clips/ and one table per split."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ NEEDED = ("client_id", "path", "sentence")
 
 
 def read(source: Path) -> Corpus:
-    """Read those of the official splits that are there; ids are the clips' names without suffix.
+    """Read the official splits that exist; ids are the names of the clips without suffix.
 
-    raises   UserError for another layout, or with file:line for a malformed line
+    raises   UserError for another layout, or a malformed line, with file:line
     """
     files = [source / f"{name}.tsv" for name in SPLITS if (source / f"{name}.tsv").is_file()]
     if not files or not (source / "clips").is_dir():
@@ -26,7 +26,7 @@ def read_split(file: Path) -> list[Item]:
     (where, head), *lines = read_lines(file) or [(str(file), "")]
     names = head.split("\t")
     if missing := [name for name in NEEDED if name not in names]:
-        raise UserError(f"{where}: got columns {', '.join(names)}, expected {', '.join(missing)}, too, as in a release")
+        raise UserError(f"{where}: got columns {', '.join(names)}, expected also {', '.join(missing)}, as in a release")
     return [item(file, where, line.split("\t"), names) for where, line in lines]
 
 
@@ -35,5 +35,7 @@ def item(file: Path, where: str, cells: list[str], names: list[str]) -> Item:
     values = dict(zip(names, cells, strict=False))
     if missing := [name for name in NEEDED if not values.get(name)]:
         raise UserError(f"{where}: lacks its {missing[0]}; {len(cells)} columns, expected {len(names)}")
+    if len(cells) > len(names):
+        raise UserError(f"{where}: {len(cells)} columns, expected {len(names)}; does the sentence contain a tab?")
     clip = file.parent / "clips" / values["path"]
     return Item(clip.stem, clip, tidy(values["sentence"]), values["client_id"], where)

@@ -1,11 +1,11 @@
-"""What every corpus reader gives: the splits as the corpus' own files state them, before any sound file is opened."""
+"""The result of every corpus reader: the splits as in the corpus' own files, before any sound file is opened."""
 
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asr.errors import UserError, shorten
+from asr.errors import UserError, refuse, shorten
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Item:
     text:     words separated by single spaces (Han characters by none)
     speaker:  None if the corpus doesn't say
     where:    file:line of the transcript, for messages
+    channel:  of the sound file, from 0; None = the mean of all
     """
 
     id: str
@@ -24,6 +25,7 @@ class Item:
     text: str
     speaker: str | None
     where: str
+    channel: int | None = None
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,10 @@ class Corpus:
     """The splits of a corpus.
 
     splits:  name → items
-    notes:   what the person should know, one sentence each
-    dev:     utterances to carve from train where the corpus has no dev set and the caller doesn't say otherwise
-    transcribed:  False for recordings without texts, as of noise
-    complete:  split → utterances that it has where the corpus is complete, of the splits for which that is known
+    notes:   messages for the user, one sentence each
+    dev:     utterances to split off train by default, if the corpus has no dev set
+    transcribed:  False for recordings without texts, such as noise
+    complete:  split → number of utterances in the complete corpus, as far as it is known
     """
 
     splits: dict[str, list[Item]]
@@ -45,9 +47,9 @@ class Corpus:
 
 
 def read_lines(path: Path) -> list[tuple[str, str]]:
-    """Read a UTF-8 text file as (file:line, text without the line's end) of each line that isn't blank.
+    """Read the non-blank lines of a UTF-8 text file as (file:line, text without line end).
 
-    raises   UserError if it's absent or not UTF-8; names the line
+    raises   UserError if it is missing or not UTF-8, with the line
     """
     try:
         content = path.read_bytes()
@@ -55,38 +57,33 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         byte = f"0x{content[error.start]:02x}"
-        raise UserError(f"{path}:{line}: not UTF-8 (byte {byte}); convert it, as with iconv -t UTF-8") from None
+        raise UserError(
+            f"{path}:{line}: not UTF-8 (byte {byte}); convert it, for example with iconv -t UTF-8"
+        ) from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
     return [(f"{path}:{n}", line.rstrip("\r")) for n, line in enumerate(lines, 1) if line.strip()]
 
 
 def tidy(text: str) -> str:
-    """Strip a text and put single spaces between its words."""
+    """Strip a text and separate its words by single spaces."""
     return " ".join(text.split())
 
 
 def wrong_layout(source: Path, expected: str) -> UserError:
-    """Say that a folder isn't the corpus, and what the corpus looks like."""
+    """Make the error for a folder with another layout than the corpus'."""
     found = "no such folder" if not source.exists() else "not a folder" if not source.is_dir() else contents(source)
     return UserError(f"{source}: {found}; expected {expected}")
 
 
 def contents(folder: Path) -> str:
-    """List what a folder holds, for a message."""
+    """List the content of a folder, for a message."""
     names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     return f"holds {shorten(names)}" if names else "is empty"
-
-
-def refuse(faults: Iterable[str], what: str, fix: str) -> None:
-    """Raise one UserError that counts the faults and lists the first; do nothing when there's none."""
-    faults = list(faults)
-    if faults:
-        raise UserError(f"{what} ({len(faults)}): {shorten(faults)}; {fix}")
 
 
 def refuse_untranscribed(audio: Iterable[Path], items: Iterable[Item]) -> None:
     """Raise a UserError that names the sound files which no transcript mentions."""
     known = {item.path for item in items}
     untold = sorted(str(path) for path in audio if path not in known)
-    refuse(untold, "sound files without a transcript", "add their transcripts or take the files away")
+    refuse(untold, "sound files without a transcript", "add their transcripts or remove the files")

@@ -1,8 +1,8 @@
-"""Sound files without texts, for augmentation: noises, impulse responses of rooms."""
+"""Sound files without texts, for augmentation: noises and impulse responses of rooms."""
 
 from pathlib import Path
 
-from asr import audio
+from asr.audio import load as audio
 from asr.data.corpora.corpus import Corpus, Item, wrong_layout
 
 LAYOUT = "a folder with sound files, at any depth"
@@ -10,7 +10,7 @@ SPLIT = "recordings"
 
 
 def read(source: Path) -> Corpus:
-    """List the sound files of a folder as one split, `recordings`; their ids are their paths in it.
+    """List the sound files of a folder as one split, `recordings`; ids are their paths in it.
 
     raises   UserError if there are none
     """

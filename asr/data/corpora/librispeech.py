@@ -1,4 +1,4 @@
-"""LibriSpeech, and whatever is laid out like it: <subset>/<speaker>/<chapter>/{<id>.flac, *.trans.txt}."""
+"""LibriSpeech, and anything with its layout: <subset>/<speaker>/<chapter>/{<id>.flac, *.trans.txt}."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ COMPLETE = {
 
 
 def read(source: Path) -> Corpus:
-    """Find the subsets under `source` or `source/LibriSpeech` (or `source` itself); each is a split of the same name.
+    """Find the subsets under `source` or `source/LibriSpeech` (or `source` itself); each becomes a split with its name.
 
-    raises   UserError if there's none, or a sound file has no transcript
+    raises   UserError if there is none, or a sound file has no transcript
     """
     splits = {folder.name: read_subset(folder) for folder in subsets(source)}
     if not splits:
@@ -34,7 +34,7 @@ def subsets(source: Path) -> list[Path]:
 
 
 def read_subset(folder: Path) -> list[Item]:
-    """Read one subset's transcripts and see that each of its sound files has one."""
+    """Read one subset's transcripts and check that each of its sound files has one."""
     files = sorted(path for path in folder.glob("*/*/*") if not path.name.startswith("."))
     audio = {path for path in files if path.suffix in SUFFIXES}
     items = [item for path in files if path.name.endswith(".trans.txt") for item in read_chapter(path, audio)]

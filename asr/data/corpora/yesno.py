@@ -1,7 +1,7 @@
 """Kaldi's waves_yesno: files such as 0_1_0_0_1_0_1_1.wav whose names are their words, 1 = YES and 0 = NO.
 
-One man speaks all 60. Every other file in sorted order is for training, as in lhotse and icefall, the rest is test.
-A speaker-disjoint dev set is impossible: every sixth file of the training half is taken.
+One man speaks all 60. As in lhotse and icefall, every other file in sorted order is for training, and the rest for
+testing. A dev set of other speakers is impossible, so it is every sixth file of the training half.
 """
 
 import re
@@ -18,7 +18,7 @@ DEV = 5  # utterances of the 30 for training
 def read(source: Path) -> Corpus:
     """Read the two halves.
 
-    raises   UserError if there are no such files
+    raises   UserError if there are none
     """
     for folder in (source, source / "waves_yesno"):
         paths = sorted(path for path in folder.glob("*.wav") if NAME.fullmatch(path.stem))

@@ -1,0 +1,100 @@
+"""What `import asr` offers: load a model, transcribe recordings with it, train one, each in one call."""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from asr import device as devices
+from asr.audio.load import resample
+from asr.errors import UserError
+from asr.models import recognizer as recognizers
+from asr.models.lm import LanguageModel
+from asr.models.recognizer import Recognizer
+from asr.transcript import Transcript
+from asr.transcription import pipeline, recordings
+from asr.transcription.options import SearchOptions
+
+Path = str | os.PathLike[str]
+
+
+def load(path: Path, device: str | torch.device = "auto") -> Recognizer:
+    """Load a trained model folder.
+
+    path     the folder, or a published one as `asr-train` wrote it; loading never runs code from it
+    device   "auto" takes a GPU that works, else the CPU; or a device of PyTorch's
+    raises   UserError if a file is missing or damaged, or the folder holds a language model
+    """
+    if device == "auto":
+        device, _ = devices.choose()
+    return recognizers.load(path, device)
+
+
+def transcribe(
+    recognizer: Recognizer, audio: Path | np.ndarray | torch.Tensor, sample_rate: int | None = None, **options: Any
+) -> Transcript:
+    """Transcribe one recording.
+
+    audio        a sound file, or its samples (samples,) as numbers from -1 to 1
+    sample_rate  Hz, of samples; the model's unless given
+    options      fields of `asr.SearchOptions`, such as mode="ctc-greedy" or beam=20
+    raises       UserError if the recording can't be read, or is too short for one frame
+    """
+    if isinstance(audio, str | os.PathLike):
+        found = recordings.find(audio)
+        if len(found) != 1:
+            raise UserError(f"audio: {audio} holds {len(found)} recordings, expected one; use asr.transcribe_all")
+        (transcript,) = pipeline.transcribe(recognizer, found, SearchOptions(**options))
+        return transcript
+    waveform = _waveform(audio, sample_rate or recognizer.sample_rate, recognizer)
+    return pipeline.transcribe_waveform(recognizer, waveform, SearchOptions(**options))
+
+
+def transcribe_all(
+    recognizer: Recognizer, paths: Path | Iterable[Path], batch_seconds: float = 120.0, **options: Any
+) -> Iterator[Transcript]:
+    """Transcribe sound files, or all those below a folder, in batches of similar length.
+
+    paths          a file, a folder, or several
+    batch_seconds  of padded audio; changes the speed, never the texts
+    options        fields of `asr.SearchOptions`
+    returns        transcripts in the order given, each as soon as all before it are done
+    raises         UserError at the first recording that can't be read
+    """
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    found = recordings.find([os.fspath(path) for path in paths])
+    return pipeline.transcribe(recognizer, found, SearchOptions(**options), batch_seconds)
+
+
+def train(config: Path, *overrides: str) -> Recognizer | LanguageModel:
+    """Train a model as a YAML file describes it, or continue a training that was stopped.
+
+    overrides  settings to change, such as "training.epochs=3"
+    returns    the model of the folder `out`; a training that is finished isn't run again
+    raises     UserError for a mistake in the settings or the data, before training begins
+    """
+    from asr import config as configs
+    from asr.tasks import Experiment
+    from asr.training import identity, run
+
+    stamp = identity.stamp_of(config, overrides)
+    identity.check_files(config, overrides)
+    experiment = configs.load(Experiment, config, overrides)
+    return experiment.Model.load(experiment.out) if stamp.is_current() else run.train(experiment, stamp)
+
+
+def _waveform(audio: np.ndarray | torch.Tensor, rate: int, recognizer: Recognizer) -> np.ndarray:
+    """Return (samples,) float32 at the model's rate."""
+    samples = np.asarray(audio.detach().cpu() if isinstance(audio, torch.Tensor) else audio)
+    if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
+        got = f"{samples.dtype} of shape {samples.shape}"
+        raise UserError(f"audio: got {got}, expected floating-point samples (samples,) from -1 to 1")
+    if not np.isfinite(samples).all():
+        raise UserError("audio: got NaN or infinite samples, expected numbers from -1 to 1")
+    waveform = resample(samples.astype(np.float32), rate, recognizer.sample_rate)
+    least = recognizer.frontend.fbank.frame_samples
+    if len(waveform) < least:
+        raise UserError(f"audio: got {len(waveform)} samples at the model's rate, expected {least} or more")
+    return waveform

@@ -1,0 +1,42 @@
+"""Read the headers of many sound files at once."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from asr.audio import archive
+from asr.audio.load import AudioInfo, info, verify
+from asr.errors import UserError
+from asr.logging import progress_bar
+
+THREADS = 8  # opening a file waits more for the disk than for the processor
+ASKED = 1000  # files queued at once; queuing a million takes a gigabyte
+
+
+def read_headers(
+    paths: Sequence[str], progress: bool = False, whole: bool = False
+) -> list[AudioInfo | UserError | None]:
+    """Read each file's header, in order; return faults instead of raising them, so that all can be counted.
+
+    A recording in an archive is described by its manifest: the result is None if the archive has its bytes.
+
+    whole:     also decode the files, to find damage within
+    progress:  show a bar on stderr
+    """
+    found, settings = [], {} if progress else {"disable": True}
+    bar = progress_bar(total=len(paths), desc="sound files", unit="", mininterval=0.5, **settings)
+    with bar, ThreadPoolExecutor(THREADS) as pool:
+        for first in range(0, len(paths), ASKED):
+            for one in pool.map(partial(header, whole=whole), paths[first : first + ASKED]):
+                found.append(one)
+                bar.update()
+    return found
+
+
+def header(path: str, whole: bool = False) -> AudioInfo | UserError | None:
+    """Read one header, and the rest of the file if `whole`; or check the size of an archive."""
+    try:
+        within = archive.place(path)
+        return (verify if whole else info)(path) if within is None else archive.check(within)
+    except UserError as error:
+        return error

@@ -1,0 +1,242 @@
+"""Batches of training, read from sound files as they are planned (asr/data/bucketing.py).
+
+B batch, S samples, U labels.
+"""
+
+import contextlib
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from multiprocessing.util import Finalize
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from asr.audio import load as audio
+from asr.data.augmentation import Augment
+from asr.data.manifest import Utterance
+from asr.data.resegmentation import Segmentation
+from asr.errors import UserError
+from asr.ops import PADDING
+from asr.seeding import uniforms, utterance_seed
+
+# Sizes of batches are rounded up, so that they recur: 188 → 163 ms a step on a CPU in one run; why was not traced
+STEP_SECONDS, STEP_LABELS = 0.32, 4
+# what a terminal, a scheduler or the system asks a training with
+TRAINING_SIGNALS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A padded batch.
+
+    ids:        utterance ids
+    waveforms:  (B, S) float32 in [-1, 1] (augmented ones may leave it), zeros beyond wave_lens
+    wave_lens:  (B,) int64, samples
+    Y:          (B, U) int64, labels, -1 beyond Y_lens
+    Y_lens:     (B,) int64
+    seeds:      (B,) int64, of (seed, epoch, utterance id), for augmentation on the device
+    multiples:  what S and U are rounded up to multiples of
+    """
+
+    ids: list[str]
+    waveforms: Tensor
+    wave_lens: Tensor
+    Y: Tensor
+    Y_lens: Tensor
+    seeds: Tensor
+    multiples: tuple[int, int] = (1, 1)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def elements(self) -> int:
+        """What memory grows with: samples, padding included."""
+        return self.waveforms.numel()
+
+    def to(self, device: torch.device) -> "Batch":
+        """Move the tensors to a device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":
+        """Put the tensors where a GPU can fetch them by itself; DataLoader asks for it."""
+        return self._each(Tensor.pin_memory)
+
+    def halves(self) -> "tuple[Batch, Batch]":
+        """The first and the second half of the examples, each padded to its own longest.
+
+        raises   ValueError for a batch of one
+        """
+        return tuple(self._part(half) for half in halves(len(self.ids)))
+
+    def _part(self, part: slice) -> "Batch":
+        wave_lens, Y_lens = self.wave_lens[part], self.Y_lens[part]
+        waveforms = trim(self.waveforms[part], wave_lens, self.multiples[0])
+        Y = trim(self.Y[part], Y_lens, self.multiples[1])
+        return Batch(self.ids[part], waveforms, wave_lens, Y, Y_lens, self.seeds[part], self.multiples)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Batch(**{k: change(v) if torch.is_tensor(v) else v for k, v in values.items()})
+
+
+def utterance_seeds(seed: int, epoch: int, ids: Iterable[str]) -> Tensor:
+    """Seeds of the utterances' augmentation in an epoch, (B,) int64."""
+    return torch.tensor([utterance_seed(seed, epoch, name) for name in ids], dtype=torch.int64)
+
+
+def draw_speeds(seeds: Tensor, speeds: Sequence[float]) -> np.ndarray:
+    """Draw one of the factors of speed perturbation for each seed, (B,) float64."""
+    drawn = uniforms(~seeds, 1)[:, 0].numpy()
+    return np.asarray(speeds, dtype=np.float64)[(drawn * len(speeds)).astype(np.int64)]
+
+
+class SpeechDataset(Dataset):
+    """Batches of one epoch, read from sound files in worker processes.
+
+    utterances:  with their recordings
+    labels:      token ids of each
+    rate:        Hz
+    seed, epoch: of the augmentation; `speeds` are the factors of speed perturbation, one drawn an utterance
+    augment:     changes a waveform after that
+    segmentation:  draws other token ids
+    """
+
+    def __init__(
+        self,
+        utterances: Sequence[Utterance],
+        labels: Sequence[Sequence[int]],
+        rate: int,
+        seed: int = 0,
+        epoch: int = 0,
+        speeds: Sequence[float] = (1.0,),
+        augment: Augment | None = None,
+        segmentation: Segmentation | None = None,
+    ):
+        self.utterances, self.labels, self.rate = utterances, labels, rate
+        self.seed, self.epoch, self.speeds, self.augment = seed, epoch, speeds, augment
+        self.segmentation = segmentation
+
+    def __getitem__(self, indices: Sequence[int]) -> Batch:
+        """Read and pad the utterances of one batch."""
+        chosen = [self.utterances[n] for n in indices]
+        ids = [utterance.id for utterance in chosen]
+        seeds = utterance_seeds(self.seed, self.epoch, ids)
+        speeds = draw_speeds(seeds, self.speeds).tolist()
+        waveforms = [self._waveform(*facts) for facts in zip(chosen, speeds, seeds.tolist(), strict=True)]
+        labels = [self._labels(*facts) for facts in zip(indices, chosen, seeds.tolist(), strict=True)]
+        return collate(ids, waveforms, labels, seeds, (round(STEP_SECONDS * self.rate), STEP_LABELS))
+
+    def _waveform(self, utterance: Utterance, speed: float, seed: int) -> np.ndarray:
+        place = utterance.start, utterance.duration, utterance.channel
+        waveform = audio.load(utterance.path, self.rate, *place)
+        waveform = audio.resample(waveform, self.rate * speed, self.rate)
+        return self.augment(waveform, self.rate, seed) if self.augment else waveform
+
+    def _labels(self, n: int, utterance: Utterance, seed: int) -> Sequence[int]:
+        plain = self.labels[n]
+        return self.segmentation(n, utterance.text, plain, seed) if self.segmentation else plain
+
+
+def collate(
+    ids: list[str],
+    waveforms: list[np.ndarray],
+    labels: Sequence[Sequence[int]],
+    seeds: Tensor,
+    multiples: tuple[int, int] = (1, 1),
+) -> Batch:
+    """Pad waveforms with zeros and labels with -1, to the batch's longest, rounded up to the multiples."""
+    wave_lens = torch.tensor([len(w) for w in waveforms])
+    Y_lens = torch.tensor([len(y) for y in labels])
+    padded = torch.zeros(len(ids), _round_up(int(wave_lens.max()), multiples[0]))
+    Y = torch.full((len(ids), _round_up(int(Y_lens.max()), multiples[1])), PADDING)
+    for n, (waveform, y) in enumerate(zip(waveforms, labels, strict=True)):
+        padded[n, : len(waveform)] = torch.from_numpy(waveform)
+        Y[n, : len(y)] = torch.tensor(y, dtype=torch.long)
+    return Batch(ids, padded, wave_lens, Y, Y_lens, seeds, multiples)
+
+
+def halves(examples: int) -> tuple[slice, slice]:
+    """The first and the second half of a batch's examples.
+
+    raises   ValueError if there is but one
+    """
+    if examples < 2:
+        raise ValueError(f"a batch of {examples} can't be halved")
+    return slice(0, examples // 2), slice(examples // 2, examples)
+
+
+def trim(X: Tensor, lens: Tensor, multiple: int = 1) -> Tensor:
+    """Cut off what stands beyond the longest example, rounded up to a multiple; X (B, T, ...)."""
+    return X[:, : _round_up(int(lens.max()), multiple)]
+
+
+def _round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def load(dataset: SpeechDataset, batches: Iterable[Sequence[int]], workers: int, pin: bool = False) -> Iterator[Batch]:
+    """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed.
+
+    pin      in memory from which a GPU can fetch them by itself
+    raises   UserError if a recording has become unreadable
+    """
+    settings = {"num_workers": workers, "pin_memory": pin, "worker_init_fn": _obey_the_trainer}
+    if workers:
+        _end_with_the_trainer()
+    with _signals_blocked():
+        stream = iter(DataLoader(_Telling(dataset), batch_size=None, sampler=batches, **settings))
+    try:
+        for batch in stream:
+            if isinstance(batch, UserError):
+                raise UserError(*batch.args)
+            yield batch
+    finally:
+        del stream  # an error's traceback holds this frame, and would with it hold the workers
+
+
+@lru_cache(maxsize=1)
+def _end_with_the_trainer() -> None:
+    """See to it that this process, when it ends, ends its workers: multiprocessing asks by SIGTERM, and waits."""
+
+    def end() -> None:
+        for child in filter(lambda child: child.daemon, multiprocessing.active_children()):
+            child.kill()
+
+    Finalize(None, end, exitpriority=0)
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Let signals wait while workers start, who inherit that: there is no moment in which one could end them."""
+    masks = hasattr(signal, "pthread_sigmask")  # not on Windows
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TRAINING_SIGNALS) if masks else set()
+    try:
+        yield
+    finally:
+        if masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _obey_the_trainer(_worker: int) -> None:
+    """Leave a terminal's or a scheduler's signals to the process that trains: it ends its workers when it has saved."""
+    for number in TRAINING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+class _Telling(Dataset):
+    """Hands a UserError back as a value, for DataLoader would wrap it into its worker's traceback."""
+
+    def __init__(self, dataset: SpeechDataset):
+        self.dataset = dataset
+
+    def __getitem__(self, indices: Sequence[int]) -> Batch | UserError:
+        try:
+            return self.dataset[indices]
+        except UserError as error:
+            return error

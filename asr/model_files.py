@@ -1,0 +1,87 @@
+"""The files of a model folder: their names, and what the header of the weights says. Nothing here needs PyTorch."""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from asr.bounded import open_file
+from asr.errors import UserError
+
+CONFIG, WEIGHTS, VERSIONS = "config.yaml", "model.safetensors", "versions.json"
+KINDS = {"hybrid": "recognizer", "lm": "language model"}  # `model.kind` and what people call it
+DIGEST = "sha256"  # in the header's metadata: of all that the file holds
+MOST_HEADER = 32 << 20  # bytes; a thousand tensors take a tenth of a megabyte
+SIZES = {8: "F64 I64 U64 C64", 4: "F32 I32 U32", 2: "F16 BF16 I16 U16", 1: "I8 U8 BOOL F8_E4M3 F8_E5M2"}
+BYTES = {kind: size for size, kinds in SIZES.items() for kind in kinds.split()}
+STATISTICS = ("frontend.cmvn.", ".running_mean", ".running_var", ".num_batches_tracked")  # not trained
+MISSING = "missing; a training writes it when it validates first, else copy the folder again"
+DAMAGED = "copy the model folder again"
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a safetensors file: shapes and types of its tensors, by name, and its metadata."""
+
+    shapes: dict[str, tuple[int, ...]]
+    types: dict[str, str]
+    metadata: dict[str, str]
+
+    @property
+    def values(self) -> int:
+        """Number of values of all tensors."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained values."""
+        trained = (shape for name, shape in self.shapes.items() if not any(part in name for part in STATISTICS))
+        return sum(map(math.prod, trained))
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of a file of weights, and check that the file holds everything it promises.
+
+    raises   UserError if it is missing, unreadable or damaged
+    """
+    with open_file(path, MISSING) as file:
+        try:
+            size, length = os.fstat(file.fileno()).st_size - 8, int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= min(MOST_HEADER, size):
+                raise UserError(f"{path}: damaged (its header would have {length} bytes); {DAMAGED}")
+            header = json.loads(file.read(length), object_pairs_hook=_each_once)
+        except OSError as error:
+            raise UserError(f"{path}: can't be read ({error.strerror})") from None
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: damaged ({error}); {DAMAGED}") from None
+    return _checked(path, header, size - length)
+
+
+def _checked(path: Path, header: object, size: int) -> Header:
+    """Check a header against the number of bytes that follow it."""
+    damaged = UserError(f"{path}: damaged (its header doesn't describe tensors); {DAMAGED}")
+    if not isinstance(header, dict):
+        raise damaged
+    metadata, shapes, types, end = header.pop("__metadata__", {}), {}, {}, 0
+    for name, entry in header.items():
+        try:
+            shapes[name], types[name] = tuple(entry["shape"]), entry["dtype"]
+            begin, last = entry["data_offsets"]
+            whole = all(type(n) is int and n >= 0 for n in (*shapes[name], begin, last))
+            if not whole or last - begin != math.prod(shapes[name]) * BYTES[types[name]]:
+                raise damaged
+            end = max(end, last)
+        except (KeyError, TypeError, ValueError):
+            raise damaged from None
+    if end > size:
+        raise UserError(f"{path}: damaged (truncated: has {size} of {end} bytes of tensors); {DAMAGED}")
+    return Header(shapes, types, metadata if isinstance(metadata, dict) else {})
+
+
+def _each_once(pairs: list[tuple]) -> dict:
+    """Make a mapping; ValueError if a name comes twice, of which safetensors takes the last."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"its header has a name twice, {max(names, key=names.count)}")
+    return dict(pairs)

@@ -1,0 +1,76 @@
+"""What all rooms share of tensors: label ids with a meaning of their own, masks, and the choice of beams.
+
+Masks are bool, True = masked out; they are made here and nowhere else, and combined with `|`.
+B batch, T frames or key positions, U label positions, K hypotheses of an utterance.
+"""
+
+import torch
+from torch import Tensor
+
+BLANK = 0  # of CTC; no token has this id
+PADDING = -1  # after the labels of a shorter utterance in a batch; cross-entropy's ignore_index
+
+
+def length_mask(lens: Tensor, T: int) -> Tensor:
+    """Mask what stands beyond each length.
+
+    lens:    (B,) int, frames; T: padded length
+    returns  (B, T) bool; for lens = [3, 1], T = 3:
+
+        . . .
+        . x x      x = True = masked out
+
+    It hides keys (as (B, 1, 1, T) in attention), never whole query rows: a padded query still attends to
+    real keys and its row of the result is simply not read.
+    """
+    return torch.arange(T, device=lens.device) >= lens.unsqueeze(1)  # (B, T)
+
+
+def causal_mask(U: int, device: torch.device | None = None) -> Tensor:
+    """Mask the future: query i sees keys 0..i.
+
+    returns  (U, U) bool, rows are queries; for U = 3:
+
+        . x x
+        . . x
+        . . .
+    """
+    return torch.ones(U, U, dtype=torch.bool, device=device).triu(1)  # (U, U)
+
+
+def chunk_mask(T: int, frames: int, left: int, device: torch.device | None = None) -> Tensor:
+    """Mask all but the query's own chunk of `frames` and the `left` chunks before it.
+
+    returns  (T, T) bool, rows are queries; for T = 7, frames = 2, left = 1, the last chunk being short:
+
+        . . x x x x x
+        . . x x x x x
+        . . . . x x x
+        . . . . x x x
+        x x . . . . x
+        x x . . . . x
+        x x x x . . .
+    """
+    chunks = torch.arange(T, device=device) // frames  # (T,)
+    before = chunks.unsqueeze(1) - chunks  # (T, T), chunks from the key's to the query's
+    return (before < 0) | (before > left)  # (T, T)
+
+
+def key_mask(lens: Tensor, T: int) -> Tensor:
+    """Length mask in the shape that attention over (B, heads, queries, keys) broadcasts: (B, 1, 1, T)."""
+    return length_mask(lens, T)[:, None, None, :]  # (B, 1, 1, T)
+
+
+def zero_padding(X: Tensor, lens: Tensor) -> Tensor:
+    """Set to exact zero what stands beyond each length; not even a NaN there can leak.
+
+    X:       (B, T, ...)
+    returns  a new tensor of the same shape
+    """
+    mask = length_mask(lens, X.size(1))  # (B, T)
+    return X.masked_fill(mask.view(*mask.shape, *[1] * (X.dim() - 2)), 0)
+
+
+def gather_beams(x: Tensor, parents: Tensor) -> Tensor:
+    """Take row parents[b, k] of x[b] for every k: x (B, K, …), parents (B, K') → (B, K', …)."""
+    return x[torch.arange(len(x), device=x.device).unsqueeze(1), parents]

@@ -1,0 +1,222 @@
+"""The recognizer as something to train: its settings, its data, the hybrid loss, error rates of greedy search."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import model_validator
+from torch import Tensor
+
+from asr.data.bucketing import plan
+from asr.data.dataset import Batch, SpeechDataset, load
+from asr.data.shard_order import read_ahead
+from asr.errors import UserError, shorten
+from asr.features.cmvn import CMVN
+from asr.features.frontend import FrontendSettings
+from asr.logging import logger
+from asr.models.hybrid import HybridSettings
+from asr.models.loss import Loss
+from asr.models.recognizer import Recognizer
+from asr.models.terms import terms_of
+from asr.preflight.problems import Look, Problem, look_at_speech
+from asr.tasks.alignments import alignments, middle
+from asr.tasks.utterances import Split, changes_of, fit_cmvn, read_splits
+from asr.tasks.validation import count, metrics
+from asr.text import tokenizer as tokenizers
+from asr.text.tokenizer import Tokenizer
+from asr.training.distributed.group import Group
+from asr.training.memory import batch_seconds
+from asr.training.optim import OptimizerSettings, ScheduleSettings
+from asr.training.settings import (
+    DataSettings,
+    RunSettings,
+    TrainingSettings,
+)
+from asr.training.task import Examples, Remember, call
+
+ALIGNED = 4  # dev utterances whose alignments are drawn
+
+
+class RecognizerExperiment(RunSettings):
+    """Everything that makes a recognizer, but for the recordings themselves."""
+
+    Model: ClassVar = Recognizer
+
+    data: DataSettings
+    features: FrontendSettings
+    model: HybridSettings
+    optimizer: OptimizerSettings
+    schedule: ScheduleSettings
+    training: TrainingSettings
+
+    @model_validator(mode="after")
+    def _shards_pass_through_all_layers(self):
+        for name in ("encoder", "decoder"):
+            if self.training.shard and getattr(self.model, name).layer_dropout:
+                raise ValueError(
+                    f"training: shard: can't be had with model.{name}.layer_dropout, by which each process leaves out "
+                    "other layers; leave one of them out"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _terms_of_ctc_have_a_share(self):
+        terms = {
+            **{f"model: {name}": True for name in terms_of(self.model)},
+            "model: flat_start_epochs": self.model.flat_start_epochs > 0,
+        }
+        for name, used in terms.items():
+            if used and self.model.ctc_weight == 0:
+                raise ValueError(f"{name}: is a part of CTC, which model.ctc_weight: 0 leaves out; leave it out, too")
+        return self
+
+    def untrained(self, tokenizer: Tokenizer) -> Recognizer:
+        """Make the model with random weights; BPE-dropout, if it is asked for, is known to be possible."""
+        if self.data.bpe_dropout:
+            tokenizers.dropout(tokenizer, self.data.bpe_dropout)  # or it says why not
+        flat = min(self.model.flat_start_epochs, self.training.epochs - 1)  # CTC always has the last epoch
+        return Recognizer(self.features, self.model.model_copy(update={"flat_start_epochs": flat}), tokenizer)
+
+    def read(self, model: Recognizer, looked: bool = False) -> Examples:
+        """Read and check the manifests."""
+        splits = read_splits(self.data, model, looked)
+        dropped = "".join(selection.lines() for _, selection in splits.values())
+        return Examples(splits["train"][0], splits["dev"][0], dropped)
+
+    def statistics(self, model: Recognizer) -> CMVN:
+        """Mean and standard deviation of the features."""
+        return model.frontend.cmvn
+
+    def fit_statistics(self, model: Recognizer, train: Split) -> None:
+        """Take the CMVN statistics over the training set, not augmented."""
+        fit_cmvn(model, train, self.data, self.seed)
+
+    def facts(self, train: Split) -> dict[str, float]:
+        """Seconds of the longest recording, to which decoding compares its own."""
+        return {"longest_seconds": round(float(train.utterances.durations.max()), 2)}
+
+    def settle(
+        self, model: Recognizer, train: Split, processes: int, remember: Remember = call
+    ) -> "RecognizerExperiment":
+        """Settle `data.batch_seconds: auto` by measuring."""
+        if self.data.batch_seconds != "auto":
+            return self
+
+        def measure() -> float:
+            task, device = self.task(model, train, None), next(model.parameters()).device
+            seconds = batch_seconds(task, model.sample_rate, device, self.training, processes)
+            logger.info(f"data.batch_seconds: auto: {seconds:g} s of audio fit in memory")
+            return seconds
+
+        data = self.data.model_copy(update={"batch_seconds": remember(measure)})
+        return self.model_copy(update={"data": data})
+
+    def task(self, model: Recognizer, train: Split, dev: Any, workers: int | None = None) -> "RecognizerTask":
+        """Join the model and its data to what is trained."""
+        data = self.data if workers is None else self.data.model_copy(update={"workers": workers})
+        return RecognizerTask(model, data, train, dev, self.seed)
+
+    def look(self, role: str, path: str | Sequence[str], model: Recognizer, progress: bool) -> Look:
+        """Look for all that is wrong with manifests; and, of train, with what augmentation reads."""
+        found = look_at_speech(role, path, self.data, model, progress)
+        if role != "train" or not found.usable:
+            return found
+        utterances, labels = found.usable
+        try:
+            split = Split(utterances, labels, *changes_of(self.data, utterances, model))
+        except UserError as error:
+            problems = [*found.problems, Problem(True, "settings", str(error))]
+            return replace(found, problems=problems, usable=Split(utterances, labels))
+        return replace(found, usable=split)
+
+
+@dataclass(frozen=True)
+class RecognizerTask:
+    """Train a recognizer."""
+
+    model: Recognizer
+    data: DataSettings
+    train: Split
+    dev: Split
+    seed: int
+
+    unit = "s"
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Seconds of the training utterances, (N,)."""
+        return self.train.utterances.durations
+
+    @property
+    def workers(self) -> int:
+        """Processes that read ahead."""
+        return self.data.workers
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The terms of the model's loss, and the counts."""
+        return (*self.model.model.term_names, "correct", "tokens")
+
+    def plan(self, epoch: int, accumulate: int) -> list[list[list[int]]]:
+        """Utterances of like length together, by seconds after speed perturbation; in order in the first epochs."""
+        durations = self.train.durations(self.seed, epoch, self.data.speeds)
+        ascending, shards = epoch < self.data.sorted_epochs, self.train.shards
+        return plan(durations, float(self.data.batch_seconds), self.seed, epoch, accumulate, ascending, shards)
+
+    def longest(self, n: int) -> list[int]:
+        """The n longest utterances."""
+        return np.argsort(-self.sizes, kind="stable")[:n].tolist()
+
+    def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[Batch]:
+        """Read the recordings of planned batches, augmented and segmented as (seed, epoch, utterance) say."""
+        split = self.train
+        dataset = SpeechDataset(
+            split.utterances,
+            split.labels,
+            self.model.sample_rate,
+            self.seed,
+            epoch,
+            speeds=self.data.speeds,
+            augment=split.augment,
+            segmentation=split.segmentation,
+        )
+        pin = self._device.type == "cuda"
+        if split.shards is None or epoch < self.data.sorted_epochs:
+            return load(dataset, batches, self.data.workers, pin=pin)
+        batches = list(batches)
+        return read_ahead(load(dataset, batches, self.data.workers, pin=pin), split.shards.first_needed(batches))
+
+    def amount(self, batch: Batch) -> float:
+        """Seconds of audio."""
+        return float(batch.wave_lens.sum()) / self.model.sample_rate
+
+    def loss(self, model: Recognizer, batch: Batch, epoch: float) -> Loss:
+        """The hybrid loss, as is due in the epoch."""
+        return model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, epoch)
+
+    def name(self, batches: Sequence[list[int]]) -> str:
+        """The first utterances' ids."""
+        return f"utterances {shorten(self.train.utterances.ids[n] for batch in batches for n in batch)}"
+
+    def validate(self, precision: str, group: Group) -> dict[str, float]:
+        """Loss, accuracy and the error rates of greedy search."""
+        dataset = SpeechDataset(self.dev.utterances, self.dev.labels, self.model.sample_rate)
+        steps = plan(self.dev.utterances.durations, float(self.data.batch_seconds), 0, 0)
+        batches = list(chain(*steps))
+        share = batches[group.rank :: group.size]
+        counts = count(self.model, load(dataset, share, self.data.workers), precision)
+        return metrics(group.sum_of_rows(counts, len(batches)))
+
+    def alignments(self) -> dict[str, Tensor]:
+        """Attention of the decoder to the encoder's frames (U + 1, T'), of dev utterances of about median length."""
+        dev = self.dev
+        chosen = middle(dev.utterances.durations, dev.utterances.ids, ALIGNED)
+        batch = SpeechDataset(dev.utterances, dev.labels, self.model.sample_rate)[chosen]
+        return alignments(self.model, batch.to(self._device), ALIGNED)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device

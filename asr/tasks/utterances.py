@@ -1,0 +1,130 @@
+"""The utterances that a recognizer learns from and is judged by: read, checked, tokenized."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from asr.data import columns as table
+from asr.data.augmentation import Augment
+from asr.data.bucketing import plan
+from asr.data.columns import Table
+from asr.data.dataset import SpeechDataset, draw_speeds, load, utterance_seeds
+from asr.data.manifest import listed
+from asr.data.ragged import Ragged
+from asr.data.resegmentation import Segmentation
+from asr.data.shard_order import Shards
+from asr.data.validate import (
+    Limits,
+    apply_limits,
+    check_alignable,
+    check_audio,
+    fewest_frames,
+    find_empty,
+    find_repeated,
+)
+from asr.errors import UserError, shorten
+from asr.logging import logger
+from asr.models.recognizer import Recognizer
+from asr.text import tokenizer as tokenizers
+from asr.text.tokenizer import Tokenizer
+from asr.text.units import has_spaceless
+from asr.training.settings import DataSettings
+
+CMVN_UTTERANCES = 20_000  # the statistics are taken over all training utterances, or this number drawn at random
+CMVN_BATCH = 100.0  # seconds of audio, where the training's batches aren't settled yet
+COUNTED = (
+    "has characters of a script without spaces between words: wer and ctc-wer count each of them, and each word of "
+    "other scripts (the mixed error rate; of such characters alone, the character error rate)"
+)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Utterances, the token ids of their texts, and what training does to their waveforms and texts."""
+
+    utterances: Table
+    labels: Ragged
+    augment: Augment | None = None
+    segmentation: Segmentation | None = None
+
+    @cached_property
+    def shards(self) -> Shards | None:
+        """In which shards the recordings lie; None where they are files of their own."""
+        return Shards.of(self.utterances.paths)
+
+    def durations(self, seed: int, epoch: int, speeds: Sequence[float]) -> np.ndarray:
+        """Seconds of the utterances, (N,), as speed perturbation makes them in an epoch."""
+        return self.utterances.durations / draw_speeds(utterance_seeds(seed, epoch, self.utterances.ids), speeds)
+
+
+def read_splits(data: DataSettings, recognizer: Recognizer, looked: bool = False) -> dict:
+    """Read and check the manifests: split → (Split, Selection of the limits).
+
+    looked   the sound files have been looked at, and aren't again
+    """
+    splits = {}
+    for name, paths in (("train", data.train), ("dev", data.dev)):
+        utterances, path = table.read(paths), ", ".join(listed(paths))
+        check_texts(utterances, path)
+        labels = encode(utterances, recognizer.tokenizer)
+        limits = Limits(data.min_seconds, data.max_seconds, data.max_tokens)
+        selection = apply_limits(utterances.ids, utterances.durations.tolist(), labels.lens.tolist(), limits)
+        if selection.message:
+            logger.warning(f"{path}: {selection.message}; all are listed in dropped.tsv")
+            utterances, labels = utterances.select(selection.kept), labels.select(selection.kept)
+        if not looked:
+            check_audio(utterances, path, progress=True)
+        speeds, shape = data.speeds if name == "train" else [1.0], (recognizer.encoder_frames, recognizer.sample_rate)
+        check_alignable(utterances.ids, utterances.durations, labels, *shape, speeds)
+        if name == "dev" and has_spaceless(utterances.texts):
+            logger.info(f"{path}: {COUNTED}")
+        changes = changes_of(data, utterances, recognizer) if name == "train" else ()
+        splits[name] = (Split(utterances, labels, *changes), selection)
+    return splits
+
+
+def changes_of(
+    data: DataSettings, utterances: Table, recognizer: Recognizer
+) -> tuple[Augment | None, Segmentation | None]:
+    """What training does to its waveforms and texts."""
+    augment = Augment(data.augment) if data.augment else None
+    if not data.bpe_dropout:
+        return augment, None
+    shape = recognizer.encoder_frames, recognizer.sample_rate
+    frames = fewest_frames(utterances.durations, *shape, data.speeds)
+    return augment, Segmentation(tokenizers.dropout(recognizer.tokenizer, data.bpe_dropout), frames)
+
+
+def encode(utterances: Table, tokenizer: Tokenizer) -> Ragged:
+    """Token ids of the texts."""
+    pairs = zip(utterances.texts, utterances.ids, strict=True)
+    return Ragged.of_ids((tokenizer.encode(text, name) for text, name in pairs), tokenizer.vocabulary)
+
+
+def check_texts(utterances: Table, path: str) -> None:
+    """Refuse manifests with empty texts or repeated ids, or none at all."""
+    if not len(utterances):
+        raise UserError(f"{path}: holds no utterance; asr-prepare makes manifests")
+    empty = [utterances.ids[fault.place] for fault in find_empty(utterances.texts)]
+    if empty:
+        raise UserError(f"{path}: {len(empty)} utterances have an empty text ({shorten(empty)}); take them out")
+    repeated = [utterances.ids[fault.place] for fault in find_repeated(utterances.ids)]
+    if repeated:
+        raise UserError(f"{path}: {len(repeated)} ids stand there twice ({shorten(repeated)}); give each its own")
+
+
+def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int) -> None:
+    """Take the CMVN statistics over the training set, not augmented."""
+    dataset = SpeechDataset(split.utterances, split.labels, recognizer.sample_rate)
+    seconds = CMVN_BATCH if data.batch_seconds == "auto" else data.batch_seconds
+    batches = list(chain(*plan(split.utterances.durations, seconds, seed, 0, shards=split.shards)))
+    chosen, utterances = [], 0
+    while batches and utterances < CMVN_UTTERANCES:
+        chosen.append(batches.pop())
+        utterances += len(chosen[-1])
+    fbank = recognizer.frontend.fbank.eval()
+    stream = load(dataset, chosen, data.workers)
+    recognizer.frontend.cmvn.fit(fbank(batch.waveforms, batch.wave_lens) for batch in stream)

@@ -1,0 +1,63 @@
+"""Adam and AdamW."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from asr.config import Settings
+from asr.training.distributed.group import Group
+
+
+class AdamFamily(Settings):
+    """What Adam and its kin have in common; betas and eps are the Transformer paper's, section 5.3."""
+
+    shards: ClassVar[bool] = True  # whether it can work on pieces of matrices (FSDP2)
+    lr: float = Field(gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.98, ge=0, lt=1)
+    eps: float = Field(1e-9, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what PyTorch's classes take."""
+        return {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps, "fused": True}
+
+
+class AdamSettings(AdamFamily):
+    """Adam (Kingma and Ba 2015)."""
+
+    kind: Literal["adam"]
+    weight_decay: float = Field(0.0, ge=0)
+
+    def build(self, model: nn.Module, group: Group = Group()) -> torch.optim.Optimizer:  # noqa: B008 - frozen
+        """Make the optimizer of a model's parameters."""
+        return torch.optim.Adam(parameter_groups(trained(model), self), **self.arguments())
+
+
+class AdamWSettings(AdamFamily):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+    kind: Literal["adamw"]
+
+    def build(self, model: nn.Module, group: Group = Group()) -> torch.optim.Optimizer:  # noqa: B008 - frozen
+        """Make the optimizer of a model's parameters."""
+        return torch.optim.AdamW(parameter_groups(trained(model), self), **self.arguments())
+
+
+def trained(model: nn.Module) -> list[Tensor]:
+    """List the parameters that aren't frozen."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def parameter_groups(parameters: Iterable[Tensor], settings: AdamFamily) -> list[dict[str, Any]]:
+    """Divide parameters into those that decay, and those of one dimension, biases and norms, which don't.
+
+    returns  groups with the `initial_lr` that schedules multiply
+    """
+    parameters = list(parameters)
+    weights, others = [p for p in parameters if p.dim() > 1], [p for p in parameters if p.dim() <= 1]
+    groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [group | {"initial_lr": settings.lr} for group in groups]

@@ -1,0 +1,139 @@
+"""Muon for the matrices of layers, whose work the processes share, and AdamW for all else."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from asr.training.distributed.group import Group
+from asr.training.layers import blocks
+from asr.training.optim.adam import AdamFamily, parameter_groups, trained
+
+COEFFICIENTS = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024: the polynomial that is steepest at zero
+ITERATIONS = 5
+TINY = 1e-7  # of a norm, which a matrix of zeros may be divided by
+
+
+class MuonSettings(AdamFamily):
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else.
+
+    A matrix's step is its momentum with all singular values made alike, so that what few examples teach is learned as
+    soon as the rest. It is as large as AdamW's: one rate serves both (Liu et al. 2025).
+    """
+
+    shards: ClassVar[bool] = False  # singular values are those of whole matrices
+    kind: Literal["muon"]
+    momentum: float = Field(0.95, ge=0, lt=1)
+
+    def build(self, model: nn.Module, group: Group = Group()) -> "torch.optim.Optimizer | Together":  # noqa: B008
+        """Make the optimizer of a model's parameters.
+
+        group  the processes, which share the work on matrices
+        """
+        matrices = layer_matrices(model)
+        taken = set(map(id, matrices))
+        rest = [parameter for parameter in trained(model) if id(parameter) not in taken]
+        adamw = torch.optim.AdamW(parameter_groups(rest, self), **self.arguments())
+        if not matrices:
+            return adamw
+        groups = [{"params": matrices, "initial_lr": self.lr}]
+        return Together(adamw, Muon(groups, self.lr, self.momentum, self.weight_decay, group))
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024): a matrix's step is its momentum with all singular values made alike.
+
+    Times 0.2 √max(rows, columns) it is as large as AdamW's (Liu et al. 2025). Weights and states
+    are those of
+    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` to the bit; but there each process makes all matrices' steps, and
+    a matrix without gradient, of a layer that was left out, takes a whole one, however old its
+    momentum is: here it only decays.
+
+    parameters  matrices, or groups of them
+    group       the processes, which have the same gradients when they call `step`
+    """
+
+    def __init__(self, parameters: Sequence, lr: float, momentum: float, weight_decay: float, group: Group):
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self.group = group
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        """Change the weights."""
+        for settings in self.param_groups:
+            matrices, lr = settings["params"], settings["lr"]
+            for matrix, direction in zip(matrices, self._directions(matrices, settings["momentum"]), strict=True):
+                matrix.mul_(1 - lr * settings["weight_decay"])
+                matrix.add_(direction, alpha=-lr * 0.2 * max(matrix.shape) ** 0.5)
+
+    def _directions(self, matrices: Sequence[Any], momentum: float) -> list[Tensor]:
+        """Make those of this process' share, the largest first; the others' come by a sum, in which they are 0."""
+        sizes = [matrix.numel() for matrix in matrices]
+        together = torch.zeros(sum(sizes), dtype=torch.bfloat16, device=matrices[0].device)
+        directions = [part.view(m.shape) for m, part in zip(matrices, together.split(sizes), strict=True)]
+        for place, n in enumerate(sorted(range(len(sizes)), key=lambda n: -sizes[n])):
+            gradient = matrices[n].grad
+            kept = self._momentum(matrices[n], gradient, momentum)
+            if place % self.group.size == self.group.rank:
+                ahead = gradient.lerp(kept, momentum)  # Nesterov's: by one gradient
+                directions[n].copy_(orthogonal(ahead)).mul_(gradient.any())
+        self.group.add(together)
+        return directions
+
+    def _momentum(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
+        """Add the gradient to the momentum, which every process keeps whole, and return it."""
+        state = self.state[matrix]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        return state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+
+
+class Together:
+    """Optimizers that share a model's parameters out among them; has what training asks of an optimizer."""
+
+    def __init__(self, *parts: torch.optim.Optimizer):
+        self.parts = parts
+
+    @property
+    def param_groups(self) -> list[dict]:
+        """The groups of all."""
+        return [group for part in self.parts for group in part.param_groups]
+
+    @property
+    def state(self) -> dict[Tensor, dict]:
+        """By parameter, what its optimizer keeps of it."""
+        return {parameter: kept for part in self.parts for parameter, kept in part.state.items()}
+
+    def step(self) -> None:
+        """Change the weights."""
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict:
+        """What `load_state_dict` takes."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take up a state."""
+        for part, its in zip(self.parts, state["parts"], strict=True):
+            part.load_state_dict(its)
+
+
+def layer_matrices(model: nn.Module) -> list[Tensor]:
+    """The trained weights of the linear maps within layers: neither embeddings nor projections to the vocabulary."""
+    maps = dict.fromkeys(m for block in blocks(model) for m in block.modules() if isinstance(m, nn.Linear))
+    return [linear.weight for linear in maps if linear.weight.requires_grad]
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """Make the singular values alike, 0.7 to 1.2, by Newton and Schulz's iteration in bf16 → of the same shape."""
+    a, b, c = COEFFICIENTS
+    tall = matrix.shape[0] > matrix.shape[1]
+    X = matrix.bfloat16().T if tall else matrix.bfloat16()
+    X = X / X.norm().clamp(min=TINY)
+    for _ in range(ITERATIONS):
+        A = X @ X.T
+        X = torch.addmm(X, torch.addmm(A, A, A, beta=b, alpha=c), X, beta=a)
+    return X.T if tall else X

@@ -1,0 +1,186 @@
+"""Plots of a run, drawn without a display and not too often: its curves, and what the decoder attends to."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from asr import optional
+from asr.errors import UserError
+from asr.files import replacing
+from asr.training.metrics import TIMES, label, value
+
+PAUSE = 30.0  # seconds between two drawings of a plot, which take some tenths of one
+LOSS, ACCURACY, ERRORS, PERPLEXITY, RATE = PANELS = (
+    "loss per token",
+    "token accuracy [%]",
+    "error rate on dev [%]",
+    "perplexity on dev",
+    "learning rate",
+)
+COLORS = {
+    "train": ("#8ab6d6", "#1f6f9f", "#7a9a5f", "#b07aa1", "#a08060"),
+    "dev": ("#d1495b", "#edae49", "#6a4c93", "#2e4057"),
+}
+UNDRAWN = {"kind", "step", "epoch", "gradient_norm", *TIMES}
+WARM_UP = 0.1  # share of a run whose metrics may leave the panel, for they would press the rest flat
+
+
+class Plots:
+    """Draw plots as a run goes on: each at most once in PAUSE seconds, and what is left over at the end.
+
+    log:  called once, if matplotlib can't be imported or a file can't be written; nothing more is
+          drawn then
+    """
+
+    def __init__(self, log: Callable[[str], None]):
+        self.log, self.able = log, True
+        self.began = time.monotonic()
+        self.drawn_at: dict[str, float] = {}
+        self.pending: dict[str, Callable[[], None]] = {}
+
+    def offer(self, name: str, draw: Callable[[], None]) -> None:
+        """Call draw now, or later, unless a newer plot of the name comes before."""
+        self.pending[name] = draw
+        if time.monotonic() - self.drawn_at.get(name, self.began) >= PAUSE:
+            self._draw(name)
+
+    def finish(self) -> None:
+        """Draw all that is pending."""
+        for name in list(self.pending):
+            self._draw(name)
+
+    def _draw(self, name: str) -> None:
+        draw = self.pending.pop(name)
+        self.drawn_at[name] = time.monotonic()
+        try:
+            if self.able:
+                draw()
+        except UserError as error:  # a plot is no reason to end a training
+            self.able = False
+            self.log(f"no plots are drawn: {error}")
+
+
+def pixels(figure: Any) -> np.ndarray:
+    """Draw a Figure of matplotlib: (height, width, 3) uint8."""
+    canvas = optional.matplotlib("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
+
+
+def save(image: np.ndarray, path: Path) -> None:
+    """Write pixels as a PNG file, whole or not at all."""
+    with replacing(path) as temporary:
+        optional.matplotlib("matplotlib.image").imsave(temporary, image, format="png")
+
+
+def alignment(id: str, weights: Tensor) -> Any:
+    """Draw an alignment: labels (U) downwards, encoder frames (T') to the right; matplotlib's Figure.
+
+    raises   UserError if matplotlib can't be imported
+    """
+    figure = optional.matplotlib("matplotlib.figure").Figure((8, 4), dpi=100, layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(weights.numpy(), aspect="auto", cmap="Blues", vmin=0, interpolation="nearest")
+    axes.set_title(id, fontsize=11, loc="left", parse_math=False)
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    axes.set_xlabel("encoder frame")
+    axes.set_ylabel("label")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    figure.colorbar(image, ax=axes, label="attention weight", pad=0.02)
+    return figure
+
+
+def curves(metrics: Sequence[dict]) -> Any:
+    """Draw the lines of metrics.jsonl over epochs: a panel a kind of figure, as many as have something to show.
+
+    A dev line's legend names its best value. Figures of another meaning than the panels' (`panel`)
+    are not drawn.
+    returns  matplotlib's Figure
+    raises   UserError if matplotlib can't be imported
+    """
+    by_panel: dict[str, list] = {name: [] for name in PANELS}
+    for kind in ("train", "dev"):
+        lines = [line for line in metrics if line["kind"] == kind]
+        for name in dict.fromkeys(name for line in lines for name in line if name not in UNDRAWN):
+            place = panel(kind, name)
+            if place:
+                points = [(line["epoch"], _number(line.get(name), place)) for line in lines]
+                by_panel[place].append((kind, name, points))
+    drawn = {name: series for name, series in by_panel.items() if series}
+    rows = max(1, math.ceil(len(drawn) / 2))
+    figure = optional.matplotlib("matplotlib.figure").Figure((11, 3.7 * rows), dpi=110, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    for n, (name, series) in enumerate(drawn.items(), 1):
+        _draw(figure.add_subplot(rows, 2, n), name, series)
+    return figure
+
+
+def panel(kind: str, name: str) -> str | None:
+    """The panel of a figure, by its name; None for one that none is made for.
+
+    >>> panel("dev", "ctc_wer"), panel("train", "ctc"), panel("dev", "seconds")
+    ('error rate on dev [%]', 'loss per token', None)
+    """
+    if name == "lr":
+        return RATE
+    if name.endswith("accuracy"):
+        return ACCURACY
+    if name.endswith("perplexity"):
+        return PERPLEXITY
+    if name.endswith(("wer", "cer")):
+        return ERRORS
+    return LOSS if kind == "train" or name.endswith(("loss", "ctc", "attention")) else None
+
+
+def _number(number: float | None, place: str) -> float:
+    percent = 100 if place in (ACCURACY, ERRORS) else 1
+    return math.nan if number is None else percent * number
+
+
+def _draw(axes: Any, name: str, series: list) -> None:
+    colors = {kind: iter(_cycle(few)) for kind, few in COLORS.items()}
+    for kind, figure, points in series:
+        epochs, numbers = zip(*points, strict=True)
+        marker = "o" if kind == "dev" and len(points) <= 40 or len(points) == 1 else None
+        text = _legend(kind, figure, name, numbers)
+        width = 1.8 if kind == "dev" else 1.4
+        axes.plot(epochs, numbers, label=text, color=next(colors[kind]), marker=marker, ms=3.5, lw=width)
+    axes.set_title(name, fontsize=11, loc="left")
+    axes.set_xlabel("epoch")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    _limit(axes, name, series)
+    axes.yaxis.set_major_formatter(lambda number, _: f"{number:.6g}")
+    if name != RATE:
+        axes.legend(frameon=False, fontsize=9)
+
+
+def _legend(kind: str, figure: str, place: str, numbers: Sequence[float]) -> str:
+    finite = [number for number in numbers if math.isfinite(number)]
+    if kind == "train" or not finite:
+        return f"{kind} {label(figure)}"
+    best = max(finite) if place == ACCURACY else min(finite)
+    percent = 100 if place in (ACCURACY, ERRORS) else 1
+    return f"{kind} {label(figure)}, best {value(figure, best / percent)}"
+
+
+def _limit(axes: Any, name: str, series: list) -> None:
+    """Let the axis show what comes after the warm-up; of a learning rate all, and that and error rates from 0 on."""
+    end = max(epoch for *_, points in series for epoch, _ in points)
+    begin = 0 if name == RATE else WARM_UP * end
+    numbers = [number for *_, points in series for epoch, number in points if epoch >= begin and math.isfinite(number)]
+    bottom, top = min(numbers, default=0.0), max(numbers, default=1.0)
+    room = 0.05 * (top - bottom) or 0.05 * abs(top) or 1.0
+    axes.set_ylim(0 if name in (RATE, ERRORS) else max(0.0, bottom - room), top + room)
+    axes.set_xlim(0, end or 1)
+
+
+def _cycle(colors: Sequence[str]):
+    while True:
+        yield from colors

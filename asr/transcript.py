@@ -1,0 +1,96 @@
+"""What a transcription returns: text with its segments, words and alternatives. Times are in seconds."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One entry of an n-best list.
+
+    text          the decoded tokens
+    tokens        label ids, without blank, start and end symbols
+    score         weighted sum of the scorers' scores, natural logarithm; -∞ where nothing could be recognized
+    scores        by scorer, before weighting
+    reason        what ended the hypothesis: "end", "limit" or "loop", as in `asr.search.Hypothesis`
+    confidence    of the whole text, 0 to 1; NaN if unknown
+    confidences   by token, 0 to 1
+    """
+
+    text: str
+    tokens: list[int]
+    score: float
+    scores: dict[str, float] = field(default_factory=dict)
+    reason: str = "end"
+    confidence: float = math.nan
+    confidences: list[float] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values; None for numbers that JSON can't write."""
+        return {
+            "text": self.text,
+            "score": _finite(self.score),
+            "scores": {name: _finite(score) for name, score in self.scores.items()},
+            "tokens": self.tokens,
+            "reason": self.reason,
+            "confidence": _finite(self.confidence),
+            "confidences": self.confidences,
+        }
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word; start and end count from the beginning of the recording."""
+
+    start: float
+    end: float
+    text: str
+    confidence: float = math.nan
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of speech within a recording; start and end count from the beginning of the recording.
+
+    words   in order, empty where their times are unknown
+    nbest   best first
+    """
+
+    start: float
+    end: float
+    text: str
+    confidence: float = math.nan
+    words: tuple[Word, ...] = ()
+    nbest: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The transcript of a recording, or of a part of one.
+
+    id         of the utterance; a file's path as given
+    text       the best one
+    segments   in order, empty where their times are unknown
+    path       of the sound file
+    start      of the part, from the beginning of the recording
+    duration   of the part
+    nbest      alternatives for the whole text, best first
+    """
+
+    id: str
+    text: str
+    segments: tuple[Segment, ...] = ()
+    path: str = ""
+    start: float = 0.0
+    duration: float = 0.0
+    nbest: tuple[Alternative, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, as in one line of `asr-decode --json`."""
+        nbest = [alternative.as_json() for alternative in self.nbest]
+        return {"id": self.id, "text": self.text, "start": self.start, "duration": self.duration, "nbest": nbest}
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,302 @@
+"""Recordings to files of texts, written when all is done; a journal keeps what is finished."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from asr import __version__
+from asr.errors import UserError, shorten
+from asr.files import replacing, write_text
+from asr.journal import Journal, beside
+from asr.logging import logger, printable, progress_bar
+from asr.memory import is_oom, limited
+from asr.options import paths
+from asr.stamp import Stamp, fingerprint
+from asr.text.tokenizer import paths_of
+from asr.transcription.options import SearchOptions
+from asr.transcription.recordings import Failure, Recording, in_order
+
+HEADER = "id\tpath\treason\n"
+FAILED = ".failed.tsv"  # the list of failures is named as the output with this at its end
+FAR = 1.5  # times the longest recording of training
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How to decode.
+
+    model          folder
+    batch_seconds  of padded audio in a batch
+    precision      "fp32" or "bf16"
+    device         "auto", "cpu" or "cuda"
+    """
+
+    model: str
+    options: SearchOptions
+    batch_seconds: float = 120.0
+    precision: str = "fp32"
+    device: str = "auto"
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that change the texts."""
+        return asdict(self.options) | {"precision": self.precision}
+
+    def files(self) -> list[str]:
+        """List the files that the texts depend on, beside the recordings."""
+        given = [self.model, *paths(self.options).values()]
+        folders = [path for path in given if not os.path.isfile(path)]
+        in_folders = [file for folder in folders for file in (*_settings_and_weights(folder), *paths_of(folder))]
+        return in_folders + [path for path in given if os.path.isfile(path)]
+
+    def work(self) -> dict[str, Any]:
+        """Identify what makes the results, for a journal."""
+        contents = {str(path): fingerprint(Path(path)) for path in self.files()}
+        return self.settings() | {"version": __version__, "files": contents}
+
+    def check_files(self) -> None:
+        """See that the model and the files of options are there, before anything heavy is imported.
+
+        raises   UserError that names the first that isn't
+        """
+        for option, path in paths(self.options).items():
+            if not os.path.exists(path):
+                raise UserError(f"{path}: no such file or folder", argument=option)
+        if not os.path.isdir(self.model):
+            raise UserError(f"{self.model}: no such model folder; asr-train makes one")
+
+
+def _settings_and_weights(folder: str) -> list[str]:
+    return [os.path.join(folder, name) for name in ("config.yaml", "model.safetensors")]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file to write: a line for each result."""
+
+    path: str
+    line: Callable[[dict], str]
+    stamp: Stamp
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What was decoded.
+
+    count         recordings in all
+    failures      those that could not be transcribed
+    audio         seconds of the others
+    seconds       that they took, over all sessions
+    """
+
+    count: int
+    failures: list[Failure]
+    audio: float
+    seconds: float
+
+
+class ModelLoader:
+    """Load the model when called, and warn of what may spoil the search. To be used within `with`.
+
+    hardware   what computes, once the model is loaded
+
+    On a CPU, taking more memory than is free becomes an error, until the end of `with`.
+    """
+
+    def __init__(self, decoding: Decoding, recordings: Sequence[Recording]):
+        self.decoding, self.recordings = decoding, recordings
+        self.hardware: str | None = None
+        self._limits = ExitStack()
+
+    def __enter__(self) -> "ModelLoader":
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._limits.close()
+        if isinstance(error, RuntimeError | MemoryError) and is_oom(error):
+            what = "cut long recordings at pauses, or lower `batch_seconds` or `beam`"
+            raise UserError(f"out of memory; {what}") from None
+
+    def __call__(self) -> Any:
+        """Return the recognizer."""
+        from asr.device import choose, hardware, keep_memory
+        from asr.models.recognizer import load
+
+        try:
+            device, which = choose(self.decoding.device)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        keep_memory()
+        if device.type == "cpu":
+            self._limits.enter_context(limited())
+        recognizer = load(self.decoding.model, device)
+        self.hardware = hardware(device)
+        logger.info(which)
+        warn_long(self.recordings, self.decoding.model)
+        warn_untrained(recognizer.model.ctc_weight, self.decoding.options)
+        return recognizer
+
+
+def warn_long(recordings: Sequence[Recording], model: str) -> None:
+    """Warn of recordings much longer than the training data: accuracy drops there."""
+    from asr.models.folder import longest_heard
+
+    heard = longest_heard(model)
+    long = [recording.id for recording in recordings if heard and recording.duration > FAR * heard]
+    if long:
+        most = max(recording.duration for recording in recordings)
+        logger.info(
+            f"{len(long)} recordings of up to {most:.0f} s are far longer than the model has heard, {heard:.1f} s at "
+            f"most ({shorten(long)}); expect errors, or cut them at pauses"
+        )
+
+
+def warn_untrained(ctc_weight: float, options: SearchOptions) -> None:
+    """Warn if the search uses an untrained part of the model; ctc_weight: of the training."""
+    fixed = {"attention": 0.0, "attention-greedy": 0.0, "ctc": 1.0, "ctc-greedy": 1.0}
+    weight = fixed.get(options.mode, options.ctc_weight)
+    if ctc_weight == 1 and weight < 1:
+        logger.warning("the attention decoder was not trained (model.ctc_weight is 1); use mode ctc")
+    if ctc_weight == 0 and (weight > 0 or options.mode == "rescoring"):
+        logger.warning("CTC was not trained (model.ctc_weight is 0); use mode attention")
+
+
+def warn_failures(failures: Sequence[Failure], count: int) -> None:
+    """Name the recordings that failed; a single one is named by the error at the end."""
+    for failure in failures if count > 1 else ():
+        logger.warning(f"{failure.id}: {failure.reason}" if failure.id not in failure.reason else failure.reason)
+
+
+def decode(
+    decoding: Decoding,
+    recordings: Sequence[Recording],
+    failures: Sequence[Failure],
+    outputs: Sequence[Output],
+    show: Callable[[dict], None],
+) -> Decoded:
+    """Transcribe what an earlier session hasn't, write the outputs, and list the failures beside the first one.
+
+    failures  recordings that can't be read
+    outputs   are stamped if nothing failed
+    show      called with each result, in order, as soon as all before it are done
+    """
+    path, work = (beside(outputs[0].path), decoding.work()) if outputs else (None, {})
+    count, loader = len(recordings) + len(failures), ModelLoader(decoding, recordings)
+    with Journal(path, work) as journal:
+        if len(journal):
+            logger.info(f"going on: {len(journal)} recordings are finished")
+        total = round(sum(recording.duration for recording in recordings))
+        with loader, progress_bar(total=total, unit="s", desc="audio") as bar:
+            found = _search(loader, recordings, journal, show, lambda seconds: bar.update(round(seconds, 1)))
+        warn_failures(found, len(recordings))
+        failed = {failure.id for failure in found}
+        done = [recording for recording in recordings if recording.id not in failed]
+        failures = [*failures, *found]
+        audio, seconds = journal.seconds(recording.key for recording in recordings)
+        if outputs and done:
+            made: dict[str, Any] = {"audio_seconds": round(audio, 2), "wall_seconds": round(seconds, 2)}
+            made |= {"rtf": round(seconds / audio, 4)} | ({"hardware": loader.hardware} if loader.hardware else {})
+            _write(outputs, done, journal, {} if failures else made)
+        if outputs:
+            write_failures(Path(f"{outputs[0].path}{FAILED}"), failures)
+        if not failures:
+            journal.remove()
+    return Decoded(count, failures, audio, seconds)
+
+
+def _search(
+    loader: ModelLoader,
+    recordings: Sequence[Recording],
+    journal: Journal,
+    show: Callable[[dict], None],
+    progress: Callable[[float], None],
+) -> list[Failure]:
+    """Transcribe what the journal lacks, and add it there; return the failures."""
+    keys = {recording: recording.key for recording in recordings}
+    finished = [(recording, None) for recording in recordings if keys[recording] in journal]
+    todo = [recording for recording in recordings if keys[recording] not in journal]
+    fresh = _fresh(loader, todo, journal, keys) if todo else ()
+    failures = []
+    for recording, failure in in_order(recordings, _counted(chain(finished, fresh), progress)):
+        if failure is not None:
+            failures.append(failure)
+        else:
+            show(journal.get(keys[recording]))
+            journal.forget(keys[recording])
+    return failures
+
+
+def _fresh(
+    loader: ModelLoader, todo: Sequence[Recording], journal: Journal, keys: dict[Recording, str]
+) -> Iterator[tuple[Recording, Failure | None]]:
+    """Search, and keep each result in the journal."""
+    recognizer, decoding = loader(), loader.decoding  # imports PyTorch
+    from asr.transcription.pipeline import finished
+
+    before = time.perf_counter()
+    for recording, result in finished(recognizer, todo, decoding.options, decoding.batch_seconds, decoding.precision):
+        now = time.perf_counter()
+        if isinstance(result, Failure):
+            yield recording, result
+        else:
+            journal.add(keys[recording], result.as_json(), recording.duration, now - before)
+            yield recording, None
+        before = time.perf_counter()
+
+
+def _counted(
+    results: Iterator[tuple[Recording, Failure | None]], progress: Callable[[float], None]
+) -> Iterator[tuple[Recording, Failure | None]]:
+    for recording, failure in results:
+        progress(recording.duration)
+        yield recording, failure
+
+
+def _write(outputs: Sequence[Output], done: Sequence[Recording], journal: Journal, made: dict[str, Any]) -> None:
+    """Write the results that are done; stamp them with `made`, unless that is empty."""
+    for output in outputs:
+        output.stamp.begin()
+    for output in outputs:
+        write_results(output.path, done, journal, output.line)
+    for output in outputs if made else ():
+        output.stamp.write(**made)
+
+
+def text_line(result: dict) -> str:
+    """Write a result as `id<TAB>text`, one line whatever its tokens are."""
+    text = result["text"]
+    return f"{result['id']}\t{text if text.isprintable() else ' '.join(printable(text).split())}"
+
+
+def json_line(result: dict) -> str:
+    """Write a result as one line of JSON."""
+    return json.dumps(result, ensure_ascii=False)
+
+
+def write_results(path: str, recordings: Sequence[Recording], journal: Journal, line: Callable[[dict], str]) -> None:
+    """Write one line per recording, in their order."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.writelines(line(journal.get(recording.key)) + "\n" for recording in recordings)
+
+
+def write_failures(path: Path, failures: Sequence[Failure]) -> None:
+    """List what couldn't be transcribed; without failures, remove an earlier list."""
+    if failures:
+        rows = ("\t".join(" ".join(printable(cell).split()) for cell in (f.id, f.path, f.reason)) for f in failures)
+        write_text(path, HEADER + "".join(f"{row}\n" for row in rows))
+    elif is_list(path):
+        path.unlink()
+
+
+def is_list(path: Path) -> bool:
+    """Whether a file is a list of failures."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(len(HEADER)) == HEADER
+    except OSError:
+        return False

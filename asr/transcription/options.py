@@ -1,0 +1,42 @@
+"""How to search: the same names in Python and as options of asr-decode."""
+
+from dataclasses import dataclass
+
+from asr.errors import UserError
+from asr.options import check, option
+from asr.search.hotwords import HotwordOptions
+from asr.search.length import LengthOptions
+from asr.search.lm import LMOptions
+from asr.search.scorer import ScorerOptions
+
+MODES = ("joint", "attention", "ctc", "rescoring", "attention-greedy", "ctc-greedy")
+
+
+@dataclass(frozen=True)
+class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # a new scorer's options are added here
+    """How to search.
+
+    mode        "joint" beam search with attention and CTC prefix scores, "attention" or "ctc" beam
+                search with one of them, "rescoring" of the CTC beam's n-best list by attention,
+                "attention-greedy", "ctc-greedy"
+    ctc_weight  of the joint search and of rescoring; attention has 1 - ctc_weight
+
+    The scorers' options are for every beam. `asr-decode --help` describes all options.
+    """
+
+    mode: str = option("joint", ", ".join(MODES), choices=MODES)
+    beam: int = option(10, "hypotheses of each utterance", least=1, most=10_000)
+    ctc_weight: float = option(0.3, "weight of CTC in the joint search and in rescoring", least=0, most=1)
+    nbest: int = option(1, "hypotheses in the JSON lines, at most", least=1)
+
+    def __post_init__(self):
+        check(self)
+        if self.nbest > self.beam:
+            raise UserError(f"got {self.nbest}, expected at most the `beam` of {self.beam}", argument="nbest")
+        if self.mode.endswith("greedy") and (used := [name for name in SWITCHES if getattr(self, name)]):
+            names = ", ".join(used).replace("_", " ")
+            raise UserError(f"got {self.mode!r}, which doesn't use {names}; a beam does", argument="mode")
+
+
+SCORERS: tuple[type[ScorerOptions], ...] = SearchOptions.__bases__  # in the order in which their scores are added
+SWITCHES = [options.scorer.switch for options in SCORERS]

@@ -1,0 +1,235 @@
+"""Recordings in, transcripts out: length-sorted batches, read ahead while the model works."""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from asr.audio import load as audio
+from asr.device import autocast
+from asr.errors import UserError
+from asr.memory import is_oom
+from asr.models.recognizer import Recognizer
+from asr.search.hypothesis import Hypothesis
+from asr.transcript import Alternative, Transcript
+from asr.transcription.options import SearchOptions
+from asr.transcription.recordings import Failure, Recording, in_order
+from asr.transcription.searcher import Searcher
+
+WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
+TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
+
+
+@dataclass
+class Clock:
+    """Seconds of audio that are done, and the seconds that they took."""
+
+    audio: float = 0.0
+    wall: float = 0.0
+
+    @property
+    def rtf(self) -> float:
+        """Real-time factor: wall seconds per second of audio."""
+        return self.wall / max(self.audio, 1e-9)
+
+
+def transcribe(
+    recognizer: Recognizer,
+    recordings: Sequence[Recording],
+    options: SearchOptions = SearchOptions(),  # noqa: B008 - frozen
+    batch_seconds: float = 120.0,
+    precision: str = "fp32",
+    clock: Clock | None = None,
+) -> Iterator[Transcript]:
+    """Yield transcripts in the order of the recordings, each as soon as all before it are done.
+
+    batch_seconds  of padded audio in a batch; in fp32 it changes the speed, not the texts
+    precision      "fp32" or "bf16"
+    clock          is advanced, if given
+    raises         UserError if a recording can't be read, or doesn't fit in memory
+    """
+    found = finished(recognizer, recordings, options, batch_seconds, precision, clock)
+    for _, result in in_order(recordings, found):
+        if isinstance(result, Failure):
+            raise UserError(result.reason)
+        yield result
+
+
+def transcribe_waveform(recognizer: Recognizer, waveform: np.ndarray, options: SearchOptions) -> Transcript:
+    """Transcribe one waveform, (samples,) float32 at the model's rate; its transcript has no id and no path."""
+    recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
+    searcher = Searcher(recognizer, options)
+    ((_, nbest),) = searcher.stream([([recording], *encode(recognizer, [waveform]))])
+    return _transcript(recording, nbest, recognizer)
+
+
+def finished(
+    recognizer: Recognizer,
+    recordings: Sequence[Recording],
+    options: SearchOptions,
+    batch_seconds: float = 120.0,
+    precision: str = "fp32",
+    clock: Clock | None = None,
+) -> Iterator[tuple[Recording, Transcript | Failure]]:
+    """Yield each transcript or failure when it is finished; for the arguments see `transcribe`."""
+    clock = clock or Clock()
+    searcher = Searcher(recognizer, options, precision)
+    started = time.perf_counter()
+    for window in _windows(recordings):
+        for recording, result in _window(recognizer, searcher, window, batch_seconds, precision):
+            clock.wall += time.perf_counter() - started
+            clock.audio += recording.duration if isinstance(result, Transcript) else 0.0
+            yield recording, result
+            started = time.perf_counter()
+
+
+def _window(
+    recognizer: Recognizer, searcher: Searcher, window: Sequence[Recording], batch_seconds: float, precision: str
+) -> Iterator[tuple[Recording, Transcript | Failure]]:
+    """Search recordings together; if memory runs out, search those that had begun one by one."""
+    left = dict.fromkeys(window)
+    while left:
+        batches = _EncodedBatches(recognizer, list(left), batch_seconds, precision)
+        for recording, result in _searched(searcher, batches):
+            del left[recording]
+            yield recording, result
+        alone = [recording for recording in batches.begun if recording in left]  # none, unless memory has run out
+        for recording in alone:
+            del left[recording]
+            found = dict(_searched(searcher, _EncodedBatches(recognizer, [recording], batch_seconds, precision)))
+            yield recording, found.get(recording) or failure(recording, TOO_LONG.format(recording.duration))
+
+
+class _EncodedBatches:
+    """Iterate over batches of recordings of similar length, and their encoder outputs H (B, T', D), H_lens (B,).
+
+    begun       recordings that have been read so far
+    unreadable  recordings that could not be read so far
+    """
+
+    def __init__(self, recognizer: Recognizer, recordings: Sequence[Recording], batch_seconds: float, precision: str):
+        self.recognizer, self.precision = recognizer, precision
+        self.batches = _batches(recordings, batch_seconds)
+        self.begun: list[Recording] = []
+        self.unreadable: list[tuple[Recording, Failure]] = []
+
+    def __iter__(self) -> Iterator[tuple[list[Recording], torch.Tensor, torch.Tensor]]:
+        for batch, waveforms in _read_ahead(self.batches, self.recognizer):
+            pairs = list(zip(batch, waveforms, strict=True))
+            self.unreadable += [(r, failure(r, str(w))) for r, w in pairs if isinstance(w, UserError)]
+            read = [(r, w) for r, w in pairs if not isinstance(w, UserError)]
+            self.begun += [r for r, _ in read]
+            if read:
+                yield [r for r, _ in read], *encode(self.recognizer, [w for _, w in read], self.precision)
+
+
+def _searched(searcher: Searcher, batches: _EncodedBatches) -> Iterator[tuple[Recording, Transcript | Failure]]:
+    """Search recordings until all are done, or memory runs out."""
+    try:
+        for recording, nbest in searcher.stream(batches):
+            yield recording, _transcript(recording, nbest, searcher.recognizer)
+    except (RuntimeError, MemoryError) as error:
+        if not is_oom(error) or not batches.begun:
+            raise
+    yield from batches.unreadable
+
+
+def _transcript(recording: Recording, nbest: Sequence[Hypothesis], recognizer: Recognizer) -> Transcript:
+    """Decode the tokens of an n-best list."""
+    decode = recognizer.tokenizer.decode
+    found = tuple(
+        Alternative(decode(h.tokens), h.tokens, h.score, h.scores, h.reason, h.confidence, h.confidences) for h in nbest
+    )
+    return Transcript(recording.id, found[0].text, (), recording.path, recording.start, recording.duration, found)
+
+
+def failure(recording: Recording, reason: str) -> Failure:
+    """Return why a recording can't be transcribed."""
+    return Failure(recording.id, recording.path, reason)
+
+
+def encoded(
+    recognizer: Recognizer, window: Sequence[Recording], batch_seconds: float, precision: str
+) -> Iterator[tuple[list[Recording], torch.Tensor, torch.Tensor]]:
+    """Yield batches of recordings, the longest first, and their encoder outputs H (B, T', D), H_lens (B,).
+
+    raises   UserError if a recording can't be read
+    """
+    for batch, waveforms in _read_ahead(_batches(window, batch_seconds), recognizer):
+        for waveform in waveforms:
+            if isinstance(waveform, UserError):
+                raise waveform
+        yield batch, *encode(recognizer, [w for w in waveforms if not isinstance(w, UserError)], precision)
+
+
+@torch.no_grad()
+def encode(
+    recognizer: Recognizer, waveforms: Sequence[np.ndarray], precision: str = "fp32"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Encode waveforms, each (samples,) float32 at the model's rate → H (B, T', D), H_lens (B,)"""
+    device = next(recognizer.parameters()).device
+    shortest = recognizer.shortest_samples  # shorter ones are padded with silence
+    lens = torch.tensor([max(len(w), shortest) for w in waveforms])
+    padded = torch.zeros(len(waveforms), int(lens.max()))
+    for row, waveform in zip(padded, waveforms, strict=True):
+        row[: len(waveform)] = torch.from_numpy(waveform)
+    with autocast(device, precision):
+        return recognizer.encode(padded.to(device), lens.to(device))  # (B, T', D)
+
+
+def _windows(recordings: Sequence[Recording]) -> Iterator[list[Recording]]:
+    window, seconds = [], 0.0
+    for recording in recordings:
+        window.append(recording)
+        seconds += recording.duration
+        if seconds >= WINDOW_SECONDS:
+            yield window
+            window, seconds = [], 0.0
+    if window:
+        yield window
+
+
+def _batches(window: Sequence[Recording], batch_seconds: float) -> list[list[Recording]]:
+    """Group recordings of similar length, the longest first."""
+    batches: list[list[Recording]] = []
+    for recording in sorted(window, key=lambda s: -s.duration):
+        if batches and batches[-1][0].duration * (len(batches[-1]) + 1) <= batch_seconds:
+            batches[-1].append(recording)
+        else:
+            batches.append([recording])
+    return batches
+
+
+def _read_ahead(
+    batches: Sequence[list[Recording]], recognizer: Recognizer
+) -> Iterator[tuple[list[Recording], list[np.ndarray | UserError]]]:
+    """Read the next batch in a thread while the model works on this one; errors are values."""
+
+    def read(batch: list[Recording]) -> list[np.ndarray | UserError]:
+        return [_load(recording, recognizer) for recording in batch]
+
+    with ThreadPoolExecutor(1) as pool:
+        ahead = [pool.submit(read, batch) for batch in batches[:2]]
+        for n, batch in enumerate(batches):
+            waveforms = ahead.pop(0).result()
+            if n + 2 < len(batches):
+                ahead.append(pool.submit(read, batches[n + 2]))
+            yield batch, waveforms
+
+
+def _load(recording: Recording, recognizer: Recognizer) -> np.ndarray | UserError:
+    least = recognizer.frontend.fbank.frame_samples
+    try:
+        part = recording.start, recording.duration, recording.channel
+        waveform = audio.load(recording.path, recognizer.sample_rate, *part)
+        if len(waveform) < least:
+            what = f"{len(waveform)} samples of the model's {recognizer.sample_rate} Hz"
+            return UserError(f"{recording.path}: too short: has {what}, a frame of its features takes {least}")
+        return waveform
+    except UserError as error:
+        return error
+    except MemoryError:
+        return UserError(TOO_LONG.format(recording.duration))

@@ -1,0 +1,155 @@
+"""A recognizer's search: encoder outputs in, n-best lists out, one batch or a stream of them."""
+
+import copy
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from asr.device import autocast
+from asr.errors import UserError
+from asr.models import lm
+from asr.models.recognizer import Recognizer
+from asr.search.beam import BeamSearch
+from asr.search.ctc_prefix import CTCPrefixScorer
+from asr.search.greedy import attention_greedy, ctc_greedy
+from asr.search.hypothesis import Hypothesis
+from asr.search.neural import Network, NetworkScorer
+from asr.search.rescoring import rescore
+from asr.search.scorer import Scorer, ScorerContext, ScorerOptions
+from asr.text.tokenizer import Tokenizer
+from asr.transcription.options import SCORERS, SearchOptions
+
+Key = TypeVar("Key")
+FEW_LABELS = 1000  # up to this number, CTC helps attention to pre-select candidates; with more it would be too slow
+REFILL = 1 / 2  # share of a batch that is still being searched when the next one enters
+NOTHING = Hypothesis([], -float("inf"), reason="limit")  # if every label sequence is impossible
+
+
+class Searcher:
+    """Search as the options say.
+
+    recognizer  whose encoder made H (B, T', D), H_lens (B,)
+    precision   "fp32" or "bf16"
+    raises      UserError if a scorer's file can't be read, or doesn't fit the recognizer
+    """
+
+    def __init__(self, recognizer: Recognizer, options: SearchOptions, precision: str = "fp32"):
+        self.recognizer, self.model = recognizer, recognizer.model
+        self.options, self.precision = options, precision
+        self.device = next(recognizer.parameters()).device
+        self.extra = {kind: self._load(kind) for kind in SCORERS}
+
+    def tuned(self, **values: Any) -> "Searcher":
+        """Return the same search with other values of options; only scorers whose own options change are made again."""
+        other = copy.copy(self)
+        other.options = replace(self.options, **values)
+        other.extra = {
+            kind: other._load(kind) if _is_own(kind, values) else scorer for kind, scorer in self.extra.items()
+        }
+        return other
+
+    def _load(self, options: type[ScorerOptions]) -> Scorer | None:
+        kind, tokenizer = options.scorer, self.recognizer.tokenizer
+        if not getattr(self.options, kind.switch):
+            return None
+        network = partial(load_network, tokenizer=tokenizer, device=self.device)
+        return kind.load(self.options, ScorerContext(tokenizer, self.model.sos_eos, self.device, network))
+
+    def scorers(self) -> dict[str, tuple[Scorer, float]]:
+        """Return the scorers of the beam, each with its weight."""
+        model, options = self.model, self.options
+        ctc_weight = {"joint": options.ctc_weight, "attention": 0.0}.get(options.mode, 1.0)
+        scorers: dict[str, tuple[Scorer, float]] = {}
+        if ctc_weight < 1:
+            scorers["attention"] = NetworkScorer(model.decoder, model.sos_eos), 1 - ctc_weight
+        if ctc_weight > 0:
+            full = not scorers or model.vocabulary <= FEW_LABELS
+            scorers["ctc"] = CTCPrefixScorer(model.ctc_log_probs, model.sos_eos, full), ctc_weight
+        for kind, scorer in self.extra.items():
+            if scorer:
+                weight = kind.scorer.weight
+                scorers[kind.scorer.name] = scorer, getattr(options, weight) if weight else 1.0
+        return scorers
+
+    def search(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
+        """Return the n-best lists of one batch, best first."""
+        return [nbest for _, nbest in sorted(self.stream([(range(len(H)), H, H_lens)]), key=lambda found: found[0])]
+
+    @torch.no_grad()
+    def stream(self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]) -> Iterator[tuple[Key, list[Hypothesis]]]:
+        """Yield n-best lists of utterances as they are done.
+
+        batches:  keys of the utterances, H, H_lens; the next is read when half of the last one is
+                  done
+        returns   pairs of key and n-best list
+        """
+        if self.options.mode in ("joint", "attention", "ctc"):
+            yield from self._beams(batches)
+            return
+        for keys, H, H_lens in batches:
+            with autocast(self.device, self.precision):
+                nbests = self._batch(H, H_lens)
+            yield from zip(keys, nbests, strict=True)
+
+    def _beams(self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]) -> Iterator[tuple[Key, list[Hypothesis]]]:
+        search = self._beam(self.options.nbest)
+        keys: dict[int, Key] = {}  # of the utterances that are being searched, by number
+        for new, H, H_lens in batches:
+            keys |= dict(enumerate(new, search.added))
+            with autocast(self.device, self.precision):
+                search.add(H, H_lens, H_lens)
+            yield from self._run(search, keys, int(len(H) * REFILL))
+        yield from self._run(search, keys, 0)
+
+    def _run(self, search: BeamSearch, keys: dict[int, Key], enough: int) -> Iterator[tuple[Key, list[Hypothesis]]]:
+        """Search until `enough` utterances or fewer are left."""
+        while len(search) > enough:
+            with autocast(self.device, self.precision):
+                search.step()
+            for number, nbest in search.take():
+                yield keys.pop(number), nbest or [NOTHING]
+
+    def _batch(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
+        """Search a whole batch, in the modes that utterances can't enter one by one."""
+        model, options = self.model, self.options
+        if options.mode == "ctc-greedy":
+            return [[h] for h in ctc_greedy(model.ctc_log_probs(H), H_lens)]
+        if options.mode == "attention-greedy":
+            state = model.decoder.start(H, H_lens)
+            return [[h] for h in attention_greedy(model.decoder.step, state, len(H), model.sos_eos, H_lens)]
+        search = self._beam(options.beam)
+        search.add(H, H_lens, H_lens)
+        while len(search):
+            search.step()
+        nbests = [nbest for _, nbest in sorted(search.take())]
+        weight, score = 1 - options.ctc_weight, lambda *inputs: model.decoder(*inputs).logits
+        nbests = rescore(nbests, score, H, H_lens, model.sos_eos, weight, model.vocabulary)
+        return [nbest[: options.nbest] or [NOTHING] for nbest in nbests]
+
+    def _beam(self, nbest: int) -> BeamSearch:
+        scorers = self.scorers()
+        allow_loops = "ctc" in scorers  # CTC itself rejects repetitions that aren't in the audio
+        return BeamSearch(scorers, self.model.sos_eos, self.options.beam, nbest, allow_loops=allow_loops)
+
+
+def load_network(path: str, tokenizer: Tokenizer, device: torch.device) -> Network:
+    """Load a language model over the labels of a recognizer's tokenizer from its folder.
+
+    raises   UserError if it can't be read, or is a model of other tokens
+    """
+    model = lm.load(path, device)
+    if model.tokenizer.symbols() != tokenizer.symbols():
+        raise UserError(
+            f"{path}: a language model of other tokens than the recognizer's ({model.tokenizer.vocabulary} and "
+            f"{tokenizer.vocabulary} ids); train it with the recognizer's tokenizer"
+        )
+    return model.model.decoder
+
+
+def _is_own(kind: type[ScorerOptions], names: Container[str]) -> bool:
+    """Tell whether one of these options is the scorer's own, beside its weight."""
+    return any(field.name in names for field in fields(kind) if field.name != kind.scorer.weight)

@@ -1,0 +1,78 @@
+"""Tune a search on a dev set: the encoder runs once, the search once for each setting."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from asr.errors import UserError
+from asr.models.recognizer import Recognizer
+from asr.options import declared
+from asr.transcription.options import SCORERS, SearchOptions
+from asr.transcription.pipeline import encoded
+from asr.transcription.recordings import Recording
+from asr.transcription.searcher import Searcher
+
+DEFAULTS: dict[str, Any] = {option.name: option.default for option in declared(SearchOptions)}
+TUNABLE = {name: type(default) for name, default in DEFAULTS.items() if isinstance(default, int | float)}
+
+
+def parse_grid(settings: Sequence[str], options: SearchOptions) -> dict[str, list[float]]:
+    """Read settings like `ctc-weight=0.1,0.3`: name → values to try.
+
+    raises   UserError for an unknown name, one that comes twice or changes nothing, or values that
+             aren't numbers
+    """
+    idle = _idle(options)
+    grid = {}
+    for setting in settings:
+        name, _, values = setting.partition("=")
+        name = name.replace("-", "_")
+        if name not in TUNABLE:
+            known = ", ".join(n.replace("_", "-") for n in TUNABLE)
+            raise UserError(f"{setting}: got {name!r}, expected NAME=VALUE,VALUE … with a name of: {known}", "tune")
+        if name in grid or name in idle:
+            fault = "comes twice; give all values at once" if name in grid else f"changes nothing {idle[name]}"
+            raise UserError(f"{setting}: {name.replace('_', '-')} {fault}", "tune")
+        try:
+            grid[name] = [TUNABLE[name](value) for value in values.split(",")]
+        except ValueError:
+            raise UserError(f"{setting}: got {values!r}, expected numbers with commas between them", "tune") from None
+    return grid
+
+
+def _idle(options: SearchOptions) -> dict[str, str]:
+    """Map the options that have no effect beside these to the reason."""
+    idle = {"nbest": "of the best text"}
+    if options.mode not in ("joint", "rescoring"):
+        idle["ctc_weight"] = f"in mode {options.mode}"
+    if options.mode.endswith("greedy"):
+        idle |= dict.fromkeys(TUNABLE, f"in mode {options.mode}")
+    unused = [kind.scorer for kind in SCORERS if not getattr(options, kind.scorer.switch)]
+    return idle | {kind.weight: f"without `{kind.switch}`" for kind in unused if kind.weight}
+
+
+def tune(
+    recognizer: Recognizer,
+    recordings: Sequence[Recording],
+    options: SearchOptions,
+    grid: Mapping[str, Sequence[float]],
+    batch_seconds: float = 120.0,
+    precision: str = "fp32",
+) -> Iterator[tuple[dict[str, float], dict[str, str]]]:
+    """Search with every combination of the grid's values.
+
+    returns   the setting, and the texts by utterance id, for each
+    """
+    settings: list[dict[str, Any]] = [
+        dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
+    ]
+    for setting in settings:
+        replace(options, **setting)  # a wrong value shows before the work
+    searcher = Searcher(recognizer, options, precision)
+    tuned = [searcher.tuned(**setting) for setting in settings]
+    batches = list(encoded(recognizer, recordings, batch_seconds, precision))
+    for setting, searcher in zip(settings, tuned, strict=True):
+        found = dict(searcher.stream(batches))
+        texts = {recording: recognizer.tokenizer.decode(nbest[0].tokens) for recording, nbest in found.items()}
+        yield setting, {recording.id: texts[recording] for recording in recordings}

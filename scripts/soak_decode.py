@@ -1,0 +1,149 @@
+"""Stop a decoding at random moments, go on each time, and compare with an undisturbed one.
+
+    python scripts/soak_decode.py [--files 1000] [--stops 20] [--seed 1]
+
+A tiny model decodes many short files. Each stop is a Ctrl-C, a SIGTERM or a SIGKILL at a moment drawn from the time
+that the undisturbed decoding takes; then the same command is run to its end. Text and JSON must come out the same,
+nothing finished may be searched again, nothing may stay beside the outputs. Printed for each stop: the signal, when it
+came, how many files were finished by then, and both runs' seconds.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the constructed corpus lives there
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+SCORES = re.compile(r"-?\d+\.\d+(e-?\d+)?")
+
+
+def prepare(root: Path, files: int) -> None:
+    """Make the recordings and a model of one epoch."""
+    from runs import make_root, train
+    from tones import write_corpus
+
+    make_root(root)
+    train(root, root / "model", "training.epochs=1")
+    write_corpus(root / "many", {"file": files}, seed=5)
+
+
+def start(root: Path, out: str) -> subprocess.Popen:
+    """Begin to decode, or go on."""
+    outputs = ["--out", root / f"{out}.txt", "--json", root / f"{out}.json"]
+    command = [
+        sys.executable,
+        "-m",
+        "asr.cli.decode",
+        "--model",
+        root / "model",
+        *outputs,
+        "--batch-seconds",
+        "20",
+        "many",
+    ]
+    heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731 - a job in the background doesn't
+    return subprocess.Popen(list(map(str, command)), cwd=root, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
+
+
+def finished(root: Path, out: str) -> int:
+    """Count the whole results in a journal."""
+    path = root / f".{out}.txt.journal"
+    return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
+
+
+def outputs(root: Path, out: str) -> tuple[str, list]:
+    """The text, and the JSON lines with scores rounded: batches differ, and with them the last bits."""
+    lines = (root / f"{out}.json").read_text(encoding="utf-8").splitlines()
+    rounded = [json.loads(SCORES.sub(lambda number: f"{float(number[0]):.3f}", line)) for line in lines]
+    return (root / f"{out}.txt").read_text(encoding="utf-8"), rounded
+
+
+def stop_once(root: Path, number: int, moment: float) -> tuple[int, float, float] | None:
+    """Stop a decoding after some seconds and continue; files finished, the second and the first run's seconds.
+
+    returns   None if it was done before that
+    """
+    begun = time.monotonic()
+    process = start(root, "stopped")
+    time.sleep(moment)
+    process.send_signal(number)
+    said = process.communicate()[1]
+    first = time.monotonic() - begun
+    if process.returncode == 0:
+        return None  # it was done before
+    if process.returncode not in (0, -number, 128 + number) or "Traceback" in said:
+        sys.exit(f"soak_decode: the stopped decoding ended with status {process.returncode}:\n{said}")
+    kept, begun = finished(root, "stopped"), time.monotonic()
+    process = start(root, "stopped")
+    said = process.communicate()[1]
+    if process.returncode:
+        sys.exit(f"soak_decode: going on ended with status {process.returncode}:\n{said}")
+    going = re.search(r"going on: (\d+) recordings", said)
+    if (int(going[1]) if going else 0) != kept:
+        sys.exit(f"soak_decode: {kept} files were finished, and the second run says:\n{said}")
+    return kept, time.monotonic() - begun, first
+
+
+def main() -> None:
+    """Stop, go on, compare."""
+    args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("files", 1000), ("stops", 20), ("seed", 1)):
+        args.add_argument(f"--{name}", type=int, default=default)
+    args = args.parse_args()
+    draw = random.Random(args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        prepare(root, args.files)
+        begun = time.monotonic()
+        process = start(root, "whole")
+        if process.communicate()[1] and process.returncode:
+            sys.exit("soak_decode: the undisturbed decoding has failed")
+        whole, expected = time.monotonic() - begun, outputs(root, "whole")
+        print(f"undisturbed: {whole:.1f} s", flush=True)
+        rates = []
+        while len(rates) < args.stops:
+            for path in root.glob("*stopped*"):
+                path.unlink()
+            for path in root.glob(".stopped*"):
+                path.unlink()
+            number, moment = draw.choice(SIGNALS), draw.uniform(0, whole)
+            if (stopped := stop_once(root, number, moment)) is None:
+                continue
+            kept, second, first = stopped
+            if outputs(root, "stopped") != expected:
+                shutil.copytree(root, "soak_decode.differs")
+                sys.exit("soak_decode: the outputs differ; all is in soak_decode.differs")
+            left = {path.name for path in root.iterdir() if "stopped" in path.name}
+            if left - {"stopped.txt", "stopped.json", ".stopped.txt.stamp.json", ".stopped.json.stamp.json"}:
+                sys.exit(f"soak_decode: something stays behind: {sorted(left)}")
+            rates.append((kept, second))
+            name = signal.Signals(number).name
+            print(
+                f"stop {len(rates):2d}: {name:7s} at {moment:5.1f} s, {kept:4d} files finished, "
+                f"stopped run {first:5.1f} s, second run {second:5.1f} s",
+                flush=True,
+            )
+    early = [second for kept, second in rates if not kept]
+    late = [second for kept, second in rates if kept > args.files / 2]
+    print(f"{args.stops} stops: the same output as undisturbed each time, nothing finished was searched again")
+    for what, seconds in (("none", early), ("more than half", late)):
+        if seconds:
+            print(
+                f"second run where {what} was finished: {statistics.median(seconds):.1f} s (median of {len(seconds)})"
+            )
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

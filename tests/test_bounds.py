@@ -1,0 +1,146 @@
+"""Strangers' files of any size, depth and number are refused in one line, with file and line where there is one.
+
+Each case is made to be one that took all memory, or ended in a traceback.
+"""
+
+import gzip
+import json
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+
+from asr import bounded
+from asr.data import manifest, texts
+from asr.data.manifest import Utterance
+from asr.errors import UserError
+from asr.search import arpa, hotwords
+from asr.text import tokenizer
+from asr.text.bpe import BPE, LONGEST, parts
+from asr.text.characters import Characters
+
+GOOD = Utterance("u1", "/a.wav", 16000, 16000, 1, 0.0, 1.0, "GO")
+LINE = json.dumps(GOOD.line())
+SYMBOLS = ["<blank>", "a", "b", "<sos/eos>"]
+
+
+def packed(path, *pieces):
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for piece in pieces:
+            file.write(piece)
+    return path
+
+
+READERS = {
+    "manifest": ("x.jsonl.gz", LINE.encode() + b"\n", lambda path: list(manifest.read(path))),
+    "text": ("x.txt.gz", b"some words\n", lambda path: list(texts.read(path))),
+    "manifest as text": ("x.jsonl.gz", LINE.encode() + b"\n", lambda path: list(texts.read(path))),
+    "n-gram model": ("x.arpa.gz", b"\\data\\\n", lambda path: arpa.read_arpa(path, SYMBOLS)),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_line_of_any_length_takes_little_memory(tmp_path, kind):
+    """200 MB in 200 kB; eight gigabytes would be no different."""
+    name, first, read = READERS[kind]
+    path = packed(tmp_path / name, first, *[b"x" * (1 << 20)] * 200)
+    tracemalloc.start()
+    with pytest.raises(UserError, match=rf"{name}:2: a line of more than"):
+        read(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 5 * bounded.LINE
+
+
+@pytest.mark.parametrize("kind", ["manifest", "text"])
+def test_an_ordinary_line_of_a_megabyte_is_read(tmp_path, kind):
+    name, first, read = READERS[kind]
+    long = replace(GOOD, id="u2", text="word " * 200_000)
+    second = json.dumps(long.line()) if kind == "manifest" else long.text
+    assert len(read(packed(tmp_path / name, first, second.encode()))) == 2
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("[" * 20000, "nested too deep"),
+        ('{"a":' * 20000, "nested too deep"),
+        (LINE.replace("16000", "1" * 5000, 1), "a number of thousands of digits"),
+        (LINE.replace('"start": 0.0', '"start": NaN'), "start: got nan, expected a number"),
+        (LINE.replace('"start": 0.0', '"start": -Infinity'), "start: got -inf, expected a number"),
+        (LINE.replace('"start": 0.0', '"start": 1e999'), "start: got inf, expected a number"),
+        (LINE.replace("16000", "99999999999", 1), "rate: got 99999999999, expected 1,000 to 1,000,000 Hz"),
+        (LINE.replace("16000", "-16000", 1), "rate: got -16000, expected"),
+        (LINE.replace('"id": "u1"', r'"id": "\ud800"'), "half a surrogate pair"),
+        (LINE.replace('"id": "u1"', r'"id": "a\nb\tc"'), "control character"),
+        (LINE.replace('"id": "u1"', r'"id": "\u001b]0;x\u0007"'), "control character"),
+        (LINE.replace('"GO"', r'"\udfff"'), "half a surrogate pair"),
+        (LINE.replace("[0]", "[]"), "channel: got 0"),
+        (LINE.replace('"/a.wav"', "7"), "path: got 7, expected a string"),
+        ("\ufeff" * 2 + LINE, "MonoCut"),
+        ("null", "MonoCut"),
+        ("7", "MonoCut"),
+        ('{"recording": null}', "MonoCut"),
+        ('{"recording": {"sources": [7]}}', "MonoCut"),
+    ],
+)
+def test_a_hostile_line_of_a_manifest(tmp_path, line, says):
+    path = tmp_path / "x.jsonl"
+    path.write_text(f"{LINE}\n{line}\n", encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        list(manifest.read(path))
+    said = str(error.value)
+    assert said.startswith(f"{path}:2: ") and says in said and "set_int_max" not in said
+    assert said.isprintable() and len(said) < 1000
+
+
+@pytest.mark.parametrize("count", ["9" * 5000, "9" * 13])
+def test_a_count_of_an_arpa_file_that_cannot_be(tmp_path, count):
+    (tmp_path / "x.arpa").write_text(f"\\data\\\nngram 1={count}\n\n\\1-grams:\n-1 a\n")
+    with pytest.raises(UserError, match=r"x.arpa:2: .*a count of 12 digits at most"):
+        arpa.read_arpa(tmp_path / "x.arpa", SYMBOLS)
+
+
+def test_a_count_that_the_file_has_not_got(tmp_path):
+    (tmp_path / "x.arpa").write_text(f"\\data\\\nngram 1={10**11}\n\n\\1-grams:\n-1 a\n")
+    with pytest.raises(UserError, match=r"x.arpa: ends after line 5, expected 1-gram 2 of 100000000000"):
+        arpa.read_arpa(tmp_path / "x.arpa", SYMBOLS)
+
+
+@pytest.mark.parametrize("content", ["[" * 20000, '{"kind": ' * 20000, '{"kind": ' + "1" * 5000 + "}", "7", "{}"])
+def test_a_hostile_description_of_a_tokenizer(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match=r"tokenizer.json: "):
+        tokenizer.load(tmp_path)
+
+
+def test_a_text_of_one_long_line_is_learned_from_and_no_part_is_left_out():
+    long = "ab ba " * 200_000
+    assert len(long) > 4 * LONGEST
+    divided = list(parts([long.strip(), "short"]))
+    assert " ".join(divided) == long.strip() + " short" and max(map(len, divided)) <= LONGEST
+    alone, beside = BPE.train([long], 9), BPE.train(["c d"] * 3 + [long], 11)
+    assert "▁ab" in alone.symbols() and "▁ab" in beside.symbols()
+    with pytest.raises(UserError, match=r"a word of more than 262,144 characters \('xxx") as error:
+        BPE.train(["x" * 3_000_000], 20)
+    assert "INTERNAL" not in str(error.value)
+
+
+def test_a_hotword_in_the_other_case_is_told_so(tmp_path):
+    path = tmp_path / "words.txt"
+    for known, given, says in (("KEANE", "keane", "knows capitals only; write 'KEANE'"), ("keane", "Keane", "'keane'")):
+        made = Characters.train([known])
+        path.write_text(f"{known}\n{given}\t2\n")
+        with pytest.raises(UserError, match=rf"words.txt:2: got '{given}'.*{says}"):
+            hotwords.read_phrases(path, made.encode, made.symbols(), 1.0)
+        path.write_text("kéane\n")
+        with pytest.raises(UserError, match=r"words.txt:1: character .* not in the tokenizer's vocabulary"):
+            hotwords.read_phrases(path, made.encode, made.symbols(), 1.0)
+
+
+@pytest.mark.parametrize("weight", ["1e300", "inf", "nan", "-1", "0", "9" * 5000])
+def test_a_weight_of_a_hotword_that_cannot_be(tmp_path, weight):
+    (tmp_path / "x.txt").write_text(f"A\t{weight}\n")
+    made = Characters.train(["A"])
+    with pytest.raises(UserError, match=r"x.txt:1: got weight '"):
+        hotwords.read_phrases(tmp_path / "x.txt", made.encode, made.symbols(), 1.0)

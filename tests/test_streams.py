@@ -1,0 +1,202 @@
+"""Standard streams that are full, closed or left, signals, memory: one line and the right status, by whole commands."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from asr import memory
+from asr.cli.command import command
+from asr.logging import logger, printable
+
+PRINTS = """
+import sys
+from asr.cli.command import command, emit, parser
+from asr.logging import logger
+@command
+def main(argv):
+    logger.info("a word to the person")
+    for n in range(int(argv[0])): {print}
+    open(argv[1], "w").write("done")
+main()
+"""
+
+
+def shell(redirected, folder, count=1, how="emit('result')"):
+    """Run a command that prints with its streams redirected by a shell; its status, and what it said and did."""
+    (folder / "x.py").write_text(PRINTS.format(print=how))
+    line = f"{sys.executable} {folder}/x.py {count} {folder}/file {redirected}"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, env=buffered)
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
+    return done, (folder / "file").exists()
+
+
+@pytest.mark.parametrize("count, how", [(1, "emit('result')"), (9999, "emit('result')"), (1, "sys.stdout.write('x')")])
+def test_a_full_or_closed_stdout_is_one_line_and_status_2(tmp_path, count, how):
+    for redirected, why in ((">/dev/full", "No space left on device"), (">&-", "it is closed")):
+        done, _ = shell(redirected, tmp_path, count, how)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.splitlines()[-1].endswith(
+            f"standard output can't be written ({why}); what was printed isn't complete"
+        )
+
+
+def test_a_closed_stdout_that_nothing_is_printed_on_is_no_matter(tmp_path):
+    done, written = shell(">&-", tmp_path, 0)
+    assert done.returncode == 0 and written and "a word" in done.stderr
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
+def test_without_stderr_the_results_are_the_same_and_nothing_else_is_among_them(tmp_path, redirected):
+    done, written = shell(redirected, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "result\n", "") and written
+
+
+def test_all_streams_closed(tmp_path):
+    done, written = shell("<&- >&- 2>&-", tmp_path, 0)
+    assert (done.returncode, written) == (0, True)
+    assert (tmp_path / "file").read_text() == "done"  # and no word of the command's
+
+
+def test_results_are_utf8_whatever_the_locale(tmp_path):
+    (tmp_path / "x.py").write_text(PRINTS.format(print="emit('é 漢')"))
+    places = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "x.py", "1", tmp_path / "f"], env=os.environ | places, capture_output=True
+    )
+    assert done.stdout.decode() == "é 漢\n"
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_command_with_their_status_and_clean_up(tmp_path, number, status):
+    script = (
+        "import time, signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from asr.cli.command import command; from asr.files import replacing\n@command(hint='it was little')\n"
+        "def main(argv):\n    with replacing('out') as path:\n        path.write_text('half'); print(flush=True)\n"
+        "        time.sleep(60)\nmain([])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.readline()
+        process.send_signal(number)
+        said = process.communicate(timeout=30)[1]
+    assert process.returncode == status and said.endswith("stopped; it was little\n") and len(said.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_sigterm_ends_at_once(tmp_path):
+    script = (
+        "import time\nfrom asr.cli.command import command\n@command\ndef main(argv):\n    try:\n"
+        "        print(flush=True); time.sleep(60)\n    finally:\n        print(flush=True); time.sleep(60)\nmain([])"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        for _ in range(2):
+            process.stdout.readline()
+            process.terminate()
+        begun = time.monotonic()
+        assert process.wait(30) == -signal.SIGTERM and time.monotonic() - begun < 20
+
+
+def test_a_handler_that_was_there_stays():
+    before = signal.getsignal(signal.SIGTERM)
+
+    @command
+    def main(argv):
+        pass
+
+    main([])
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("error, fact", [(MemoryError(), "out of memory"), (RecursionError(), "nested too deeply")])
+def test_memory_and_depth_are_one_line(capsys, error, fact):
+    @command
+    def main(argv):
+        raise error
+
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2 and fact in capsys.readouterr().err
+
+
+def test_a_fault_of_the_program_is_a_traceback():
+    @command
+    def main(argv):
+        raise ValueError("ours")
+
+    with pytest.raises(ValueError, match="ours"):
+        main([])
+
+
+def test_a_main_s_status_is_the_command_s():
+    @command
+    def main(argv):
+        return 3
+
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 3
+
+
+def test_nothing_said_can_steer_a_terminal(capsys):
+    logger.info("a\x1b[2Jb\x9bc\u202ed\ue000é\udce9\n  second line")
+    assert capsys.readouterr().err == "a\\x1b[2Jb\\x9bc\\u202ed\ue000é\\udce9\n  second line\n"
+    assert printable("plain é 漢\t1") == "plain é 漢\t1"
+
+
+def test_the_limit_of_memory_makes_its_end_an_error_and_is_lifted_again():
+    script = (
+        "import torch, resource; from asr import memory\nbefore = resource.getrlimit(resource.RLIMIT_DATA)\n"
+        "memory.available = lambda: 2 << 30\n"
+        "try:\n    with memory.limited(): torch.zeros(3 << 30, dtype=torch.uint8).fill_(1)\n"
+        "except (RuntimeError, MemoryError) as error: assert memory.is_oom(error), error\n"
+        "else: raise SystemExit('no error')\n"
+        "assert resource.getrlimit(resource.RLIMIT_DATA) == before\ntorch.zeros(3 << 30, dtype=torch.uint8)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    "names, limit, free",
+    [
+        (("memory.max", "memory.current"), "4000", 4000 - 3950 + 1200 + 700),
+        (("memory.limit_in_bytes", "memory.usage_in_bytes"), "3000", 950),
+        (("memory.max", "memory.current"), "max", None),
+    ],
+)
+def test_files_in_the_cache_of_a_container_are_free(tmp_path, names, limit, free):
+    """`current` counts them, and the kernel gives them back."""
+    for name, content in zip(names, (limit, "3950"), strict=True):
+        (tmp_path / name).write_text(content + "\n")
+    (tmp_path / "memory.stat").write_text("anon 1000\ninactive_file 1200\nactive_file 700\nslab 5\n")
+    assert memory.container_free(tmp_path) == free
+
+
+@pytest.mark.usefixtures("heeded")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_that_a_library_makes_another_error_of_is_a_stop(capsys, number):
+    """As pydantic does of a Ctrl-C while its classes are made."""
+
+    @command
+    def main(argv):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise ValueError("a class can't be built: KeyboardInterrupt") from None
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            main([])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == 128 + number and "stopped" in capsys.readouterr().err

@@ -1,0 +1,182 @@
+"""Gradients are added by a tree over slots: any number of processes has the same sum, to the bit.
+
+That sums of other orders differ in their bits is shown beside it.
+"""
+
+import math
+
+import forked
+import pytest
+import torch
+from test_step import NumbersTask, batches
+from torch import nn
+
+from asr.training.distributed import summation
+from asr.training.distributed.group import Group
+from asr.training.distributed.replicas import WholeModel
+from asr.training.distributed.summation import Summation, leaf, merged, nodes, parent, sibling, slots
+from asr.training.optim.adam import AdamSettings, AdamWSettings
+from asr.training.optim.muon import MuonSettings
+from asr.training.optim.schedule import ConstantSettings
+from asr.training.settings import LoopSettings
+from asr.training.trainer import MicroBatch, Trainer
+
+KINDS = [AdamSettings(kind="adam", lr=0.01), AdamWSettings(kind="adamw", lr=0.01), MuonSettings(kind="muon", lr=0.01)]
+ACCUMULATED = (1, 2, 3, 4, 5, 8)
+CLIP = 0.05  # of norms of about 1
+
+
+@pytest.mark.parametrize("size", [*range(1, 9), 12, 16])
+def test_slots_are_shared_out_and_their_nodes_make_a_tree(size):
+    for n in range(1, 35):
+        shares = [slots(n, rank, size) for rank in range(size)]
+        assert sorted(sum(shares, [])) == list(range(n))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        made = [nodes(n, rank, size) for rank in range(size)]
+        if size in (1, 2, 4, 8, 16):
+            assert all(len(its) == bool(share) for its, share in zip(made, shares, strict=True))
+        for share, its in zip(shares, made, strict=True):
+            assert sorted(place for node in its for place in under(node, n)) == sorted(share)
+        counts = {node: torch.tensor(float(len(under(node, n)))) for its in made for node in its}
+        assert merged(counts) == n
+
+
+def under(node, n):
+    r, m = node
+    return range(r, n, 2**m)
+
+
+def test_a_node_is_the_sum_of_two():
+    for n in range(1, 35):
+        for place in range(n):
+            node = leaf(place, n)
+            assert list(under(node, n)) == [place]
+            while node != (0, 0):
+                both = sorted([*under(node, n), *under(sibling(node), n)])
+                assert both == list(under(parent(node), n))
+                node = parent(node)
+
+
+def summed(values, order):
+    total, most = torch.full((1,), 7.0), 0
+    adding = Summation(total)
+    for _ in range(2):  # the second uses what the first left
+        adding.begin(len(values))
+        for place in order:
+            adding.turn_to(place)
+            adding.turn_to(place)  # as halves of a batch do
+            total += values[place]
+            most = max(most, len(adding.shelf))
+        adding.finish(0, 1)
+    return total.item(), most
+
+
+def tree(values):
+    if len(values) == 1:
+        return values[0]
+    return tree(values[::2]) + tree(values[1::2])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 13, 16])
+def test_one_process_adds_by_the_tree_in_whatever_order_they_come(n):
+    """Against a recursion; on the shelf are no more than the tree is deep."""
+    values = torch.randn(n, generator=torch.Generator().manual_seed(n))
+    total, most = summed(values, slots(n, 0, 1))
+    assert total == tree(list(values)) == summed(values, range(n))[0]
+    assert most <= math.ceil(math.log2(n)) == summation.waiting(n, 1)
+
+
+def test_other_orders_have_other_bits():
+    values = torch.randn(8, 100, generator=torch.Generator().manual_seed(8))
+    assert not torch.equal(sum(values[1:], values[0]), tree(list(values)))
+
+
+class Net(nn.Module):
+    """With linear maps in layers, which are Muon's, and others."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 8)
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+        self.last = nn.Linear(8, 2)
+
+    def forward(self, X):
+        X = torch.tanh(self.first(X))
+        for layer in self.layers:
+            X = X + torch.dropout(torch.tanh(layer(X)), 0.1, True)
+        return self.last(X)
+
+
+def trained(group, settings, accumulate, steps, state=None):
+    """Steps first … last with batches of their own; a step has one batch less than the one before, down to one."""
+    torch.manual_seed(0)
+    model = Net()
+    replicas = WholeModel(model, settings.build, group)
+    if state:
+        replicas.load(state)
+    task = NumbersTask(model)
+    loop = LoopSettings(epochs=1, accumulate=accumulate, clip=CLIP)
+    trainer = Trainer(task, replicas, ConstantSettings(kind="constant", warmup=1), loop, 1, group)
+    results = []
+    for number in steps:
+        made = batches(*(2 + n for n in range(max(1, accumulate - number))), seed=number)
+        share = [MicroBatch((slot,), batch.batch) for slot, batch, _ in replicas.share(made)]
+        trainer.progress.step = number
+        results.append(trainer.train_step(share, len(made)))
+    assert all(result.applied for result in results)
+    return replicas.state(), [(result.totals.sums, result.norm, result.totals.amount) for result in results]
+
+
+def law(group, folder):
+    """What all kinds and accumulations come to; and from the states of one process in the midst."""
+    made = {}
+    for settings in KINDS:
+        for accumulate in ACCUMULATED:
+            key = (settings.kind, accumulate)
+            made[key] = trained(group, settings, accumulate, range(4))
+            if (begun := folder / f"{settings.kind}-{accumulate}").exists():
+                made[(*key, "continued")] = trained(group, settings, accumulate, range(2, 4), torch.load(begun))
+    torch.save(made, folder / f"{group.size}-{group.rank}")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("law")
+    for settings in KINDS:
+        for accumulate in ACCUMULATED:
+            state, _ = trained(Group(), settings, accumulate, range(2))
+            torch.save(state, folder / f"{settings.kind}-{accumulate}")
+    law(Group(), folder)
+    return folder, torch.load(folder / "1-0")
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_any_number_of_processes_comes_to_the_same_bits(alone, size):
+    """Weights, moments, sums and norms, of every optimizer, also where a process has no batch of a step."""
+    folder, expected = alone
+    forked.run(law, size, folder)
+    for rank in range(size):
+        got = torch.load(folder / f"{size}-{rank}")
+        assert got.keys() == expected.keys()
+        for key, (state, figures) in got.items():
+            torch.testing.assert_close(state, expected[key][0], rtol=0, atol=0, msg=lambda m, k=key: f"{k}: {m}")
+            assert figures == expected[key][1], key
+
+
+def test_a_continued_training_is_the_whole_one(alone):
+    for key, (state, _) in alone[1].items():
+        torch.testing.assert_close(state, alone[1][key[:2]][0], rtol=0, atol=0)
+    norms = [norm for _, figures in alone[1].values() for _, norm, _ in figures]
+    assert min(norms) > CLIP  # clipping takes part
+
+
+def test_rows_of_a_validation_are_added_in_their_order(tmp_path):
+    forked.run(add_rows, 3, tmp_path)
+    rows = torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = Group().sum_of_rows(rows, 7)
+    assert all(torch.equal(torch.load(tmp_path / str(rank)), expected) for rank in range(3))
+
+
+def add_rows(group, folder):
+    rows = torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.save(group.sum_of_rows(rows[group.rank :: 3], 7), folder / str(group.rank))
