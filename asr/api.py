@@ -33,7 +33,10 @@ def load(path: Path, device: str | torch.device = "auto") -> Recognizer:
 
 
 def transcribe(
-    recognizer: Recognizer, audio: Path | np.ndarray | torch.Tensor, sample_rate: int | None = None, **options: Any
+    recognizer: Recognizer,
+    audio: Path | np.ndarray | torch.Tensor,
+    sample_rate: int | None = None,
+    **options: Any,
 ) -> Transcript:
     """Transcribe one recording.
 
@@ -45,7 +48,9 @@ def transcribe(
     if isinstance(audio, str | os.PathLike):
         found = recordings.find(audio)
         if len(found) != 1:
-            raise UserError(f"audio: {audio} holds {len(found)} recordings, expected one; use asr.transcribe_all")
+            raise UserError(
+                f"audio: {audio} holds {len(found)} recordings, expected one; use asr.transcribe_all"
+            )
         (transcript,) = pipeline.transcribe(recognizer, found, SearchOptions(**options))
         return transcript
     waveform = _waveform(audio, sample_rate or recognizer.sample_rate, recognizer)
@@ -53,7 +58,10 @@ def transcribe(
 
 
 def transcribe_all(
-    recognizer: Recognizer, paths: Path | Iterable[Path], batch_seconds: float = 120.0, **options: Any
+    recognizer: Recognizer,
+    paths: Path | Iterable[Path],
+    batch_seconds: float = 120.0,
+    **options: Any,
 ) -> Iterator[Transcript]:
     """Transcribe sound files, or all those below a folder, in batches of similar length.
 
@@ -82,7 +90,11 @@ def train(config: Path, *overrides: str) -> Recognizer | LanguageModel:
     stamp = identity.stamp_of(config, overrides)
     identity.check_files(config, overrides)
     experiment = configs.load(Experiment, config, overrides)
-    return experiment.Model.load(experiment.out) if stamp.is_current() else run.train(experiment, stamp)
+    return (
+        experiment.Model.load(experiment.out)
+        if stamp.is_current()
+        else run.train(experiment, stamp)
+    )
 
 
 def _waveform(audio: np.ndarray | torch.Tensor, rate: int, recognizer: Recognizer) -> np.ndarray:
@@ -90,11 +102,15 @@ def _waveform(audio: np.ndarray | torch.Tensor, rate: int, recognizer: Recognize
     samples = np.asarray(audio.detach().cpu() if isinstance(audio, torch.Tensor) else audio)
     if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
         got = f"{samples.dtype} of shape {samples.shape}"
-        raise UserError(f"audio: got {got}, expected floating-point samples (samples,) from -1 to 1")
+        raise UserError(
+            f"audio: got {got}, expected floating-point samples (samples,) from -1 to 1"
+        )
     if not np.isfinite(samples).all():
         raise UserError("audio: got NaN or infinite samples, expected numbers from -1 to 1")
     waveform = resample(samples.astype(np.float32), rate, recognizer.sample_rate)
     least = recognizer.frontend.fbank.frame_samples
     if len(waveform) < least:
-        raise UserError(f"audio: got {len(waveform)} samples at the model's rate, expected {least} or more")
+        raise UserError(
+            f"audio: got {len(waveform)} samples at the model's rate, expected {least} or more"
+        )
     return waveform

@@ -18,11 +18,14 @@ def open_file(path: str | os.PathLike, missing: str) -> IO[bytes]:
     """Open a file for reading its bytes.
 
     missing  what to say of a file that isn't there, and the fix
-    raises   UserError: there is no such file, it may not be read, or it is none (a folder, a pipe, a device)
+    raises   UserError: there is no such file, it may not be read, or it is none (a folder, a pipe,
+             a device)
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for
-            raise UserError(f"{path}: is no file, but a folder, a pipe or a device; {missing.rpartition('; ')[2]}")
+            raise UserError(
+                f"{path}: is no file, but a folder, a pipe or a device; {missing.rpartition('; ')[2]}"
+            )
         return open(path, "rb")
     except FileNotFoundError:
         raise UserError(f"{path}: {missing}") from None
@@ -42,7 +45,9 @@ def read_bytes(path: str | os.PathLike, missing: str, most: int) -> bytes:
         except OSError as error:
             raise UserError(f"{path}: can't be read ({error.strerror}); fix that") from None
     if len(content) > most:
-        raise UserError(f"{path}: larger than {most / 1e6:g} MB, which {Path(path).name} never is; is it another file?")
+        raise UserError(
+            f"{path}: larger than {most / 1e6:g} MB, which {Path(path).name} never is; is it another file?"
+        )
     return content
 
 
@@ -62,4 +67,6 @@ def read_lines(file: IO[bytes], path: str | os.PathLike, most: int = LINE) -> It
 def too_long(path: str | os.PathLike, number: int, most: int = LINE) -> UserError:
     """The error of a line that is too long."""
     size = f"{most >> 20} MB" if most >> 20 else f"{most:,} bytes"
-    return UserError(f"{path}:{number}: a line of more than {size}; is it the right file, and are its lines ended?")
+    return UserError(
+        f"{path}:{number}: a line of more than {size}; is it the right file, and are its lines ended?"
+    )

@@ -1,9 +1,10 @@
 """Typed settings from one complete YAML file and key.path=value overrides; knows no speech.
 
-A settings tree is made of classes that inherit `Settings`. A selectable part is a union of such classes, told apart by
-a `kind: Literal[...]` field: `Annotated[A | B, Field(discriminator="kind")]`. Where the kind of a part decides about
-the whole tree, `by_part` declares the tree. Every mistake ends in a UserError of one line: file, key path, what was
-got, what was expected and the nearest right name.
+A settings tree is made of classes that inherit `Settings`. A selectable part is a union of such
+classes, told apart by a `kind: Literal[...]` field: `Annotated[A | B,
+Field(discriminator="kind")]`. Where the kind of a part decides about the whole tree, `by_part`
+declares the tree. Every mistake ends in a UserError of one line: file, key path, what was got, what
+was expected and the nearest right name.
 """
 
 import json
@@ -27,7 +28,9 @@ MISSING, MAPPING = "missing; a complete experiment states it", "a mapping of set
 class Settings(BaseModel):
     """Base of all settings: frozen, strict in its types, unknown keys refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
+    )
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,14 @@ def check(cls: type[T], tree: dict, source: Source) -> T:
     cls = _whole(cls, tree, source)
     if path := _impossible(tree):
         value = _at(tree, path)
-        expected = "a number of 64 bits" if isinstance(value, int) else "a text without NUL or halves of characters"
-        raise UserError(f"{source.of(path)}: {_place(path)}: got {brief(value)}, expected {expected}")
+        expected = (
+            "a number of 64 bits"
+            if isinstance(value, int)
+            else "a text without NUL or halves of characters"
+        )
+        raise UserError(
+            f"{source.of(path)}: {_place(path)}: got {brief(value)}, expected {expected}"
+        )
     try:
         return cls.model_validate(tree)
     except ValidationError as error:
@@ -79,7 +88,9 @@ def _whole(cls: Any, tree: dict, source: Source) -> type[Settings]:
     if isinstance(cls, type):
         return cls
     part, members = cls.__metadata__[0].name, _members(cls)
-    trees = {kind: member for member in members for kind in _kinds(member.model_fields[part].annotation)}
+    trees = {
+        kind: member for member in members for kind in _kinds(member.model_fields[part].annotation)
+    }
     kind = _get(tree.get(part), "kind")
     if isinstance(kind, str) and kind in trees:
         return trees[kind]
@@ -96,7 +107,9 @@ def _whole(cls: Any, tree: dict, source: Source) -> type[Settings]:
 
 def _explain(cls: type[Settings], tree: dict, source: Source, errors: list[dict]) -> str:
     """Tell the first mistake, with all types that the value may be of, and how many more there are."""
-    errors = sorted(errors, key=lambda error: error["type"] != "extra_forbidden")  # a misspelled key is missing, too
+    errors = sorted(
+        errors, key=lambda error: error["type"] != "extra_forbidden"
+    )  # a misspelled key is missing, too
     places = [tuple(_key_path(tree, error["loc"], error["type"] == "missing")) for error in errors]
     first = [error for error, place in zip(errors, places, strict=True) if place == places[0]]
     path, what = _mistake(cls, tree, list(places[0]), first)
@@ -118,8 +131,12 @@ def _mistake(cls: type[Settings], tree: dict, path: list, errors: list[dict]) ->
     if error["type"] == "missing":
         return path, MISSING
     if error["type"].startswith("union_tag"):
-        return [*path, "kind"], _wrong_kind(error["ctx"].get("tag"), _kinds(_annotation_at(cls, tree, path)))
-    if error["type"] == "value_error":  # a validator of ours; its message may begin with the field that it's about
+        return [*path, "kind"], _wrong_kind(
+            error["ctx"].get("tag"), _kinds(_annotation_at(cls, tree, path))
+        )
+    if (
+        error["type"] == "value_error"
+    ):  # a validator of ours; its message may begin with the field that it's about
         message = str(error["ctx"]["error"])
         name, _, rest = message.partition(": ")
         return ([*path, name], rest) if name in _fields(cls, tree, path) else (path, message)
@@ -163,7 +180,9 @@ def _key_path(tree: Any, loc: Sequence, missing: bool) -> list:
     path = []
     for n, key in enumerate(loc):
         absent = missing and n == len(loc) - 1
-        if not isinstance(tree, (dict, list)) or (isinstance(tree, list) and not isinstance(key, int)):
+        if not isinstance(tree, (dict, list)) or (
+            isinstance(tree, list) and not isinstance(key, int)
+        ):
             break
         if isinstance(tree, dict) and key not in tree and key == tree.get("kind") and not absent:
             continue
@@ -191,8 +210,16 @@ def _impossible(tree: Any, path: tuple = ()) -> tuple:
     if isinstance(tree, int):
         return path if not -(2**63) <= tree < 2**63 else ()
     if isinstance(tree, str):
-        return path if re.search("[\0\ud800-\udbff]", tree) else ()  # other surrogates stand for bytes of names
-    below = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+        return (
+            path if re.search("[\0\ud800-\udbff]", tree) else ()
+        )  # other surrogates stand for bytes of names
+    below = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     return next(filter(None, (_impossible(value, (*path, key)) for key, value in below)), ())
 
 
@@ -211,7 +238,9 @@ def _annotation_at(annotation: Any, tree: Any, path: Sequence) -> Any:
         if isinstance(key, int):
             annotation = (typing.get_args(annotation) or [None])[0]  # of a list
         else:
-            annotation = owner.model_fields[key].annotation if owner and key in owner.model_fields else None
+            annotation = (
+                owner.model_fields[key].annotation if owner and key in owner.model_fields else None
+            )
         tree = _get(tree, key)
     return annotation
 

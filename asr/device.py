@@ -59,7 +59,11 @@ def _gpu_problem() -> str | None:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
     if not available:
-        return f"no GPU can be used: {str(caught[0].message).splitlines()[0]}" if caught else "no GPU found"
+        return (
+            f"no GPU can be used: {str(caught[0].message).splitlines()[0]}"
+            if caught
+            else "no GPU found"
+        )
     try:
         torch.zeros(1, device="cuda").add_(1).item()
     except RuntimeError as error:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 class UserError(Exception):
     """A mistake in the user's input. Commands print its message without a traceback and exit with status 2.
 
-    argument   name of the function's argument that is wrong, if one is; a command writes it as its option
+    argument   name of the function's argument that is wrong, if one is; a command writes it as its
+               option
     """
 
     def __init__(self, message: str, argument: str = ""):

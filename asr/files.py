@@ -16,7 +16,15 @@ from asr.errors import UserError
 DEVICES = ("/dev", "/dev/fd", "/proc/self/fd")
 PARTIAL = ".partial-"  # how temporary names begin
 HOST = re.sub(r"[^A-Za-z0-9]", "", platform.node())[:12]
-UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+UNWRITABLE = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+}
 UNWRITABLE |= {errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.ENODEV}
 
 
@@ -24,11 +32,12 @@ UNWRITABLE |= {errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.ENODEV}
 def replacing(path: str | os.PathLike, name: Callable[[], Path] | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`, else remove it.
 
-    The temporary name keeps the suffixes of `path`, so that writers which look at them (`.jsonl.gz`) still work. The
-    file has the permissions that the umask gives, whatever its writer chose. A link is followed: its target is
-    replaced.
+    The temporary name keeps the suffixes of `path`, so that writers which look at them
+    (`.jsonl.gz`) still work. The file has the permissions that the umask gives, whatever its writer
+    chose. A link is followed: its target is replaced.
     name     says the path to rename it to instead, once it is written
-    raises   UserError if the folder can't be written, the disk is full, or `path` is a folder, a device or a pipe
+    raises   UserError if the folder can't be written, the disk is full, or `path` is a folder, a
+             device or a pipe
     """
     check_file(path)
     path = Path(path)
@@ -48,7 +57,9 @@ def replacing(path: str | os.PathLike, name: Callable[[], Path] | None = None) -
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
-        raise UserError(f"{path}: can't be written ({error.strerror}); choose another output, or fix that") from None
+        raise UserError(
+            f"{path}: can't be written ({error.strerror}); choose another output, or fix that"
+        ) from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -67,7 +78,9 @@ def check_file(path: str | os.PathLike) -> None:
     with contextlib.suppress(OSError):  # absent, or without rights: the folder is looked at next
         special = special or not stat.S_ISREG(os.stat(path).st_mode)
     if special:
-        raise UserError(f"{path}: is a device or a pipe; expected a file's name, or - for standard output")
+        raise UserError(
+            f"{path}: is a device or a pipe; expected a file's name, or - for standard output"
+        )
 
 
 def remove_stale(path: Path) -> None:
@@ -103,28 +116,37 @@ def make_folder(folder: str | os.PathLike) -> Path:
         probe.touch()
         probe.unlink(missing_ok=True)  # another machine's process may have the same number
     except OSError as error:
-        raise UserError(f"{folder}: can't write into this folder ({error.strerror}); choose another output") from None
+        raise UserError(
+            f"{folder}: can't write into this folder ({error.strerror}); choose another output"
+        ) from None
     return folder
 
 
 def lock(folder: str | os.PathLike) -> IO:
     """Keep other processes from holding a folder, until the returned file is closed or this process ends.
 
-    raises   UserError if another process holds it; where the system or its disk knows no locks, nobody is kept out
+    raises   UserError if another process holds it; where the system or its disk knows no locks,
+             nobody is kept out
     """
     try:
         file = open(Path(folder) / ".lock", "a")  # noqa: SIM115 - open as long as it holds
     except PermissionError:
-        raise UserError(f"{folder}: is another's, who may alone write .lock there; choose another output") from None
+        raise UserError(
+            f"{folder}: is another's, who may alone write .lock there; choose another output"
+        ) from None
     except IsADirectoryError:
         raise UserError(f"{folder}/.lock: is a folder; move it, or choose another output") from None
     try:
         import fcntl
 
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's would live on in forked data workers
+        fcntl.lockf(
+            file, fcntl.LOCK_EX | fcntl.LOCK_NB
+        )  # flock's would live on in forked data workers
     except (BlockingIOError, PermissionError):
         file.close()
-        raise UserError(f"{folder}: another process is at work in it; wait for it, or choose another output") from None
+        raise UserError(
+            f"{folder}: another process is at work in it; wait for it, or choose another output"
+        ) from None
     except (ImportError, OSError):
         pass
     return file

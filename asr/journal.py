@@ -127,8 +127,14 @@ class Journal:
                 raise UserError(f"{self.path}: isn't a journal of finished work; move it away")
             if self._reader.readline():  # it has results
                 aside = self.path.with_name(f"{self.path.name}.before")
-                what = "finished work of another model or other options" if first else "finished work, but is damaged"
-                logger.warning(f"{self.path}: holds {what}; it is kept as {aside.name}, and all work begins again")
+                what = (
+                    "finished work of another model or other options"
+                    if first
+                    else "finished work, but is damaged"
+                )
+                logger.warning(
+                    f"{self.path}: holds {what}; it is kept as {aside.name}, and all work begins again"
+                )
                 os.replace(self.path, aside)
             else:
                 self._file.truncate(0)
@@ -141,7 +147,9 @@ class Journal:
                 break
             line = _parse(raw)
             if line is None:
-                logger.warning(f"{self.path}: a damaged line is skipped, its recording is done again")
+                logger.warning(
+                    f"{self.path}: a damaged line is skipped, its recording is done again"
+                )
                 continue
             self._places[_digest(line["key"])] = begin
             self._seconds[_digest(line["key"])] = line["audio"], line["seconds"]

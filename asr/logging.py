@@ -27,7 +27,9 @@ class TerminalHandler(logging.Handler):
                 print(text, file=sys.stderr, flush=True)
             sys.stderr.flush()
         except (OSError, ValueError, AttributeError):
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # what is buffered is lost
+            with contextlib.suppress(
+                OSError, ValueError, AttributeError
+            ):  # what is buffered is lost
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
@@ -42,7 +44,11 @@ def show(level: int | None = logging.INFO) -> None:
 
 def shown_level() -> int | None:
     """Return the level that `show` was given; None if messages aren't shown."""
-    return logger.level if any(isinstance(handler, TerminalHandler) for handler in logger.handlers) else None
+    return (
+        logger.level
+        if any(isinstance(handler, TerminalHandler) for handler in logger.handlers)
+        else None
+    )
 
 
 def progress_bar(*iterable: Any, **settings: Any) -> Any:
@@ -63,7 +69,10 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
     """
-    shown = "".join(c if c in "\n\t" or not _is_control(c) else c.encode("unicode_escape").decode() for c in text)
+    shown = "".join(
+        c if c in "\n\t" or not _is_control(c) else c.encode("unicode_escape").decode()
+        for c in text
+    )
     return shown.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -77,4 +86,8 @@ def plain(words: str) -> str:
 
 
 def _is_control(character: str) -> bool:
-    return character < " " or "\x7f" <= character < "\xa0" or character in "\u2028\u2029\u202e\u2066\u2067\u2068\u2069"
+    return (
+        character < " "
+        or "\x7f" <= character < "\xa0"
+        or character in "\u2028\u2029\u202e\u2066\u2067\u2068\u2069"
+    )

@@ -45,22 +45,33 @@ def limited() -> Iterator[None]:
 
 def available() -> int | None:
     """Bytes that are free for this process: of the machine's memory, and of its container's; None if unknown."""
-    free = [_kilobytes("/proc/meminfo", "MemAvailable"), *(container_free(Path(root)) for root in CONTAINERS)]
+    free = [
+        _kilobytes("/proc/meminfo", "MemAvailable"),
+        *(container_free(Path(root)) for root in CONTAINERS),
+    ]
     return min((value for value in free if value is not None), default=None)
 
 
 def container_free(root: Path) -> int | None:
     """Bytes that a cgroup, version 2 or 1, has left, files in the cache counted as free; None without a limit."""
-    for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
         with contextlib.suppress(OSError, ValueError):  # another version, or no limit
             left = int((root / limit).read_text()) - int((root / used).read_text())
             rows = (line.split() for line in (root / "memory.stat").read_text().splitlines())
-            cached = sum(int(value) for name, value in rows if name in ("active_file", "inactive_file"))
+            cached = sum(
+                int(value) for name, value in rows if name in ("active_file", "inactive_file")
+            )
             return max(0, left + cached)
     return None
 
 
-CONTAINERS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")  # where a process within a container sees its own
+CONTAINERS = (
+    "/sys/fs/cgroup",
+    "/sys/fs/cgroup/memory",
+)  # where a process within a container sees its own
 
 
 def taken() -> int:

@@ -13,9 +13,19 @@ CONFIG, WEIGHTS, VERSIONS = "config.yaml", "model.safetensors", "versions.json"
 KINDS = {"hybrid": "recognizer", "lm": "language model"}  # `model.kind` and what people call it
 DIGEST = "sha256"  # in the header's metadata: of all that the file holds
 MOST_HEADER = 32 << 20  # bytes; a thousand tensors take a tenth of a megabyte
-SIZES = {8: "F64 I64 U64 C64", 4: "F32 I32 U32", 2: "F16 BF16 I16 U16", 1: "I8 U8 BOOL F8_E4M3 F8_E5M2"}
+SIZES = {
+    8: "F64 I64 U64 C64",
+    4: "F32 I32 U32",
+    2: "F16 BF16 I16 U16",
+    1: "I8 U8 BOOL F8_E4M3 F8_E5M2",
+}
 BYTES = {kind: size for size, kinds in SIZES.items() for kind in kinds.split()}
-STATISTICS = ("frontend.cmvn.", ".running_mean", ".running_var", ".num_batches_tracked")  # not trained
+STATISTICS = (
+    "frontend.cmvn.",
+    ".running_mean",
+    ".running_var",
+    ".num_batches_tracked",
+)  # not trained
 MISSING = "missing; a training writes it when it validates first, else copy the folder again"
 DAMAGED = "copy the model folder again"
 
@@ -36,7 +46,11 @@ class Header:
     @property
     def parameters(self) -> int:
         """Number of trained values."""
-        trained = (shape for name, shape in self.shapes.items() if not any(part in name for part in STATISTICS))
+        trained = (
+            shape
+            for name, shape in self.shapes.items()
+            if not any(part in name for part in STATISTICS)
+        )
         return sum(map(math.prod, trained))
 
 
@@ -47,9 +61,14 @@ def read_header(path: Path) -> Header:
     """
     with open_file(path, MISSING) as file:
         try:
-            size, length = os.fstat(file.fileno()).st_size - 8, int.from_bytes(file.read(8), "little")
+            size, length = (
+                os.fstat(file.fileno()).st_size - 8,
+                int.from_bytes(file.read(8), "little"),
+            )
             if not 2 <= length <= min(MOST_HEADER, size):
-                raise UserError(f"{path}: damaged (its header would have {length} bytes); {DAMAGED}")
+                raise UserError(
+                    f"{path}: damaged (its header would have {length} bytes); {DAMAGED}"
+                )
             header = json.loads(file.read(length), object_pairs_hook=_each_once)
         except OSError as error:
             raise UserError(f"{path}: can't be read ({error.strerror})") from None
@@ -75,7 +94,9 @@ def _checked(path: Path, header: object, size: int) -> Header:
         except (KeyError, TypeError, ValueError):
             raise damaged from None
     if end > size:
-        raise UserError(f"{path}: damaged (truncated: has {size} of {end} bytes of tensors); {DAMAGED}")
+        raise UserError(
+            f"{path}: damaged (truncated: has {size} of {end} bytes of tensors); {DAMAGED}"
+        )
     return Header(shapes, types, metadata if isinstance(metadata, dict) else {})
 
 

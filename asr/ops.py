@@ -20,8 +20,8 @@ def length_mask(lens: Tensor, T: int) -> Tensor:
         . . .
         . x x      x = True = masked out
 
-    It hides keys (as (B, 1, 1, T) in attention), never whole query rows: a padded query still attends to
-    real keys and its row of the result is simply not read.
+    It hides keys (as (B, 1, 1, T) in attention), never whole query rows: a padded query still
+    attends to real keys and its row of the result is simply not read.
     """
     return torch.arange(T, device=lens.device) >= lens.unsqueeze(1)  # (B, T)
 
@@ -41,7 +41,8 @@ def causal_mask(U: int, device: torch.device | None = None) -> Tensor:
 def chunk_mask(T: int, frames: int, left: int, device: torch.device | None = None) -> Tensor:
     """Mask all but the query's own chunk of `frames` and the `left` chunks before it.
 
-    returns  (T, T) bool, rows are queries; for T = 7, frames = 2, left = 1, the last chunk being short:
+    returns  (T, T) bool, rows are queries; for T = 7, frames = 2, left = 1, the last chunk being
+             short:
 
         . . x x x x x
         . . x x x x x

@@ -9,7 +9,8 @@ from asr.errors import UserError
 def torchaudio(module: str = "torchaudio") -> ModuleType:
     """Import torchaudio or a module of it.
 
-    raises   UserError, one sentence that names the fix, where it is absent or doesn't fit the installed torch
+    raises   UserError, one sentence that names the fix, where it is absent or doesn't fit the
+             installed torch
     """
     try:
         return importlib.import_module(module)
@@ -36,7 +37,9 @@ def matplotlib(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (ImportError, OSError, AttributeError) as error:
-        raise UserError(f"matplotlib can't be imported ({_reason(error)}); pip install 'matplotlib>=3.8'") from None
+        raise UserError(
+            f"matplotlib can't be imported ({_reason(error)}); pip install 'matplotlib>=3.8'"
+        ) from None
 
 
 def _reason(error: Exception) -> str:

@@ -39,7 +39,11 @@ def declared(options: Any) -> list[Field]:
 
 def paths(options: Any) -> dict[str, str]:
     """Map the names of options that name a file or folder to these, where they are set."""
-    values = {option.name: getattr(options, option.name) for option in fields(options) if option.metadata["path"]}
+    values = {
+        option.name: getattr(options, option.name)
+        for option in fields(options)
+        if option.metadata["path"]
+    }
     return {name: path for name, path in values.items() if path}
 
 
@@ -51,7 +55,9 @@ def check(options: Any) -> None:
     for option in declared(options):
         value, choices = getattr(options, option.name), option.metadata["choices"]
         if choices and value not in choices:
-            raise UserError(f"got {value!r}, expected one of {', '.join(choices)}", argument=option.name)
+            raise UserError(
+                f"got {value!r}, expected one of {', '.join(choices)}", argument=option.name
+            )
         least, most = option.metadata["least"], option.metadata["most"]
         if isinstance(value, int | float) and not least <= value <= most:
             raise UserError(f"got {value}, expected {least:g} to {most:g}", argument=option.name)

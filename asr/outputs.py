@@ -1,7 +1,8 @@
 """What a command may write over: nothing but earlier work of its own.
 
-An output never replaces an input, whatever the person says; it replaces somebody else's file only if they say so.
-A file is a command's own if its stamp names the command, or if it is of a kind that nothing else makes.
+An output never replaces an input, whatever the person says; it replaces somebody else's file only
+if they say so. A file is a command's own if its stamp names the command, or if it is of a kind that
+nothing else makes.
 """
 
 import os
@@ -16,7 +17,9 @@ from asr.files import check_file
 from asr.stamp import maker
 
 STDOUT = "-"
-OWN_MARKS = re.compile(r"\..*\.(stamp\.json|journal|begun)|\.stamp\.json|\.lock|\.held|\.partial-.*")  # beside outputs
+OWN_MARKS = re.compile(
+    r"\..*\.(stamp\.json|journal|begun)|\.stamp\.json|\.lock|\.held|\.partial-.*"
+)  # beside outputs
 
 
 def check_output(
@@ -38,13 +41,17 @@ def check_output(
     """
     check_file(path)
     if OWN_MARKS.fullmatch(os.path.basename(path)):
-        raise UserError(f"{option} {os.fspath(path)}: is the name of a mark of this toolkit's; choose another name")
+        raise UserError(
+            f"{option} {os.fspath(path)}: is the name of a mark of this toolkit's; choose another name"
+        )
     if not os.path.exists(path):
         return
     own, state = maker(path) == command or ours(Path(path)), os.stat(path)
     for given in inputs:
         if is_same(state, given) or (not own and lies_in(path, given)):
-            raise UserError(f"{option} {os.fspath(path)}: is an input ({given}); choose another name")
+            raise UserError(
+                f"{option} {os.fspath(path)}: is an input ({given}); choose another name"
+            )
     if not own and not force:
         raise UserError(
             f"{option} {os.fspath(path)}: is there already, and {command} did not make it; choose another name, or "
@@ -67,10 +74,14 @@ def check_folder(
     if not os.fspath(folder) or "\0" in os.fspath(folder):
         raise UserError(f"{option}: got {os.fspath(folder)!r}, expected the name of a folder")
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise UserError(f"{option} {folder}: is a file; expected a folder, or the name of one to make")
+        raise UserError(
+            f"{option} {folder}: is a file; expected a folder, or the name of one to make"
+        )
     made = maker(folder) if os.path.isdir(folder) else None
     for name in files:
-        check_output(option, os.path.join(folder, name), command, inputs, force, lambda path: made == command)
+        check_output(
+            option, os.path.join(folder, name), command, inputs, force, lambda path: made == command
+        )
 
 
 def check_inputs(paths: Iterable[str | os.PathLike]) -> None:
@@ -84,7 +95,9 @@ def check_inputs(paths: Iterable[str | os.PathLike]) -> None:
         try:
             mode = os.stat(path).st_mode
         except OSError as error:
-            raise UserError(f"{path}: {(error.strerror or 'not found').lower()}; expected a file to read") from None
+            raise UserError(
+                f"{path}: {(error.strerror or 'not found').lower()}; expected a file to read"
+            ) from None
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise UserError(f"{path}: is a device or a pipe; expected a file")
 

@@ -1,7 +1,7 @@
 """Random numbers that depend on a seed and a position alone, computed for a whole batch at once.
 
-A counter-based generator (SplitMix64, Steele, Lea and Flood 2014): number n of seed s is a hash of (s, n), so it
-doesn't matter on which device, in which batch or in which order it is drawn.
+A counter-based generator (SplitMix64, Steele, Lea and Flood 2014): number n of seed s is a hash of
+(s, n), so it doesn't matter on which device, in which batch or in which order it is drawn.
 """
 
 import hashlib
@@ -24,7 +24,9 @@ def uniforms(seeds: Tensor, n: int) -> Tensor:
     returns  (B, n) float64 in [0, 1), on the device of seeds
     """
     counters = torch.arange(1, n + 1, device=seeds.device)  # (n,)
-    bits = _mix(_mix(seeds).unsqueeze(1) + counters * -7046029254386353131)  # 0x9E3779B97F4A7C15 as int64
+    bits = _mix(
+        _mix(seeds).unsqueeze(1) + counters * -7046029254386353131
+    )  # 0x9E3779B97F4A7C15 as int64
     return _shift(bits, 11).double() * 2.0**-53
 
 
@@ -35,7 +37,9 @@ def another(seeds: Tensor) -> Tensor:
 
 def normals(seeds: Tensor, n: int) -> Tensor:
     """n standard normal numbers for each seed, (B, n) float32, by Box and Muller."""
-    u = uniforms(seeds, 2 * n).view(len(seeds), n, 2)  # neighbors make one, so that it doesn't depend on n
+    u = uniforms(seeds, 2 * n).view(
+        len(seeds), n, 2
+    )  # neighbors make one, so that it doesn't depend on n
     return ((-2 * torch.log1p(-u[..., 0])).sqrt() * torch.cos(2 * math.pi * u[..., 1])).float()
 
 

@@ -1,7 +1,7 @@
 """Finished work, recognized: an output carries a stamp of the arguments and inputs that made it.
 
-A command that finds its output's stamp equal to what it would write now has nothing to do. Nothing heavy is
-imported here: a recipe whose work is all done ends in seconds.
+A command that finds its output's stamp equal to what it would write now has nothing to do. Nothing
+heavy is imported here: a recipe whose work is all done ends in seconds.
 """
 
 import hashlib
@@ -22,11 +22,16 @@ class Stamp:
     output:     the file or folder that the command makes
     command:    its name
     arguments:  what its result depends on, JSON-like
-    inputs:     files (their content counts) and folders (names, sizes and modification times of all files in them)
+    inputs:     files (their content counts) and folders (names, sizes and modification times of all
+                files in them)
     """
 
     def __init__(
-        self, output: str | os.PathLike, command: str, arguments: Mapping, inputs: Iterable[str | os.PathLike]
+        self,
+        output: str | os.PathLike,
+        command: str,
+        arguments: Mapping,
+        inputs: Iterable[str | os.PathLike],
     ):
         self._begun = time.monotonic()
         self.output = Path(output)
@@ -50,7 +55,12 @@ class Stamp:
             stamped = json.loads(self.path.read_text())
             stamped.pop("made", None)
             return self.output.exists() and stamped == json.loads(json.dumps(self.facts))
-        except (OSError, ValueError, TypeError, AttributeError):  # absent, damaged, or facts that JSON doesn't know
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            AttributeError,
+        ):  # absent, damaged, or facts that JSON doesn't know
             return False
 
     def begin(self) -> None:
@@ -60,8 +70,8 @@ class Stamp:
     def write(self, **made: float | str) -> None:
         """Stamp the finished output.
 
-        made     figures of its making, which don't identify it; unless given, `seconds` are those since the stamp was
-                 begun, `commit` is that of this code, and `hardware` the CPU
+        made     figures of its making, which don't identify it; unless given, `seconds` are those
+                 since the stamp was begun, `commit` is that of this code, and `hardware` the CPU
         """
         made = {
             "seconds": round(time.monotonic() - self._begun, 1),
@@ -94,7 +104,9 @@ def read(output: str | os.PathLike) -> dict:
         stamped = json.loads(path.read_text())
         return {name: stamped[name] for name in ("command", "arguments", "inputs", "made")}
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{output}: not finished, its stamp {path.name} is absent or damaged; make it anew") from None
+        raise UserError(
+            f"{output}: not finished, its stamp {path.name} is absent or damaged; make it anew"
+        ) from None
 
 
 def fingerprint(path: Path) -> str:
@@ -108,7 +120,9 @@ def fingerprint(path: Path) -> str:
             for name in sorted(names):
                 file = os.path.join(root, name)
                 if not name.startswith("."):
-                    state = os.stat(file) if os.path.exists(file) else os.lstat(file)  # the latter of a broken link
+                    state = (
+                        os.stat(file) if os.path.exists(file) else os.lstat(file)
+                    )  # the latter of a broken link
                     line = f"{os.path.relpath(root, path)}/{name} {state.st_size} {state.st_mtime_ns}\n"
                     digest.update(os.fsencode(line))
     else:

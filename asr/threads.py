@@ -14,8 +14,9 @@ T = TypeVar("T")
 def in_threads(compute: Callable[[T], None], work: Sequence[T]) -> None:
     """Call compute(item) for all items of the work, in as many threads as PyTorch may use; this is one of them.
 
-    PyTorch's own threads share each operation and wait for each other after it. Where operations are small, that costs
-    much, and on a machine with other work fifty times as much as computing. Gradients aren't recorded.
+    PyTorch's own threads share each operation and wait for each other after it. Where operations
+    are small, that costs much, and on a machine with other work fifty times as much as computing.
+    Gradients aren't recorded.
     """
     before = torch.get_num_threads()
     threads = min(before, len(work))

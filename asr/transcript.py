@@ -11,7 +11,8 @@ class Alternative:
 
     text          the decoded tokens
     tokens        label ids, without blank, start and end symbols
-    score         weighted sum of the scorers' scores, natural logarithm; -∞ where nothing could be recognized
+    score         weighted sum of the scorers' scores, natural logarithm; -∞ where nothing could be
+                  recognized
     scores        by scorer, before weighting
     reason        what ended the hypothesis: "end", "limit" or "loop", as in `asr.search.Hypothesis`
     confidence    of the whole text, 0 to 1; NaN if unknown
@@ -89,7 +90,13 @@ class Transcript:
     def as_json(self) -> dict[str, Any]:
         """Return plain values, as in one line of `asr-decode --json`."""
         nbest = [alternative.as_json() for alternative in self.nbest]
-        return {"id": self.id, "text": self.text, "start": self.start, "duration": self.duration, "nbest": nbest}
+        return {
+            "id": self.id,
+            "text": self.text,
+            "start": self.start,
+            "duration": self.duration,
+            "nbest": nbest,
+        }
 
 
 def _finite(number: float) -> float | None:

@@ -1,7 +1,8 @@
 """A YAML file and key.path=value overrides → one plain tree that remembers where each value came from.
 
-YAML's traps are closed: a repeated key is an error, 5e-4 is a number, and what YAML 1.1 and 1.2 read differently (yes,
-010, 1:30) is an error. Size and depth are bounded; there are no aliases, which make a graph of a tree.
+YAML's traps are closed: a repeated key is an error, 5e-4 is a number, and what YAML 1.1 and 1.2
+read differently (yes, 010, 1:30) is an error. Size and depth are bounded; there are no aliases,
+which make a graph of a tree.
 """
 
 import re
@@ -14,7 +15,11 @@ import yaml
 from asr.errors import UserError
 
 COMMAND_LINE = "command line"
-MOST_CHARACTERS, MOST_DEPTH, MOST_DIGITS = 200_000, 32, 100  # of a text, of its nesting, of a number
+MOST_CHARACTERS, MOST_DEPTH, MOST_DIGITS = (
+    200_000,
+    32,
+    100,
+)  # of a text, of its nesting, of a number
 TAG, AMBIGUOUS = "tag:yaml.org,2002:", "!ambiguous"
 KINDS = [  # of plain scalars: tag, pattern, first characters; all others are text
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -54,12 +59,18 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()
         line, tag = event.start_mark.line + 1, getattr(event, "tag", None)
         if isinstance(event, yaml.AliasEvent):
-            raise UserError(f"{self.name}:{line}: got an alias (*), expected the value itself; write it out")
+            raise UserError(
+                f"{self.name}:{line}: got an alias (*), expected the value itself; write it out"
+            )
         if tag in self.yaml_constructors and tag is not None:
             name = tag.replace(TAG, "!!")
-            raise UserError(f"{self.name}:{line}: got the tag {name}, expected a value without one; leave it out")
+            raise UserError(
+                f"{self.name}:{line}: got the tag {name}, expected a value without one; leave it out"
+            )
         if self.depth >= MOST_DEPTH:
-            raise UserError(f"{self.name}:{line}: nested deeper than {MOST_DEPTH} levels, as no setting is")
+            raise UserError(
+                f"{self.name}:{line}: nested deeper than {MOST_DEPTH} levels, as no setting is"
+            )
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -70,12 +81,16 @@ class _Loader(yaml.SafeLoader):
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag == f"{TAG}merge":
-                raise UserError(f"{self.name}:{line}: got the key <<, by which YAML 1.1 merges; write the settings out")
+                raise UserError(
+                    f"{self.name}:{line}: got the key <<, by which YAML 1.1 merges; write the settings out"
+                )
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, (list, dict)):
                 raise UserError(f"{self.name}:{line}: got the key {brief(key)}, expected a name")
             if key in seen:
-                raise UserError(f"{self.name}:{line}: key {brief(key)} stands here a second time; keep one of the two")
+                raise UserError(
+                    f"{self.name}:{line}: key {brief(key)} stands here a second time; keep one of the two"
+                )
             seen.add(key)
             self.check(value_node, f" {key}:")
         return super().construct_mapping(node, deep)
@@ -89,14 +104,20 @@ class _Loader(yaml.SafeLoader):
             what = f"got {node.value[:80]}, which versions of YAML read differently"
             raise UserError(f"{where} {what}; write {fix}, or put a text in quotes")
         if node.tag == f"{TAG}int" and long:
-            raise UserError(f"{where} got a number of {len(node.value)} digits, expected {MOST_DIGITS} at most")
+            raise UserError(
+                f"{where} got a number of {len(node.value)} digits, expected {MOST_DIGITS} at most"
+            )
 
     def number(self, node: yaml.ScalarNode) -> int:
         """Read an integer, or say what keeps it from being one."""
         self.check(node)
         return int(node.value, 16 if node.value.startswith("0x") else 10)
 
-    yaml_constructors = {**yaml.SafeLoader.yaml_constructors, f"{TAG}int": number, AMBIGUOUS: number}
+    yaml_constructors = {
+        **yaml.SafeLoader.yaml_constructors,
+        f"{TAG}int": number,
+        AMBIGUOUS: number,
+    }
 
 
 class _Dumper(yaml.SafeDumper):
@@ -106,7 +127,9 @@ class _Dumper(yaml.SafeDumper):
 for _side in (_Loader, _Dumper):
     for _tag, _pattern, _first in KINDS:
         _side.add_implicit_resolver(f"{TAG}{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
-    _side.add_implicit_resolver(AMBIGUOUS, re.compile(f"^(?:{TRUTHS}|{NUMBERS})$"), list("yYnNoO-+0123456789"))
+    _side.add_implicit_resolver(
+        AMBIGUOUS, re.compile(f"^(?:{TRUTHS}|{NUMBERS})$"), list("yYnNoO-+0123456789")
+    )
 
 
 def brief(value: Any) -> str:
@@ -155,14 +178,18 @@ def read_tree(path: str | Path, overrides: Sequence[str] = ()) -> tuple[dict, So
         with open(path, encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text (byte {error.start}); is this a YAML file?") from None
+        raise UserError(
+            f"{path}: not UTF-8 text (byte {error.start}); is this a YAML file?"
+        ) from None
     except OSError as error:
         raise UserError(f"{path}: can't read this configuration file ({error.strerror})") from None
     except ValueError as error:  # a NUL in the path
         raise UserError(f"{path!r}: no path of a configuration file ({error})") from None
     tree = parse(text, str(path))
     if not isinstance(tree, dict):
-        raise UserError(f"{path}: got {type(tree).__name__}, expected a mapping of settings (key: value)")
+        raise UserError(
+            f"{path}: got {type(tree).__name__}, expected a mapping of settings (key: value)"
+        )
     keys = [override(tree, text) for text in overrides]
     return tree, Source(path, keys)
 
@@ -175,7 +202,9 @@ def override(tree: dict, assignment: str) -> tuple[str, ...]:
     key_path, equals, text = assignment.partition("=")
     keys = tuple(key_path.split("."))
     if not equals or not all(keys):
-        raise UserError(f"{COMMAND_LINE}: got {brief(assignment)}, expected key.path=value, as in optimizer.lr=1e-3")
+        raise UserError(
+            f"{COMMAND_LINE}: got {brief(assignment)}, expected key.path=value, as in optimizer.lr=1e-3"
+        )
     node, new = tree, keys
     for n, key in enumerate(keys[:-1]):
         if node.get(key) is None:

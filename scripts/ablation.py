@@ -2,19 +2,22 @@
 
     python scripts/ablation.py OUT [--minutes 10] [--setting NAME ...] [key.path=value ...]
 
-It needs data/an4 and exp/an4/tokenizer, which recipes/an4/run.sh makes. Each setting has a folder in OUT. First, one
-epoch measures its pace. Then it is trained for as many epochs as fit into the minutes, so that its schedule reaches its
-end, and dev is decoded by CTC greedy and by joint beam search. An epoch of the base just before shows how much slower
-the machine has become since the base's own training; a setting's minutes are multiplied by that. The same command again
-continues where it stopped, skips what is finished, and prints the whole table as
-Markdown. key.path=value changes all settings.
+It needs data/an4 and exp/an4/tokenizer, which recipes/an4/run.sh makes. Each setting has a folder
+in OUT. First, one epoch measures its pace. Then it is trained for as many epochs as fit into the
+minutes, so that its schedule reaches its end, and dev is decoded by CTC greedy and by joint beam
+search. An epoch of the base just before shows how much slower the machine has become since the
+base's own training; a setting's minutes are multiplied by that. The same command again continues
+where it stopped, skips what is finished, and prints the whole table as Markdown. key.path=value
+changes all settings.
 
-"base" is conf/an4.yaml with SpecAugment after an eighth of its epochs, the cosine for its schedule and without its
-running average, as it was when these settings were chosen by the table in docs/accuracy.md. Each other setting
-changes it in one way, but that "consistency" has the 5 masks, too, as "more_masks" has alone. "s/s" are seconds of
-audio that a second of training takes in, on the machine as it was for the base. "minus base's" is a setting's WER less
-that of the base, where that one is decoded, with the 95 % interval of the paired bootstrap. The interval is of these
-two trainings: how much two differ that have nothing but the seed for a difference, "another_seed" tells.
+"base" is conf/an4.yaml with SpecAugment after an eighth of its epochs, the cosine for its schedule
+and without its running average, as it was when these settings were chosen by the table in
+docs/accuracy.md. Each other setting changes it in one way, but that "consistency" has the 5 masks,
+too, as "more_masks" has alone. "s/s" are seconds of audio that a second of training takes in, on
+the machine as it was for the base. "minus base's" is a setting's WER less that of the base, where
+that one is decoded, with the 95 % interval of the paired bootstrap. The interval is of these two
+trainings: how much two differ that have nothing but the seed for a difference, "another_seed"
+tells.
 """
 
 import json
@@ -53,12 +56,17 @@ ENCODERS = {  # of about as many parameters as the base
 SETTINGS = {
     "base": [],
     "another_seed": ["seed=2"],
-    **{name: [f"model.encoder={{{encoder}, {SIZES}}}", *more] for name, (encoder, *more) in ENCODERS.items()},
+    **{
+        name: [f"model.encoder={{{encoder}, {SIZES}}}", *more]
+        for name, (encoder, *more) in ENCODERS.items()
+    },
     "no_intermediate": ["model.intermediate_ctc=null"],
     "more_ctc": ["model.ctc_weight=0.8"],
     "less_ctc": ["model.ctc_weight=0.2"],
     "consistency": ["features.specaugment.time_masks=5", "model.consistency={weight: 0.2}"],
-    "more_masks": ["features.specaugment.time_masks=5"],  # 2.5 times as many, as consistency has them
+    "more_masks": [
+        "features.specaugment.time_masks=5"
+    ],  # 2.5 times as many, as consistency has them
     "layer_dropout": ["model.encoder.layer_dropout=0.1"],
     "ema": ["training.ema=0.999"],
     "no_smoothing": ["model.label_smoothing=0"],
@@ -71,15 +79,31 @@ SETTINGS = {
     "no_flat_start": ["model.flat_start_epochs=0"],
     "no_masks": ["features.specaugment=null"],
 }
-SEARCHES = {"ctc-greedy": [], "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"]}  # of the recipe
+SEARCHES = {
+    "ctc-greedy": [],
+    "joint": ["--ctc-weight", "0.7", "--length-bonus", "1"],
+}  # of the recipe
 VALIDATIONS = 10  # of a training
-HEAD = ["dev WER %", "M par.", "s/s", "epochs", "minutes", "CTC greedy", "minus base's", "joint", "minus base's", "RTF"]
+HEAD = [
+    "dev WER %",
+    "M par.",
+    "s/s",
+    "epochs",
+    "minutes",
+    "CTC greedy",
+    "minus base's",
+    "joint",
+    "minus base's",
+    "RTF",
+]
 WIDTHS = [max(map(len, SETTINGS)), 6, 4, 6, 7, 10, 22, 6, 22, 6]
 
 
 def run(name: str, *arguments: object) -> None:
     """Run one of the toolkit's commands; end where it fails, at Ctrl-C when it has saved what it has."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)  # else it would be killed a quarter of a second later
+    before = signal.signal(
+        signal.SIGINT, lambda *_: None
+    )  # else it would be killed a quarter of a second later
     try:
         done = subprocess.run([sys.executable, "-m", f"asr.cli.{name}", *map(str, arguments)])
     finally:
@@ -157,7 +181,9 @@ def slowness(folder: Path, base: Sequence[str]) -> float:
     return at_first / now
 
 
-def row(name: str, folder: Path, minutes: float, base: Sequence[str], overrides: Sequence[str]) -> list[str]:
+def row(
+    name: str, folder: Path, minutes: float, base: Sequence[str], overrides: Sequence[str]
+) -> list[str]:
     """Train and decode one setting, as far as that isn't done: the cells of its row; base: the overrides of base."""
     dev = config.load(Experiment, CONFIG, overrides).data.dev
     slower = slowness(folder, base) if overrides != base else 1.0
@@ -166,7 +192,18 @@ def row(name: str, folder: Path, minutes: float, base: Sequence[str], overrides:
     seconds, rates = train(folder, scaled(overrides, epochs)), []
     for mode, options in SEARCHES.items():
         out = folder / f"{mode}.txt"
-        run("decode", "--model", folder / "model", "--manifest", dev, "--mode", mode, *options, "--out", out)
+        run(
+            "decode",
+            "--model",
+            folder / "model",
+            "--manifest",
+            dev,
+            "--mode",
+            mode,
+            *options,
+            "--out",
+            out,
+        )
         rates += error_rate(dev, out, folder.parent / "base" / out.name)
     millions = sum(p.numel() for p in recognizer.load(folder / "model").parameters()) / 1e6
     size, pace_then, took = f"{millions:.1f}", f"{rate * slower:.0f}", f"{seconds / 60:.1f}"
@@ -191,10 +228,17 @@ def main(argv):
     args = parser("ablation.py", "Train AN4 with each setting for like time; compare.", __doc__)
     args.add_argument("out", metavar="OUT", type=Path)
     args.add_argument("--minutes", type=float, default=10.0, help="of each training (default: 10)")
-    args.add_argument("--setting", action="append", choices=SETTINGS, help="may be repeated (default: all)")
+    args.add_argument(
+        "--setting", action="append", choices=SETTINGS, help="may be repeated (default: all)"
+    )
     args.add_argument("overrides", nargs="*", metavar="key.path=value")
     args = args.parse_intermixed_args(argv)
-    print(line(HEAD), "|".join(["", *("-" * (width + 2) for width in WIDTHS), ""]), sep="\n", flush=True)
+    print(
+        line(HEAD),
+        "|".join(["", *("-" * (width + 2) for width in WIDTHS), ""]),
+        sep="\n",
+        flush=True,
+    )
     base = [*BASE, *args.overrides]
     for name in args.setting or SETTINGS:
         (args.out / name).mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,8 @@
 Losses, weights, texts and scores must be the same to the bit. Run both checkouts on one machine:
 
   git worktree add ../before COMMIT
-  python scripts/compare_checkouts.py ../before --rename 'old(.*)=new\\1' --setting model.new=training.old
+  python scripts/compare_checkouts.py ../before --rename 'old(.*)=new\\1' --setting
+  model.new=training.old
 
 Of the weights' names in 0.1, scripts/rename_weights.py has the map.
 """
@@ -65,20 +66,39 @@ ENCODERS = {
 TRAININGS = {  # name: encoder, overrides
     "transformer": ("transformer", []),
     "post_norm": ("transformer", ["model.encoder.norm=post", "model.decoder.tied=true"]),
-    "rotary": ("transformer", ["model.encoder.positions=rotary", "optimizer={kind: muon, lr: 2e-3}"]),
-    "layerdrop": ("transformer", ["model.encoder.layer_dropout=0.3", "model.decoder.layer_dropout=0.3"]),
+    "rotary": (
+        "transformer",
+        ["model.encoder.positions=rotary", "optimizer={kind: muon, lr: 2e-3}"],
+    ),
+    "layerdrop": (
+        "transformer",
+        ["model.encoder.layer_dropout=0.3", "model.decoder.layer_dropout=0.3"],
+    ),
     "conformer": ("conformer", ["training.processes=2"]),
     "conformer_bf16": ("conformer", ["model.encoder.positions=rotary", "training.precision=bf16"]),
     "e_branchformer": ("e_branchformer", ["training.accumulate=2", "training.ema=0.9"]),
-    "chunks": ("conformer", ["model.encoder.chunk={frames: 4, left: 2}", "schedule={kind: wsd, warmup: 4}"]),
+    "chunks": (
+        "conformer",
+        ["model.encoder.chunk={frames: 4, left: 2}", "schedule={kind: wsd, warmup: 4}"],
+    ),
     "shards": ("conformer", ["training.processes=2", "training.shard=true"]),
     "terms": (
         "transformer",
-        ["model.intermediate_ctc={layers: [1]}", "model.consistency={weight: 0.2}", "model.flat_start_epochs=1"],
+        [
+            "model.intermediate_ctc={layers: [1]}",
+            "model.consistency={weight: 0.2}",
+            "model.flat_start_epochs=1",
+        ],
     ),
-    "masks_later": ("transformer", ["features.specaugment.from_epoch=1", "schedule={kind: noam, warmup: 10}"]),
+    "masks_later": (
+        "transformer",
+        ["features.specaugment.from_epoch=1", "schedule={kind: noam, warmup: 10}"],
+    ),
     "muon_two": ("e_branchformer", ["training.processes=2", "optimizer={kind: muon, lr: 2e-3}"]),
-    "adam": ("transformer", ["model.label_smoothing=0", "optimizer={kind: adam, lr: 3e-3}", "data.workers=2"]),
+    "adam": (
+        "transformer",
+        ["model.label_smoothing=0", "optimizer={kind: adam, lr: 3e-3}", "data.workers=2"],
+    ),
 }
 SEARCHES = {
     "joint": ["--nbest", "3"],
@@ -106,7 +126,9 @@ def write_corpus(folder: Path) -> None:
                 seconds = np.arange(int(rng.uniform(0.12, 0.2) * RATE)) / RATE
                 parts += [0.3 * np.sin(2 * np.pi * PITCH[word] * seconds), np.zeros(640)]
             sound = np.concatenate(parts)
-            soundfile.write(folder / f"{split}{n}.wav", sound + 1e-3 * rng.standard_normal(len(sound)), RATE)
+            soundfile.write(
+                folder / f"{split}{n}.wav", sound + 1e-3 * rng.standard_normal(len(sound)), RATE
+            )
             lines.append(f"{split}{n}\t{split}{n}.wav\t{' '.join(words)}\t{split}{n % 4}")
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     sentences = [" ".join(rng.choice(list(PITCH), size=rng.integers(1, 6))) for _ in range(60)]
@@ -119,7 +141,9 @@ def run(checkout: Path, folder: Path, command: str, *arguments: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", f"asr.cli.{command}", *arguments]
     with open(folder / "log.txt", "a", encoding="utf-8") as log:
-        status = subprocess.run(line, cwd=folder, env=environment, stdout=log, stderr=log).returncode
+        status = subprocess.run(
+            line, cwd=folder, env=environment, stdout=log, stderr=log
+        ).returncode
     if status:
         sys.exit(f"{checkout}: status {status} of {' '.join(line)}; see {folder / 'log.txt'}")
 
@@ -135,7 +159,10 @@ def record(checkout: Path, folder: Path, settings: dict[str, str]) -> None:
     run(checkout, folder, "train", "--config", "lm.yaml")
     for name, (encoder, overrides) in TRAININGS.items():
         (folder / f"{name}.yaml").write_text(CONFIG.replace("ENCODER", ENCODERS[encoder]))
-        overrides = [f"{settings.get(key, key)}={value}" for key, value in (one.split("=", 1) for one in overrides)]
+        overrides = [
+            f"{settings.get(key, key)}={value}"
+            for key, value in (one.split("=", 1) for one in overrides)
+        ]
         run(checkout, folder, "train", "--config", f"{name}.yaml", f"out={name}", *overrides)
         print(f"{checkout}: trained {name}", flush=True)
     for model in ("transformer", "conformer"):
@@ -156,9 +183,14 @@ def differences(before: Path, after: Path, renames: list[tuple[str, str]]) -> li
             if a != b
         ]
         found += [f"{name}: {len(old)} and {len(new)} lines of metrics"] * (len(old) != len(new))
-        found += [f"{name}: weights: {text}" for text in weights_that_differ(before / name, after / name, renames)]
+        found += [
+            f"{name}: weights: {text}"
+            for text in weights_that_differ(before / name, after / name, renames)
+        ]
     for path in sorted(before.glob("[a-z]*-*.json")):
-        found += [f"{path.name}: other results"] * (path.read_bytes() != (after / path.name).read_bytes())
+        found += [f"{path.name}: other results"] * (
+            path.read_bytes() != (after / path.name).read_bytes()
+        )
     return found
 
 
@@ -174,24 +206,46 @@ def weights_that_differ(before: Path, after: Path, renames: list[tuple[str, str]
     for pattern, replacement in renames:
         old = {re.sub(pattern, replacement, name): value for name, value in old.items()}
     names = [f"{name} is in one of them alone" for name in sorted(old.keys() ^ new.keys())]
-    return names + [name for name in sorted(old.keys() & new.keys()) if old[name].tobytes() != new[name].tobytes()]
+    return names + [
+        name
+        for name in sorted(old.keys() & new.keys())
+        if old[name].tobytes() != new[name].tobytes()
+    ]
 
 
 def main() -> None:
     """Record both checkouts, or take a record that is there, and print what differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("before", type=Path, help="the other checkout")
-    parser.add_argument("--work", type=Path, default=Path("exp/compare"), help="folder of both records")
-    parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="names of weights, as re.sub")
-    parser.add_argument("--setting", action="append", default=[], metavar="NEW=OLD", help="names of settings")
+    parser.add_argument(
+        "--work", type=Path, default=Path("exp/compare"), help="folder of both records"
+    )
+    parser.add_argument(
+        "--rename",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="names of weights, as re.sub",
+    )
+    parser.add_argument(
+        "--setting", action="append", default=[], metavar="NEW=OLD", help="names of settings"
+    )
     args = parser.parse_args()
     settings = dict(text.split("=", 1) for text in args.setting)
-    for name, checkout, known in (("before", args.before, settings), ("after", Path(__file__).parents[1], {})):
+    for name, checkout, known in (
+        ("before", args.before, settings),
+        ("after", Path(__file__).parents[1], {}),
+    ):
         if not (args.work / name).exists():
             record(checkout.resolve(), args.work / name, known)
     renames = [tuple(text.split("=", 1)) for text in args.rename]
     found = differences(args.work / "before", args.work / "after", renames)
-    print("\n".join(found) or f"the same to the bit: {len(TRAININGS) + 1} trainings, {2 * len(SEARCHES)} searches")
+    print(
+        "\n".join(found)
+        or f"the same to the bit: {len(TRAININGS) + 1} trainings, {2 * len(SEARCHES)} searches"
+    )
     sys.exit(1 if found else 0)
 
 

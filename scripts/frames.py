@@ -59,8 +59,14 @@ def stack_at(function: str) -> Iterator[list[str]]:
 
     def noting(*arguments: object, **options: object) -> object:
         if not frames:
-            own = [frame for frame in traceback.extract_stack() if PACKAGE in Path(frame.filename).parents]
-            frames.extend(f"{Path(frame.filename).relative_to(PACKAGE.parent)}:{frame.name}" for frame in own)
+            own = [
+                frame
+                for frame in traceback.extract_stack()
+                if PACKAGE in Path(frame.filename).parents
+            ]
+            frames.extend(
+                f"{Path(frame.filename).relative_to(PACKAGE.parent)}:{frame.name}" for frame in own
+            )
         return original(*arguments, **options)
 
     with mock.patch.object(F, function, noting):
@@ -92,7 +98,9 @@ def make_corpus(root: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the longest of each way over the kinds of encoders."""
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     args.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -2,10 +2,10 @@
 
     python scripts/plan.py FILE      FILE: the steps as `step` of scripts/recipe.sh has noted them
 
-Every command asks its stamp before it does anything. Here that question ends it, and its answer is printed: `done`, or
-`to do`, or `depends`: a step before it is to do; if that comes out as before, this one is done. Times and sizes are
-estimates: what the step took when it was last done here, and else what is said below or in the head of the YAML, with
-the hardware it is for.
+Every command asks its stamp before it does anything. Here that question ends it, and its answer is
+printed: `done`, or `to do`, or `depends`: a step before it is to do; if that comes out as before,
+this one is done. Times and sizes are estimates: what the step took when it was last done here, and
+else what is said below or in the head of the YAML, with the hardware it is for.
 """
 
 import importlib
@@ -25,10 +25,20 @@ from asr.logging import logger
 from asr.stamp import Stamp
 
 # hours of audio in what is decoded; dev and test are AISHELL's
-HOURS = {"dev-clean": 5.4, "dev-other": 5.3, "test-clean": 5.4, "test-other": 5.1, "dev": 18.1, "test": 10.0}
+HOURS = {
+    "dev-clean": 5.4,
+    "dev-other": 5.3,
+    "test-clean": 5.4,
+    "test-other": 5.1,
+    "dev": 18.1,
+    "test": 10.0,
+}
 RTF = 0.012, "two cores of a Xeon with AMX, 31 M parameters, joint beam 10; with a GPU not measured"
 KNOWN = {  # time, disk of what needs neither a GPU nor long
-    "asr-prepare": ("a few minutes for 100,000 recordings on a local disk", "20 MB for 100,000 recordings"),
+    "asr-prepare": (
+        "a few minutes for 100,000 recordings on a local disk",
+        "20 MB for 100,000 recordings",
+    ),
     "asr-tokenizer": ("1 to 3 min", "1 MB"),
 }
 
@@ -91,8 +101,16 @@ def ask(words: list[str]) -> Step:
         stamp, current = asked.args
         source = stamp.facts["arguments"].get("source", "")  # of asr-prepare
         if "--shar" in words:
-            current &= all(shar.paths(stamp.output, name)[0].is_file() for name in stamp.facts["arguments"]["splits"])
-        return Step(tuple(words), str(stamp.output), (*stamp.facts["inputs"], *([source] if source else [])), current)
+            current &= all(
+                shar.paths(stamp.output, name)[0].is_file()
+                for name in stamp.facts["arguments"]["splits"]
+            )
+        return Step(
+            tuple(words),
+            str(stamp.output),
+            (*stamp.facts["inputs"], *([source] if source else [])),
+            current,
+        )
     raise UserError(f"{' '.join(words)}: asks no stamp, so it can't be planned")
 
 
@@ -131,7 +149,11 @@ def disk_of_download(words: Sequence[str]) -> str:
     done = subprocess.run(asked, capture_output=True, text=True)
     if done.returncode:
         raise UserError(done.stderr.strip().splitlines()[-1])
-    said = [line.removeprefix("disk: ") for line in done.stderr.splitlines() if line.startswith("disk: ")]
+    said = [
+        line.removeprefix("disk: ")
+        for line in done.stderr.splitlines()
+        if line.startswith("disk: ")
+    ]
     return said[0] if said else ""
 
 
@@ -142,7 +164,10 @@ def estimate(step: Step) -> tuple[str, str]:
         return "as your line allows", disk_of_download(step.words)
     try:
         made = stamp.read(step.output)["made"]
-        return f"took {clock(made['seconds'])} last time, on {made.get('hardware', 'what is not recorded')}", ""
+        return (
+            f"took {clock(made['seconds'])} last time, on {made.get('hardware', 'what is not recorded')}",
+            "",
+        )
     except UserError:
         pass
     if name == "asr-train":
@@ -156,7 +181,9 @@ def estimate(step: Step) -> tuple[str, str]:
 def head(words: tuple[str, ...], what: str) -> str:
     """What the head of the YAML of asr-train says, `# time: ...`."""
     lines = Path(words[words.index("--config") + 1]).read_text(encoding="utf-8").splitlines()
-    said = [line.removeprefix(f"# {what}:").strip() for line in lines if line.startswith(f"# {what}:")]
+    said = [
+        line.removeprefix(f"# {what}:").strip() for line in lines if line.startswith(f"# {what}:")
+    ]
     return said[0] if said else "unknown; asr-train --check estimates it"
 
 
@@ -182,7 +209,9 @@ def main(argv: list[str]) -> None:
     for step, state in plan(read(argv[0])):
         time, disk = ("", "") if state == "done" else estimate(step)
         count += state != "done"
-        details = "".join(f"; {name}: {said}" for name, said in (("time", time), ("disk", disk)) if said)
+        details = "".join(
+            f"; {name}: {said}" for name, said in (("time", time), ("disk", disk)) if said
+        )
         print(f"{state:<8}{step.words[0]} → {step.output}{details}", flush=True)
     logger.info(f"{count} steps to do; times and sizes are estimates" if count else "nothing to do")
 

@@ -3,11 +3,11 @@
     python scripts/rehearsal.py
     python scripts/rehearsal.py aishell --scale 0.1
 
-The corpora have their true layouts, counts of utterances and sizes of alphabets; durations and texts are drawn like
-theirs; sound files are silence. Every part is a process of its own: what a recipe runs before and after training, and
-what a training does before its first step. It prints seconds of the clock and of the processors, and MB of the
-largest process at its peak, and exits with status 1 if one is beyond its bound. For Linux. Temporary files go to
-TMPDIR.
+The corpora have their true layouts, counts of utterances and sizes of alphabets; durations and
+texts are drawn like theirs; sound files are silence. Every part is a process of its own: what a
+recipe runs before and after training, and what a training does before its first step. It prints
+seconds of the clock and of the processors, and MB of the largest process at its peak, and exits
+with status 1 if one is beyond its bound. For Linux. Temporary files go to TMPDIR.
 """
 
 import argparse
@@ -22,8 +22,10 @@ from pathlib import Path
 
 from rehearsed import CONFIG, LIBRISPEECH
 
-# Bounds are for a laptop: of its 8 GB a process may take half; what is done once may take a quarter of an hour, what is
-# done at each start of a training, or after each decoding, two minutes. Seconds of processors count, for other work on
+# Bounds are for a laptop: of its 8 GB a process may take half; what is done once may take a quarter
+# of an hour, what is
+# done at each start of a training, or after each decoding, two minutes. Seconds of processors
+# count, for other work on
 # the machine changes them little.
 MEMORY, ONCE, EACH = 4000, 900, 120  # MB, seconds, seconds
 
@@ -59,21 +61,30 @@ def asr(command: str, *arguments: object) -> list[str]:
 
 def own(part: str, *arguments: object) -> list[str]:
     """A function of rehearsed.py as a command."""
-    return [sys.executable, str(Path(__file__).with_name("rehearsed.py")), part, *map(str, arguments)]
+    return [
+        sys.executable,
+        str(Path(__file__).with_name("rehearsed.py")),
+        part,
+        *map(str, arguments),
+    ]
 
 
 def librispeech(root: Path, scale: float) -> Iterator[Part]:
     """LibriSpeech-960."""
     generate("librispeech", root, scale)
     yield Part("prepare", asr("prepare", "librispeech", root / "corpus", root / "data"), ONCE)
-    yield Part("prepare, up to date", asr("prepare", "librispeech", root / "corpus", root / "data"), EACH)
+    yield Part(
+        "prepare, up to date", asr("prepare", "librispeech", root / "corpus", root / "data"), EACH
+    )
     manifests = [root / f"data/{name}.jsonl.gz" for name in LIBRISPEECH]
     join(root / "train.jsonl.gz", manifests[:3])
     join(root / "dev.jsonl.gz", manifests[3:5])
     size = 5000 if scale == 1 else 300
     train = root / "train.jsonl.gz"
     yield Part(
-        f"tokenizer, BPE {size}", asr("tokenizer", train, root / "tokenizer", "--kind=bpe", "--size", size), ONCE
+        f"tokenizer, BPE {size}",
+        asr("tokenizer", train, root / "tokenizer", "--kind=bpe", "--size", size),
+        ONCE,
     )
     yield from training(root)
     yield from scoring(root, manifests[5:], "word")
@@ -85,7 +96,10 @@ def aishell(root: Path, scale: float) -> Iterator[Part]:
     yield Part("prepare", asr("prepare", "aishell", root / "corpus", root / "data"), ONCE)
     join(root / "train.jsonl.gz", [root / "data/train.jsonl.gz"])
     join(root / "dev.jsonl.gz", [root / "data/dev.jsonl.gz"])
-    texts = root / "train.jsonl.gz", root / "dev.jsonl.gz"  # of a small share, train alone lacks characters
+    texts = (
+        root / "train.jsonl.gz",
+        root / "dev.jsonl.gz",
+    )  # of a small share, train alone lacks characters
     command = asr("tokenizer", *texts, root / "tokenizer", "--kind=characters")
     yield Part("tokenizer, characters", command, ONCE)
     yield from training(root)
@@ -96,7 +110,9 @@ def text(root: Path, scale: float) -> Iterator[Part]:
     """A language model's text."""
     generate("text", root, scale)
     size = 5000 if scale == 1 else 300
-    command = asr("tokenizer", root / "text.txt.gz", root / "tokenizer", "--kind=bpe", "--size", size)
+    command = asr(
+        "tokenizer", root / "text.txt.gz", root / "tokenizer", "--kind=bpe", "--size", size
+    )
     yield Part(f"tokenizer, BPE {size}", command, ONCE)
     yield Part("token ids to disk", own("tokens", root), ONCE)
     yield Part("open, plan an epoch, first batch", own("windows", root), EACH)
@@ -151,20 +167,27 @@ def measure(part: Part) -> Taken:
 def row(corpus: str, taken: Taken) -> str:
     """A line of the Markdown table."""
     seconds = f"{taken.seconds:.1f} | {taken.cpu:.1f} | {taken.part.seconds:g}"
-    return (
-        f"| {corpus} | {taken.part.name} | {seconds} | {taken.memory:,.0f} | {MEMORY:,} |{' EXCEEDED' * taken.excess}"
-    )
+    memory = f"{taken.memory:,.0f} | {MEMORY:,} |{' EXCEEDED' * taken.excess}"
+    return f"| {corpus} | {taken.part.name} | {seconds} | {memory}"
 
 
 def main() -> None:
     """Rehearse."""
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("corpora", nargs="*", metavar="CORPUS", help=f"some of {', '.join(CORPORA)} (default: all)")
-    args.add_argument("--scale", type=float, default=1.0, help="share of the true counts (default: 1)")
+    args = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    args.add_argument(
+        "corpora", nargs="*", metavar="CORPUS", help=f"some of {', '.join(CORPORA)} (default: all)"
+    )
+    args.add_argument(
+        "--scale", type=float, default=1.0, help="share of the true counts (default: 1)"
+    )
     args = args.parse_args()
     if unknown := set(args.corpora) - set(CORPORA):
         sys.exit(f"{', '.join(sorted(unknown))}: expected some of {', '.join(CORPORA)}")
-    print("| corpus | part | s | of processors | bound | MB | bound |\n|" + 7 * " --- |", flush=True)
+    print(
+        "| corpus | part | s | of processors | bound | MB | bound |\n|" + 7 * " --- |", flush=True
+    )
     exceeded = 0
     for corpus in args.corpora or CORPORA:
         with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:

@@ -16,7 +16,10 @@ LIBRISPEECH = {
     "test-other": 2939,
 }
 AISHELL = {"train": 120_098, "dev": 14_326, "test": 7_176}
-LINES, WORDS_A_LINE = 1_000_000, 20  # of the language model's text: a fortieth of LibriSpeech's 40 M lines
+LINES, WORDS_A_LINE = (
+    1_000_000,
+    20,
+)  # of the language model's text: a fortieth of LibriSpeech's 40 M lines
 
 CONFIG = """
 out: {root}/model
@@ -69,7 +72,9 @@ def problems(root: str) -> None:
 
     settings = config.load(tasks.RecognizerExperiment, Path(root) / "x.yaml")
     model = build(settings)
-    train, dev = (settings.look(role, getattr(settings.data, role), model, False) for role in ("train", "dev"))
+    train, dev = (
+        settings.look(role, getattr(settings.data, role), model, False) for role in ("train", "dev")
+    )
     found = [*train.problems, *dev.problems, *shared(train.source, dev.source)]
     assert not any(problem.stops for problem in found), found
 
@@ -84,12 +89,17 @@ def score(unit: str, *tests: str) -> None:
         with open(hypotheses, "w", encoding="utf-8") as file:
             for utterance in manifest.read(test):
                 said = utterance.text.split() if unit == "word" else list(utterance.text)
-                heard = [{0: "0", 1: None}.get(rng.randrange(20), token) for token in said]  # 5 % each: "0", deleted
+                heard = [
+                    {0: "0", 1: None}.get(rng.randrange(20), token) for token in said
+                ]  # 5 % each: "0", deleted
                 planted += sum(new != old for new, old in zip(heard, said, strict=True))
                 tokens = [token for token in heard if token]
                 file.write(f"{utterance.id}\t{(' ' if unit == 'word' else '').join(tokens)}\n")
         found = score(test, hypotheses, unit).scores[unit]
-        assert found.total.errors == planted and found.low < found.total.rate < found.high, (found.total, planted)
+        assert found.total.errors == planted and found.low < found.total.rate < found.high, (
+            found.total,
+            planted,
+        )
 
 
 def tokens(root: str) -> None:
@@ -109,7 +119,9 @@ def windows(root: str) -> None:
     collate(sentences, Windows(sentences.labels, 32_000, 1, 0, 8)[0][0])
 
 
-PARTS = {function.__name__: function for function in (write, begin, problems, score, tokens, windows)}
+PARTS = {
+    function.__name__: function for function in (write, begin, problems, score, tokens, windows)
+}
 
 
 if __name__ == "__main__":

@@ -39,11 +39,16 @@ def renamed(name: str) -> str:
 
 def main() -> None:
     """Rename."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     path = parser.parse_args().folder / WEIGHTS
     weights = read(path)
-    write(Weights({renamed(name): tensor for name, tensor in weights.tensors.items()}, weights.bound), path)
+    write(
+        Weights({renamed(name): tensor for name, tensor in weights.tensors.items()}, weights.bound),
+        path,
+    )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
     python scripts/result.py RECIPE SET MODE REF HYP DATA OUTPUT... [--unit char]
 
-DATA (manifests) and OUTPUT... (tokenizer, model) are the folders that led to HYP: `seconds` is what their making, that
-of HYP and that of the language model it was decoded with took by their stamps (of a language model from elsewhere
-nothing is known), `rtf` what the decoding took per second of audio. A corpus that has a version, in a
-file VERSION of its folder, is named at the end: corpus=mini-1. --unit: of the errors, as of asr-score.
+DATA (manifests) and OUTPUT... (tokenizer, model) are the folders that led to HYP: `seconds` is what
+their making, that of HYP and that of the language model it was decoded with took by their stamps
+(of a language model from elsewhere nothing is known), `rtf` what the decoding took per second of
+audio. A corpus that has a version, in a file VERSION of its folder, is named at the end:
+corpus=mini-1. --unit: of the errors, as of asr-score.
 """
 
 import argparse
@@ -35,13 +36,17 @@ def seconds(outputs: Sequence[str], hyp: str) -> float:
     """What the making of these, of a decoded text, and of the language model it was decoded with took."""
     decoded = stamp.read(hyp)
     lm = decoded["arguments"].get("lm")
-    made = [stamp.read(output) for output in (*outputs, *([lm] if lm and stamp.is_stamped(lm) else []))]
+    made = [
+        stamp.read(output) for output in (*outputs, *([lm] if lm and stamp.is_stamped(lm) else []))
+    ]
     return sum(one["made"]["seconds"] for one in (*made, decoded))
 
 
 def arguments() -> argparse.ArgumentParser:
     """Describe the arguments; they stand in the head of this file."""
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("recipe", "set", "mode", "ref", "hyp", "data"):
         args.add_argument(name)
     args.add_argument("outputs", nargs="*")

@@ -2,10 +2,11 @@
 
     python scripts/results.py recipes/librispeech/README.md librispeech100 ...
 
-A row for each text that asr-decode has written below exp/NAME: its errors, counted anew, and what its stamp says of its
-making. A text whose model, language model or test set isn't what it was decoded with any more is left out, and one of
-recordings without references. The table stands between `<!-- results: NAME -->` and `<!-- end -->`; a file without them
-gets both at its end, and one that isn't there is begun. The same work gives the same file, byte for byte.
+A row for each text that asr-decode has written below exp/NAME: its errors, counted anew, and what
+its stamp says of its making. A text whose model, language model or test set isn't what it was
+decoded with any more is left out, and one of recordings without references. The table stands
+between `<!-- results: NAME -->` and `<!-- end -->`; a file without them gets both at its end, and
+one that isn't there is begun. The same work gives the same file, byte for byte.
 """
 
 import argparse
@@ -33,16 +34,26 @@ def texts(name: str) -> dict[Path, dict]:
 
     raises   UserError if there are no others
     """
-    stamps = {path: stamp.read(path) for path in sorted(Path("exp", name).glob("*.txt")) if stamp.is_stamped(path)}
+    stamps = {
+        path: stamp.read(path)
+        for path in sorted(Path("exp", name).glob("*.txt"))
+        if stamp.is_stamped(path)
+    }
     for path, stamped in list(stamps.items()):
         if len(manifests(stamped)) != 1:
-            logger.info(f"{path}: left out, for it was decoded from {len(manifests(stamped))} manifests, expected one")
+            logger.info(
+                f"{path}: left out, for it was decoded from {len(manifests(stamped))} manifests, expected one"
+            )
             del stamps[path]
-        elif changed := [name for name, before in stamped["inputs"].items() if fingerprint(Path(name)) != before]:
+        elif changed := [
+            name for name, before in stamped["inputs"].items() if fingerprint(Path(name)) != before
+        ]:
             logger.info(f"{path}: left out, for {changed[0]} isn't what it was decoded with")
             del stamps[path]
     if not stamps:
-        raise UserError(f"exp/{name}: no text of asr-decode --out is up to date; run the recipe with --name {name}")
+        raise UserError(
+            f"exp/{name}: no text of asr-decode --out is up to date; run the recipe with --name {name}"
+        )
     return dict(sorted(stamps.items(), key=lambda item: rank(*item)))
 
 
@@ -72,7 +83,9 @@ def search(arguments: dict) -> str:
 
 def language_model(arguments: dict) -> str:
     """Say a search's language model and its weight."""
-    return f"{os.path.basename(arguments['lm'])} {arguments['lm_weight']:g}" if arguments["lm"] else ""
+    return (
+        f"{os.path.basename(arguments['lm'])} {arguments['lm_weight']:g}" if arguments["lm"] else ""
+    )
 
 
 def row(path: Path, stamped: dict, unit: str | None) -> tuple[Score, str]:
@@ -113,13 +126,16 @@ def table(name: str, unit: str | None) -> str:
     head = COLUMNS.format(UNITS[scores[0].unit]).split(", ")
     used = {stamped["arguments"]["lm"] for stamped in stamps.values()} - {None}
     models = [Path("exp", name, "model"), *(Path(lm) for lm in sorted(used) if Path(lm).is_dir())]
-    return "\n".join([line(head), line(["---"] * len(head)), *rows, "", *(making(model) for model in models)])
+    return "\n".join(
+        [line(head), line(["---"] * len(head)), *rows, "", *(making(model) for model in models)]
+    )
 
 
 def put(text: str, name: str, content: str) -> str:
     """Put a table between the markers of its name, which stand at the end if they stood nowhere.
 
-    raises   ValueError if the first marker is there and the second isn't, before another table begins
+    raises   ValueError if the first marker is there and the second isn't, before another table
+             begins
 
     >>> put("# Results\\n<!-- results: a -->\\nold\\n<!-- end -->\\n", "a", "new")
     '# Results\\n<!-- results: a -->\\nnew\\n<!-- end -->\\n'
@@ -137,7 +153,9 @@ def put(text: str, name: str, content: str) -> str:
 @command
 def main(argv: list[str]) -> None:
     """Write the tables of all names; nothing where one can't be made."""
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     args.add_argument("file", metavar="README.md")
     args.add_argument("names", metavar="NAME", nargs="+")
     args.add_argument("--unit", help="of the errors, as of asr-score")

@@ -1,12 +1,14 @@
 """How much of a result is luck: a recipe's training from several seeds, and the mean and spread of their error rates.
 
-    python scripts/seeds.py NAME SET [key.path=value ...] --seeds 1 2 3 [--decode "--ctc-weight 0.7 ..."]
+    python scripts/seeds.py NAME SET [key.path=value ...] --seeds 1 2 3 [--decode "--ctc-weight 0.7
+    ..."]
 
-conf/NAME.yaml is trained on data/NAME with exp/NAME/tokenizer, which recipes/NAME/run.sh makes, and decodes
-data/NAME/SET.jsonl.gz by joint search. The seed of the YAML is the recipe's own model, exp/NAME/model; each other one
-has a folder of its own, exp/NAME/seed-N. The same command again continues where it was stopped, and passes over what is
-finished. --decode: the options that the recipe gives asr-decode. Settings that change the result move the recipe's own
-model aside (model.before-1), and they or another --decode replace its SET.joint.txt.
+conf/NAME.yaml is trained on data/NAME with exp/NAME/tokenizer, which recipes/NAME/run.sh makes, and
+decodes data/NAME/SET.jsonl.gz by joint search. The seed of the YAML is the recipe's own model,
+exp/NAME/model; each other one has a folder of its own, exp/NAME/seed-N. The same command again
+continues where it was stopped, and passes over what is finished. --decode: the options that the
+recipe gives asr-decode. Settings that change the result move the recipe's own model aside
+(model.before-1), and they or another --decode replace its SET.joint.txt.
 """
 
 import shlex
@@ -22,11 +24,24 @@ from asr.scoring.report import UNITS, Score, percent, score
 from asr.tasks import Experiment
 
 
-def one(manifest: Path, folder: Path, recipe: Path, options: Sequence[str], overrides: Sequence[str]) -> Score:
+def one(
+    manifest: Path, folder: Path, recipe: Path, options: Sequence[str], overrides: Sequence[str]
+) -> Score:
     """Train a model in folder/model, decode the manifest and score, as far as that isn't done."""
     text = folder / f"{manifest.name.removesuffix('.jsonl.gz')}.joint.txt"
     run("train", "--config", recipe, *overrides, f"out={folder / 'model'}")
-    run("decode", "--model", folder / "model", "--manifest", manifest, "--mode", "joint", *options, "--out", text)
+    run(
+        "decode",
+        "--model",
+        folder / "model",
+        "--manifest",
+        manifest,
+        "--mode",
+        "joint",
+        *options,
+        "--out",
+        text,
+    )
     return next(iter(score(manifest, text).scores.values()))
 
 
@@ -46,12 +61,22 @@ def summary(rates: Sequence[float]) -> str:
 def main(argv):
     """Run the seeds one after the other, and tell each as it is done."""
     args = parser(
-        "seeds.py", "Train a recipe from several seeds; tell the mean and spread of its error rates.", __doc__
+        "seeds.py",
+        "Train a recipe from several seeds; tell the mean and spread of its error rates.",
+        __doc__,
     )
-    args.add_argument("name", metavar="NAME", help="of a recipe: conf/NAME.yaml, data/NAME, exp/NAME")
+    args.add_argument(
+        "name", metavar="NAME", help="of a recipe: conf/NAME.yaml, data/NAME, exp/NAME"
+    )
     args.add_argument("set", metavar="SET", help="of its test sets")
     args.add_argument("--seeds", type=int, nargs="+", required=True, metavar="N")
-    args.add_argument("--decode", type=shlex.split, default=[], metavar="OPTIONS", help="of asr-decode, in one word")
+    args.add_argument(
+        "--decode",
+        type=shlex.split,
+        default=[],
+        metavar="OPTIONS",
+        help="of asr-decode, in one word",
+    )
     args.add_argument("overrides", nargs="*", metavar="key.path=value")
     args = args.parse_intermixed_args(argv)
     recipe, exp = Path(f"conf/{args.name}.yaml"), Path(f"exp/{args.name}")

@@ -2,10 +2,11 @@
 
     python scripts/soak_decode.py [--files 1000] [--stops 20] [--seed 1]
 
-A tiny model decodes many short files. Each stop is a Ctrl-C, a SIGTERM or a SIGKILL at a moment drawn from the time
-that the undisturbed decoding takes; then the same command is run to its end. Text and JSON must come out the same,
-nothing finished may be searched again, nothing may stay beside the outputs. Printed for each stop: the signal, when it
-came, how many files were finished by then, and both runs' seconds.
+A tiny model decodes many short files. Each stop is a Ctrl-C, a SIGTERM or a SIGKILL at a moment
+drawn from the time that the undisturbed decoding takes; then the same command is run to its end.
+Text and JSON must come out the same, nothing finished may be searched again, nothing may stay
+beside the outputs. Printed for each stop: the signal, when it came, how many files were finished by
+then, and both runs' seconds.
 """
 
 import argparse
@@ -22,7 +23,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the constructed corpus lives there
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent / "tests")
+)  # the constructed corpus lives there
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 SCORES = re.compile(r"-?\d+\.\d+(e-?\d+)?")
@@ -53,7 +56,9 @@ def start(root: Path, out: str) -> subprocess.Popen:
         "many",
     ]
     heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731 - a job in the background doesn't
-    return subprocess.Popen(list(map(str, command)), cwd=root, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
+    return subprocess.Popen(
+        list(map(str, command)), cwd=root, stderr=subprocess.PIPE, text=True, preexec_fn=heed
+    )
 
 
 def finished(root: Path, out: str) -> int:
@@ -65,7 +70,9 @@ def finished(root: Path, out: str) -> int:
 def outputs(root: Path, out: str) -> tuple[str, list]:
     """The text, and the JSON lines with scores rounded: batches differ, and with them the last bits."""
     lines = (root / f"{out}.json").read_text(encoding="utf-8").splitlines()
-    rounded = [json.loads(SCORES.sub(lambda number: f"{float(number[0]):.3f}", line)) for line in lines]
+    rounded = [
+        json.loads(SCORES.sub(lambda number: f"{float(number[0]):.3f}", line)) for line in lines
+    ]
     return (root / f"{out}.txt").read_text(encoding="utf-8"), rounded
 
 
@@ -83,7 +90,9 @@ def stop_once(root: Path, number: int, moment: float) -> tuple[int, float, float
     if process.returncode == 0:
         return None  # it was done before
     if process.returncode not in (0, -number, 128 + number) or "Traceback" in said:
-        sys.exit(f"soak_decode: the stopped decoding ended with status {process.returncode}:\n{said}")
+        sys.exit(
+            f"soak_decode: the stopped decoding ended with status {process.returncode}:\n{said}"
+        )
     kept, begun = finished(root, "stopped"), time.monotonic()
     process = start(root, "stopped")
     said = process.communicate()[1]
@@ -125,7 +134,12 @@ def main() -> None:
                 shutil.copytree(root, "soak_decode.differs")
                 sys.exit("soak_decode: the outputs differ; all is in soak_decode.differs")
             left = {path.name for path in root.iterdir() if "stopped" in path.name}
-            if left - {"stopped.txt", "stopped.json", ".stopped.txt.stamp.json", ".stopped.json.stamp.json"}:
+            if left - {
+                "stopped.txt",
+                "stopped.json",
+                ".stopped.txt.stamp.json",
+                ".stopped.json.stamp.json",
+            }:
                 sys.exit(f"soak_decode: something stays behind: {sorted(left)}")
             rates.append((kept, second))
             name = signal.Signals(number).name
@@ -136,7 +150,9 @@ def main() -> None:
             )
     early = [second for kept, second in rates if not kept]
     late = [second for kept, second in rates if kept > args.files / 2]
-    print(f"{args.stops} stops: the same output as undisturbed each time, nothing finished was searched again")
+    print(
+        f"{args.stops} stops: the same output as undisturbed each time, nothing finished was searched again"
+    )
     for what, seconds in (("none", early), ("more than half", late)):
         if seconds:
             print(

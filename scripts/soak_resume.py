@@ -8,15 +8,31 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the constructed corpus lives there
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent / "tests")
+)  # the constructed corpus lives there
 
 # a step takes milliseconds, writing the state of 1.6 M parameters tens of them
-SETTINGS = ["training.epochs=40", "training.save_steps=1", "training.ema=0.99", "model.encoder.ff=12000"]
+SETTINGS = [
+    "training.epochs=40",
+    "training.save_steps=1",
+    "training.ema=0.99",
+    "model.encoder.ff=12000",
+]
 
 
 def start(root: Path, out: Path, overrides: list[str], log) -> subprocess.Popen:
     """Begin a run, or continue it."""
-    command = [sys.executable, "-m", "asr.cli.train", "--config", root / "x.yaml", f"out={out}", *SETTINGS, *overrides]
+    command = [
+        sys.executable,
+        "-m",
+        "asr.cli.train",
+        "--config",
+        root / "x.yaml",
+        f"out={out}",
+        *SETTINGS,
+        *overrides,
+    ]
     return subprocess.Popen(list(map(str, command)), stderr=log, start_new_session=True)
 
 
@@ -58,15 +74,31 @@ def main() -> None:
     """Run both, and compare."""
     from runs import make_root
 
-    root, kills, seed, overrides = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+    root, kills, seed, overrides = (
+        Path(sys.argv[1]),
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        sys.argv[4:],
+    )
     make_root(root)
     with open(root / "log", "w") as log:
         if start(root, root / "whole", overrides, log).wait():
-            sys.exit(f"soak_resume: the uninterrupted run has failed:\n{(root / 'log').read_text()[-2000:]}")
+            sys.exit(
+                f"soak_resume: the uninterrupted run has failed:\n{(root / 'log').read_text()[-2000:]}"
+            )
         done, writing = soak(root, kills, seed, overrides, log)
-    whole, killed = ((root / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
-    print(f"{done} kills, {writing} of them while a state was being written; weights {len(whole)} bytes: ", end="")
-    print("equal to the uninterrupted run's" if whole == killed else "NOT EQUAL to the uninterrupted run's")
+    whole, killed = (
+        (root / name / "model.safetensors").read_bytes() for name in ("whole", "killed")
+    )
+    print(
+        f"{done} kills, {writing} of them while a state was being written; weights {len(whole)} bytes: ",
+        end="",
+    )
+    print(
+        "equal to the uninterrupted run's"
+        if whole == killed
+        else "NOT EQUAL to the uninterrupted run's"
+    )
     if whole != killed or done < kills:
         sys.exit(1)
 

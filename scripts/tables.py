@@ -2,9 +2,9 @@
 
     python scripts/tables.py OUT SPLIT=SOURCE ... [--without ID ...]
 
-Writes OUT/SPLIT.tsv of `id path text speaker`. SOURCE is a .tsv, whatever its name, or CORPUS:FOLDER, of which the
-split of the same name is taken: train=an4:corpora/an4. A split given several times is made of all. Equal names of
-speakers are taken for the same person.
+Writes OUT/SPLIT.tsv of `id path text speaker`. SOURCE is a .tsv, whatever its name, or
+CORPUS:FOLDER, of which the split of the same name is taken: train=an4:corpora/an4. A split given
+several times is made of all. Equal names of speakers are taken for the same person.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,9 @@ def read(split: str, source: str) -> list[Item]:
     if not colon or corpus not in CORPORA:
         if not Path(source).is_file():
             wrong = "is a folder" if Path(source).is_dir() else "no such table"
-            raise UserError(f"{source}: {wrong}; expected a .tsv of `id path text [speaker]`, or CORPUS:FOLDER")
+            raise UserError(
+                f"{source}: {wrong}; expected a .tsv of `id path text [speaker]`, or CORPUS:FOLDER"
+            )
         return tsv.read_split(Path(source).absolute())
     splits = reader(corpus)(Path(folder).absolute()).splits
     if split not in splits:
@@ -43,7 +45,9 @@ def join(arguments: Sequence[str], without: Sequence[str] = ()) -> Corpus:
         if not equals or not split.isidentifier():
             raise UserError(f"{argument}: expected SPLIT=SOURCE, as train=recordings.tsv")
         splits.setdefault(split, []).extend(read(split, source))
-    corpus = Corpus({name: [i for i in items if i.id not in without] for name, items in splits.items()})
+    corpus = Corpus(
+        {name: [i for i in items if i.id not in without] for name, items in splits.items()}
+    )
     check_texts(corpus)
     return corpus
 
@@ -60,11 +64,18 @@ def main(argv):
     args.add_argument("out", metavar="OUT", type=Path)
     args.add_argument("splits", metavar="SPLIT=SOURCE", nargs="+")
     args.add_argument(
-        "--without", metavar="ID", nargs="+", default=[], help="utterances to leave out, if they are there"
+        "--without",
+        metavar="ID",
+        nargs="+",
+        default=[],
+        help="utterances to leave out, if they are there",
     )
     args = args.parse_args(argv)
     corpus = join(args.splits, args.without)
-    stamp, old = Stamp(args.out, "tables.py", {"splits": args.splits}, []), list(args.out.glob("*.tsv"))
+    stamp, old = (
+        Stamp(args.out, "tables.py", {"splits": args.splits}, []),
+        list(args.out.glob("*.tsv")),
+    )
     if old and not stamp.path.exists():
         raise UserError(
             f"{args.out}: holds {shorten(t.name for t in old)}, which this script hasn't written; choose another folder"
@@ -74,7 +85,9 @@ def main(argv):
     for table in old:  # asr-prepare reads all tables of a folder
         table.unlink()
     for split, items in corpus.splits.items():
-        write_text(args.out / f"{split}.tsv", "id\tpath\ttext\tspeaker\n" + "".join(map(line, items)))
+        write_text(
+            args.out / f"{split}.tsv", "id\tpath\ttext\tspeaker\n" + "".join(map(line, items))
+        )
 
 
 if __name__ == "__main__":

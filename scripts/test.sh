@@ -5,4 +5,5 @@ export ASR_EXTRAS=mini,test
 # shellcheck source=scripts/environment.sh
 source "$(dirname -- "$0")/environment.sh"
 ruff check .
+ruff format --check --quiet .
 exec python -m pytest "$@"

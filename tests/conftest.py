@@ -38,7 +38,9 @@ def heeded():
     """
     numbers = (signal.SIGINT, signal.SIGUSR1)
     handlers = (signal.default_int_handler, signal.SIG_DFL)
-    before = [signal.signal(number, handler) for number, handler in zip(numbers, handlers, strict=True)]
+    before = [
+        signal.signal(number, handler) for number, handler in zip(numbers, handlers, strict=True)
+    ]
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)

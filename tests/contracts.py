@@ -39,7 +39,13 @@ def encode(encoder: nn.Module, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tenso
 
 def padded(features: int, lens, fill: float = torch.nan) -> tuple[Tensor, Tensor]:
     """Random features (B, T, F) in float64, `fill` beyond the lengths (B,)."""
-    X = torch.randn(len(lens), max(lens), features, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    X = torch.randn(
+        len(lens),
+        max(lens),
+        features,
+        dtype=torch.double,
+        generator=torch.Generator().manual_seed(1),
+    )
     X_lens = torch.tensor(lens)
     return X.masked_fill((torch.arange(max(lens)) >= X_lens[:, None])[:, :, None], fill), X_lens
 
@@ -51,7 +57,10 @@ def check_lengths(encoder: nn.Module, X: Tensor, X_lens: Tensor) -> None:
     assert_close(X, before, rtol=0, atol=0, equal_nan=True, msg="the encoder changes its input")
     assert H.dim() == 3 and len(H) == len(X), f"H: got shape {tuple(H.shape)}"
     assert H_lens.dtype == torch.int64, f"H_lens: got {H_lens.dtype}"
-    alone = [encode(encoder, X[n : n + 1, :length], X_lens[n : n + 1])[0].size(1) for n, length in enumerate(X_lens)]
+    alone = [
+        encode(encoder, X[n : n + 1, :length], X_lens[n : n + 1])[0].size(1)
+        for n, length in enumerate(X_lens)
+    ]
     assert H_lens.tolist() == alone, f"H_lens: got {H_lens.tolist()}, alone {alone}"
     assert H.size(1) == max(alone), f"H: got {H.size(1)} frames, expected {max(alone)}"
 
@@ -79,7 +88,9 @@ def check_batching(encoder: nn.Module, X: Tensor, X_lens: Tensor, atol: float) -
     same(turned, H[order], H_lens[order], atol, "another order")
 
 
-def check_gradient(encoder: nn.Module, X: Tensor, X_lens: Tensor, idle: tuple[str, ...], atol: float) -> None:
+def check_gradient(
+    encoder: nn.Module, X: Tensor, X_lens: Tensor, idle: tuple[str, ...], atol: float
+) -> None:
     """The gradient of a loss of all real results: no NaN, in every parameter and real frame, none in the padding."""
     X = X.clone().requires_grad_()
     encoder.zero_grad()
@@ -90,17 +101,23 @@ def check_gradient(encoder: nn.Module, X: Tensor, X_lens: Tensor, idle: tuple[st
     for name, parameter in encoder.named_parameters():
         assert parameter.grad is not None, f"no gradient reaches {name}"
         assert parameter.grad.isfinite().all(), f"the gradient of {name} isn't finite"
-        assert name.endswith(idle) or parameter.grad.abs().max() > atol, f"the gradient of {name} is zero"
+        assert name.endswith(idle) or parameter.grad.abs().max() > atol, (
+            f"the gradient of {name} is zero"
+        )
     padding = torch.arange(X.size(1)) >= X_lens[:, None]
     assert not X.grad[padding].any(), "gradient reaches the padding"
     for n, length in enumerate(X_lens):
         used = X.grad[n, :length].abs().amax(1) > 0
         last = len(used) - int(used.flip(0).int().argmax())
-        assert used[:last].all() and length - last < 8, f"no gradient reaches some frames of utterance {n}"
+        assert used[:last].all() and length - last < 8, (
+            f"no gradient reaches some frames of utterance {n}"
+        )
 
 
 def same(H: Tensor, expected: Tensor, H_lens: Tensor, atol: float, what: str) -> None:
     """Compare the real frames."""
     for n, length in enumerate(H_lens):
         assert expected[n, :length].isfinite().all(), f"{what}: NaN"
-        assert_close(H[n, :length], expected[n, :length], rtol=0, atol=atol, msg=lambda m: f"{what}: {m}")
+        assert_close(
+            H[n, :length], expected[n, :length], rtol=0, atol=atol, msg=lambda m: f"{what}: {m}"
+        )

@@ -38,7 +38,9 @@ def as_written(says: str = "", status: int = 0) -> Way:
     return Way(says=says, status=status)
 
 
-def changed(why: str, more: str = "", replace: Mapping[str, str] | None = None, says: str = "", **rest) -> Way:
+def changed(
+    why: str, more: str = "", replace: Mapping[str, str] | None = None, says: str = "", **rest
+) -> Way:
     """With other words, for a reason."""
     return Way(more, replace or {}, why, says=says, **rest)
 
@@ -67,12 +69,20 @@ COPY = "wants the whole corpus and a GPU: its plan"
 SLURM = "a scheduler's cluster: a stand-in for sbatch runs the job's script, up to the plan of its recipe"
 ESPNET = "trains ESPnet for two hours, in an environment of its own"
 MEASURES = "measures for minutes, on a quiet machine, beside peers in environments of their own"
-NODES = {"HOST:29500": "127.0.0.1:0", "--nnodes 2": "--nnodes 1", "--nproc-per-node 4": "--nproc-per-node 2"}
-STEPS = "trains and decodes for minutes: the steps before are taken, training is asked for its settings"
+NODES = {
+    "HOST:29500": "127.0.0.1:0",
+    "--nnodes 2": "--nnodes 1",
+    "--nproc-per-node 4": "--nproc-per-node 2",
+}
+STEPS = (
+    "trains and decodes for minutes: the steps before are taken, training is asked for its settings"
+)
 
 PAGES: dict[str, dict[str, Way]] = {
     "README.md": {
-        "bash recipes/mini/run.sh": changed(FEWER, SMALL, says=r"result recipe=mini set=test-mini mode=joint\+lm wer="),
+        "bash recipes/mini/run.sh": changed(
+            FEWER, SMALL, says=r"result recipe=mini set=test-mini mode=joint\+lm wer="
+        ),
         "bash scripts/test.sh": changed(
             "it would run itself",
             "--collect-only -q tests/test_masks.py",
@@ -84,7 +94,9 @@ PAGES: dict[str, dict[str, Way]] = {
         "source .venv/bin/activate": not_run("the test has an environment of its own"),
         "asr-decode --model exp/mine/model new.wav folder/": as_written(r"(?m)^new.wav\t"),
         "pip install .[mini]": changed(
-            "installs: it looks whether it would", "--dry-run --no-deps --no-build-isolation", says="Would install asr"
+            "installs: it looks whether it would",
+            "--dry-run --no-deps --no-build-isolation",
+            says="Would install asr",
         ),
     },
     "recipes/own/README.md": {
@@ -103,7 +115,9 @@ PAGES: dict[str, dict[str, Way]] = {
             replace={"bash": "ASR_TRIAL=1 bash"},
             status=2,  # for it has no results then
             says="evaluated mini test-mini",
-            whole=changed(FEWER, SMALL, says=r"result recipe=mini set=test-mini mode=joint\+lm wer="),
+            whole=changed(
+                FEWER, SMALL, says=r"result recipe=mini set=test-mini mode=joint\+lm wer="
+            ),
         ),
     },
     "recipes/an4/README.md": {
@@ -136,13 +150,21 @@ PAGES: dict[str, dict[str, Way]] = {
     "recipes/english/README.md": {
         "bash recipes/english/run.sh SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR": changed(
             STEPS,
-            replace={"bash": "ASR_TRIAL=1 bash", "SPEECHOCEAN_DIR": "speechocean", "COMMON_VOICE_DIR": "cv-corpus/en"}
+            replace={
+                "bash": "ASR_TRIAL=1 bash",
+                "SPEECHOCEAN_DIR": "speechocean",
+                "COMMON_VOICE_DIR": "cv-corpus/en",
+            }
             | {"AN4_DIR": "an4"},
             says="evaluated english test",
             whole=changed(
                 FEWER,
                 UNMASKED,
-                {"SPEECHOCEAN_DIR": "speechocean", "COMMON_VOICE_DIR": "cv-corpus/en", "AN4_DIR": "an4"},
+                {
+                    "SPEECHOCEAN_DIR": "speechocean",
+                    "COMMON_VOICE_DIR": "cv-corpus/en",
+                    "AN4_DIR": "an4",
+                },
                 says="result recipe=english set=test mode=joint wer=",
             ),
         ),
@@ -189,34 +211,52 @@ PAGES: dict[str, dict[str, Way]] = {
         "sbatch --export ALL,RECIPE=recipes/aishell/run.sh recipes/librispeech/slurm.sbatch --corpus DIR": changed(
             SLURM, replace={"DIR": "aishell"}, says="exp/aishell-conformer/test.joint.txt"
         ),
-        "asr-score --unit char": changed("its files aren't named", "text.txt text.txt", says="CER 0.00"),
+        "asr-score --unit char": changed(
+            "its files aren't named", "text.txt text.txt", says="CER 0.00"
+        ),
         "python scripts/results.py recipes/aishell/README.md aishell-conformer --unit mixed": changed(
-            "nothing has been trained: it says so", status=2, says="exp/aishell-conformer: no text of asr-decode"
+            "nothing has been trained: it says so",
+            status=2,
+            says="exp/aishell-conformer: no text of asr-decode",
         ),
     },
     "recipes/librispeech/README.md": {
         "bash recipes/librispeech/run.sh --dry-run": as_written("exp/librispeech100/model; time: "),
         "bash recipes/librispeech/run.sh": not_run(PLAN),
         "bash recipes/librispeech/run.sh --corpus DIR": changed(
-            COPY, "--dry-run", {"DIR": "librispeech"}, says="exp/librispeech100/test-clean.joint.txt"
+            COPY,
+            "--dry-run",
+            {"DIR": "librispeech"},
+            says="exp/librispeech100/test-clean.joint.txt",
         ),
         "sbatch recipes/librispeech/slurm.sbatch --corpus DIR": changed(
             SLURM, replace={"DIR": "librispeech"}, says="exp/librispeech100/test-clean.joint.txt"
         ),
         "sbatch --nodes 2 recipes/librispeech/slurm.sbatch --corpus DIR --config conf/librispeech960-conformer.yaml": (
-            changed(SLURM, replace={"DIR": "librispeech"}, says="exp/librispeech960-conformer/test-clean.joint.txt")
+            changed(
+                SLURM,
+                replace={"DIR": "librispeech"},
+                says="exp/librispeech960-conformer/test-clean.joint.txt",
+            )
         ),
         "python scripts/results.py recipes/librispeech/README.md librispeech100": changed(
-            "nothing has been trained: it says so", status=2, says="exp/librispeech100: no text of asr-decode"
+            "nothing has been trained: it says so",
+            status=2,
+            says="exp/librispeech100: no text of asr-decode",
         ),
     },
     "docs/accuracy.md": {
-        "asr-prepare an4 AN4_DIR data/an4": changed("the name of a folder", replace={"AN4_DIR": "an4"}),
+        "asr-prepare an4 AN4_DIR data/an4": changed(
+            "the name of a folder", replace={"AN4_DIR": "an4"}
+        ),
         "asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind bpe --size 110": as_written(),
         "python scripts/ablation.py exp/ablation --minutes 10": options(
             "trains 22 models for four hours",
             whole=changed(
-                FEWER + ", two settings", "--setting base --setting wsd", {"--minutes 10": "--minutes 0.2"}, says="wsd"
+                FEWER + ", two settings",
+                "--setting base --setting wsd",
+                {"--minutes 10": "--minutes 0.2"},
+                says="wsd",
             ),
         ),
         "asr-decode --model exp/ablation/NAME/model --manifest data/an4/train.jsonl.gz --mode joint --ctc-weight 0.7 "
@@ -235,12 +275,18 @@ PAGES: dict[str, dict[str, Way]] = {
     "docs/README.md": {},
     "docs/guide.md": {
         'pip install -e ".[mini]"': changed(
-            "installs: it looks whether it would", "--dry-run --no-deps --no-build-isolation", says="Would install asr"
+            "installs: it looks whether it would",
+            "--dry-run --no-deps --no-build-isolation",
+            says="Would install asr",
         ),
         'pip install -e ".[mini,test]"': changed(
-            "installs: it looks whether it would", "--dry-run --no-deps --no-build-isolation", says="Would install asr"
+            "installs: it looks whether it would",
+            "--dry-run --no-deps --no-build-isolation",
+            says="Would install asr",
         ),
-        "tensorboard --logdir exp": changed("a server: it looks for events", "--inspect", says="dev/loss|train/loss"),
+        "tensorboard --logdir exp": changed(
+            "a server: it looks for events", "--inspect", says="dev/loss|train/loss"
+        ),
         "asr-prepare tsv mine/recordings.tsv data/mine --dev 0.05 --test 0.1 --normalize plain": as_written(
             "written: "
         ),
@@ -250,17 +296,32 @@ PAGES: dict[str, dict[str, Way]] = {
         ),
         "asr-train --config exp/mine/config.yaml": changed(FEWER, SMALL),
         "asr-decode --model exp/mine/model new.wav folder/": as_written(r"(?m)^new.wav\t"),
-        "asr-info PATH": changed("the name of a model", replace={"PATH": "exp/mine/model"}, says="parameters"),
-        "asr-info --accept DIR": changed("that model", replace={"DIR": "exp/mine/model"}, says="accepted"),
-        "asr-prepare kaldi DIR data/mine": changed(
-            "the name of a folder, and another's place", replace={"DIR": "kaldi", "data/mine": "data/kaldi"}
+        "asr-info PATH": changed(
+            "the name of a model", replace={"PATH": "exp/mine/model"}, says="parameters"
         ),
-        "asr-prepare common_voice cv-corpus/en data/cv --normalize english": as_written("data/cv/train.jsonl.gz"),
-        "asr-download musan corpora": changed(OFFLINE, "--dry-run", {"corpora": "other"}, says="musan.tar.gz"),
-        "asr-prepare folder corpora/musan/noise data/noise": as_written("data/noise/recordings.jsonl.gz"),
-        "asr-prepare folder corpora/RIRS_NOISES/simulated_rirs data/rirs": as_written("data/rirs/recordings.jsonl.gz"),
+        "asr-info --accept DIR": changed(
+            "that model", replace={"DIR": "exp/mine/model"}, says="accepted"
+        ),
+        "asr-prepare kaldi DIR data/mine": changed(
+            "the name of a folder, and another's place",
+            replace={"DIR": "kaldi", "data/mine": "data/kaldi"},
+        ),
+        "asr-prepare common_voice cv-corpus/en data/cv --normalize english": as_written(
+            "data/cv/train.jsonl.gz"
+        ),
+        "asr-download musan corpora": changed(
+            OFFLINE, "--dry-run", {"corpora": "other"}, says="musan.tar.gz"
+        ),
+        "asr-prepare folder corpora/musan/noise data/noise": as_written(
+            "data/noise/recordings.jsonl.gz"
+        ),
+        "asr-prepare folder corpora/RIRS_NOISES/simulated_rirs data/rirs": as_written(
+            "data/rirs/recordings.jsonl.gz"
+        ),
         "asr-prepare ... --shar": changed(
-            "stands for any other", replace={"...": "kaldi kaldi data/kaldi"}, says=r"data/kaldi/kaldi\.shar\.jsonl\.gz"
+            "stands for any other",
+            replace={"...": "kaldi kaldi data/kaldi"},
+            says=r"data/kaldi/kaldi\.shar\.jsonl\.gz",
         ),
         "asr-train --check": changed(
             "named apart",
@@ -268,14 +329,18 @@ PAGES: dict[str, dict[str, Way]] = {
             says="memory",
         ),
         "python recipes/own/scaled.py data/mine exp/tuned --init-from exp/mini/model": changed(
-            "the model that this page has trained", replace={"exp/mini": "exp/mine"}, says="--kind bpe --size"
+            "the model that this page has trained",
+            replace={"exp/mini": "exp/mine"},
+            says="--kind bpe --size",
         ),
         "asr-train --config exp/tuned/config.yaml tokenizer=exp/mine/tokenizer optimizer.lr=1e-3 "
         "model.flat_start_epochs=0 "
         """freeze='["model.encoder.subsampling.*", "model.encoder.layers.[0-3].*"]'""": changed(
             FEWER, SHORT, says="transfer.tsv"
         ),
-        "asr-train --config conf/librispeech100.yaml --gpus 4": changed(PRINT, "--print-config", says="processes: 4"),
+        "asr-train --config conf/librispeech100.yaml --gpus 4": changed(
+            PRINT, "--print-config", says="processes: 4"
+        ),
         "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29500 "
         "-m asr.cli.train --config conf/librispeech100.yaml": changed(
             PRINT, "--print-config", NODES, says="librispeech100"
@@ -313,24 +378,33 @@ PAGES: dict[str, dict[str, Way]] = {
         "python scripts/bench/decode.py --threads 1 --out exp/decode-1.json": options(MEASURES),
         "python scripts/bench/train.py --threads 1 --out exp/train-1.json": options(MEASURES),
         "python scripts/bench/features.py --threads 1 --out exp/features-1.json": options(
-            MEASURES, changed("peers are elsewhere", "--peers '' --repeats 1 --busy 99", says="ours")
+            MEASURES,
+            changed("peers are elsewhere", "--peers '' --repeats 1 --busy 99", says="ours"),
         ),
         "python scripts/bench/summation.py --parameters 10 --processes 1 2 4": options(MEASURES),
         "python scripts/bench/search_parts.py --out exp/parts": options(MEASURES),
-        "python scripts/bench/precision.py exp/mini/model data/mini/test-mini.jsonl.gz": options(MEASURES),
+        "python scripts/bench/precision.py exp/mini/model data/mini/test-mini.jsonl.gz": options(
+            MEASURES
+        ),
         "python scripts/bench/recipe_espnet.py english test --minutes 120": options(ESPNET),
         "python scripts/bench/decode.py --threads 2 --workload eight": options(MEASURES),
         "python scripts/bench/train.py --threads N --peers espnet": options(MEASURES),
         "asr-train --config conf/mini.yaml out=exp/mini/bf16-1 training.precision=bf16 seed=1 training.epochs=5 "
-        "training.validate_every=1": changed("trains for minutes", "--print-config", says="precision: bf16"),
+        "training.validate_every=1": changed(
+            "trains for minutes", "--print-config", says="precision: bf16"
+        ),
         "python scripts/bench/train.py --device cuda --workload many --precision bf16 --peer-precision fp32,bf16 "
         "--peak-tflops 989": options(MEASURES),
         "python scripts/bench/features.py --threads N": options(MEASURES),
         "python scripts/bench/augment.py": changed(
             "fewer recordings", "--utterances 2 --seconds 1 --repeats 1", says="reverberation"
         ),
-        "python scripts/bench/scale.py --workers 8 --lhotse-batches 17000 --out exp/scale.json": options(MEASURES),
-        "python scripts/rehearsal.py": options(MEASURES, changed("a hundredth", "--scale 0.01", says="prepare")),
+        "python scripts/bench/scale.py --workers 8 --lhotse-batches 17000 --out exp/scale.json": options(
+            MEASURES
+        ),
+        "python scripts/rehearsal.py": options(
+            MEASURES, changed("a hundredth", "--scale 0.01", says="prepare")
+        ),
         "asr-tokenizer --kind bpe --size 5000": options("its files aren't named"),
     },
 }
@@ -342,7 +416,9 @@ PAGES: dict[str, dict[str, Way]] = {
 def mini(root: Path) -> None:
     """The corpus of recipes/mini, complete to its recipe's eyes."""
     corpus = root / "data/mini-corpus"
-    miniatures.librispeech(corpus / "LibriSpeech", {"train-mini": 60, "dev-mini": 6, "test-mini": 6})
+    miniatures.librispeech(
+        corpus / "LibriSpeech", {"train-mini": 60, "dev-mini": 6, "test-mini": 6}
+    )
     miniatures.finished(corpus, "mini-1", seed=1, hours=3.5, **{"dev-mini": 200, "test-mini": 444})
 
 
@@ -415,4 +491,11 @@ SETUPS: dict[str, tuple[Callable[[Path], None], ...]] = {
     ),
     "docs/accuracy.md": (an4,),
 }
-LIBRISPEECH = ("train-clean-100", "train-clean-360", "train-other-500", "dev-clean", "test-clean", "test-other")
+LIBRISPEECH = (
+    "train-clean-100",
+    "train-clean-360",
+    "train-other-500",
+    "dev-clean",
+    "test-clean",
+    "test-other",
+)

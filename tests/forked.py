@@ -11,7 +11,9 @@ from asr.training.distributed.group import Group
 def run(task, size, folder):
     """Call task(group, folder) in `size` processes that are joined by gloo."""
     context = get_context("fork")
-    members = [context.Process(target=_member, args=(task, rank, size, folder)) for rank in range(size)]
+    members = [
+        context.Process(target=_member, args=(task, rank, size, folder)) for rank in range(size)
+    ]
     for member in members:
         member.start()
     for member in members:

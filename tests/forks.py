@@ -43,11 +43,21 @@ class Forks:
     """The process that forks. `run` takes a command's arguments, and how its process is to be (bad_inputs/case.py)."""
 
     def __init__(self, home: Path):
-        unreachable = "http://127.0.0.1:9"  # nobody listens there: no test asks a server of the world
-        proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), unreachable)
+        unreachable = (
+            "http://127.0.0.1:9"  # nobody listens there: no test asks a server of the world
+        )
+        proxies = dict.fromkeys(
+            ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), unreachable
+        )
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
-        self.env = os.environ | proxies | threads | path | {"no_proxy": "127.0.0.1", "HOME": str(home)}
+        path = {
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+            )
+        }
+        self.env = (
+            os.environ | proxies | threads | path | {"no_proxy": "127.0.0.1", "HOME": str(home)}
+        )
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.env
         )
@@ -70,11 +80,19 @@ class Forks:
         try:
             done = subprocess.run(
                 [sys.executable, "-c", script, *rest],
-                **{"cwd": cwd, "env": env, "stdin": subprocess.DEVNULL, "capture_output": True, "timeout": seconds},
+                **{
+                    "cwd": cwd,
+                    "env": env,
+                    "stdin": subprocess.DEVNULL,
+                    "capture_output": True,
+                    "timeout": seconds,
+                },
             )
         except subprocess.TimeoutExpired:
             return Result(None, "", "", seconds)
-        return Result(done.returncode, text(done.stdout), text(done.stderr), time.monotonic() - begun)
+        return Result(
+            done.returncode, text(done.stdout), text(done.stderr), time.monotonic() - begun
+        )
 
     def close(self) -> None:
         """End."""
@@ -119,7 +137,12 @@ def import_all() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     for each in pkgutil.walk_packages(asr.__path__, "asr."):
         importlib.import_module(each.name)
-    for name in ("torch._dynamo", "torch.utils.tensorboard", "matplotlib.backends.backend_agg", "sentencepiece"):
+    for name in (
+        "torch._dynamo",
+        "torch.utils.tensorboard",
+        "matplotlib.backends.backend_agg",
+        "sentencepiece",
+    ):
         importlib.import_module(name)
     tasks = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
     assert len(tasks) == 1, "threads are running, which a fork would lose"
@@ -145,7 +168,10 @@ def become(request: dict, out: int, err: int, base: int) -> None:
     os.dup2(piped if "stdin" in request else null, 0)
     os.close(piped)
     os.close(null)
-    for number, given, usual in ((1, request.get("stdout", ""), out), (2, request.get("stderr", ""), err)):
+    for number, given, usual in (
+        (1, request.get("stdout", ""), out),
+        (2, request.get("stderr", ""), err),
+    ):
         if given is None:
             os.close(number)
         elif given:
@@ -232,7 +258,10 @@ def finished(main) -> int:
         except Exception as error:  # noqa: BLE001 - as the interpreter has it
             status = 120
             with contextlib.suppress(Exception):
-                print(f"Exception ignored in: {stream!r}\n{type(error).__name__}: {error}", file=sys.stderr)
+                print(
+                    f"Exception ignored in: {stream!r}\n{type(error).__name__}: {error}",
+                    file=sys.stderr,
+                )
     return status & 0xFF
 
 

@@ -23,16 +23,25 @@ def librispeech(folder, subsets=("train-mini", "dev-clean")):
         chapter = folder / subset / str(10 + n) / "7"
         for k in range(2):
             sound(chapter / f"{10 + n}-7-000{k}.flac", 0.5 + k)
-        (chapter / f"{10 + n}-7.trans.txt").write_text("".join(f"{10 + n}-7-000{k} WORD  NUMBER {k}\n" for k in (0, 1)))
+        (chapter / f"{10 + n}-7.trans.txt").write_text(
+            "".join(f"{10 + n}-7-000{k} WORD  NUMBER {k}\n" for k in (0, 1))
+        )
     return folder
 
 
 def aishell(folder):
-    for split, name in (("train", "S0002W1"), ("train", "S0002W2"), ("train", "S0002W9"), ("test", "S0003W1")):
+    for split, name in (
+        ("train", "S0002W1"),
+        ("train", "S0002W2"),
+        ("train", "S0002W9"),
+        ("test", "S0003W1"),
+    ):
         sound(folder / "data_aishell" / "wav" / split / name[:5] / f"{name}.wav")
     lines = "S0002W1 而 对 楼市\nS0002W2 我 用 IPHONE 六\nS0003W1 甚至\n"
     (folder / "data_aishell/transcript").mkdir()
-    (folder / "data_aishell/transcript/aishell_transcript_v0.8.txt").write_text(lines, encoding="utf-8")
+    (folder / "data_aishell/transcript/aishell_transcript_v0.8.txt").write_text(
+        lines, encoding="utf-8"
+    )
     return folder
 
 
@@ -42,7 +51,9 @@ def an4(folder, speakers=12, each=10):
         ids = [f"an{split}{s}_{n}-f{s:02d}-b" for s in range(speakers) for n in range(each)]
         files = [f"an4_clstk/{split}{name.split('-')[1]}/{name}" for name in ids]
         (folder / f"etc/an4_{split}.fileids").write_text("".join(f"{file}\n" for file in files))
-        (folder / f"etc/an4_{split}.transcription").write_text("".join(form.format("RUBOUT G M", i) for i in ids))
+        (folder / f"etc/an4_{split}.transcription").write_text(
+            "".join(form.format("RUBOUT G M", i) for i in ids)
+        )
         for file in files:
             sound(folder / "wav" / f"{file}.sph", 0.1, format="NIST")
     return folder

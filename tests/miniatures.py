@@ -49,7 +49,10 @@ def speak(path, text, rate=RATE, **options):
 
 def table(path, texts, speakers=6):
     """Write a table of `id path text speaker` and its sound files, of several kinds and rates."""
-    lines, kinds = ["id\tpath\ttext\tspeaker"], [("wav", 8000), ("flac", 16000), ("ogg", 22050), ("wav", 44100)]
+    lines, kinds = (
+        ["id\tpath\ttext\tspeaker"],
+        [("wav", 8000), ("flac", 16000), ("ogg", 22050), ("wav", 44100)],
+    )
     for n, text in enumerate(texts):
         (ending, rate), name = kinds[n % len(kinds)], f"{path.stem}{n:03d}"
         speak(path.parent / "clips" / f"{name}.{ending}", text, rate)
@@ -65,7 +68,9 @@ def common_voice(folder, sizes, texts=english):
             clip = f"common_{split}{n}.{'mp3' if n < 8 else 'wav'}"  # of which a release has none, but they are quick
             speak(folder / "clips" / clip, text)
             lines.append(f"{split}-{n % 40}\t{clip}\t{n}\t{text.capitalize()}.\ttwenties")
-        (folder / f"{split}.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (folder / f"{split}.tsv").write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8"
+        )
 
 
 def kaldi(folder, count, seed=3):
@@ -73,7 +78,11 @@ def kaldi(folder, count, seed=3):
     files = {"wav.scp": [], "text": [], "utt2spk": []}
     for n, text in enumerate(english(count, seed)):
         sound = speak(folder / f"{n}.wav", text)
-        for name, said in (("wav.scp", sound.resolve()), ("text", text), ("utt2spk", f"speaker{n % 4}")):
+        for name, said in (
+            ("wav.scp", sound.resolve()),
+            ("text", text),
+            ("utt2spk", f"speaker{n % 4}"),
+        ):
             files[name].append(f"{folder.name}{n:03d} {said}\n")
     for name, lines in files.items():
         (folder / name).write_text("".join(lines), encoding="utf-8")
@@ -99,7 +108,9 @@ def yesno(folder):
     for number in range(60):
         digits = f"{(37 * number) % 256:08b}"
         speak(
-            folder / f"{'_'.join(digits)}.wav", " ".join("NO" if digit == "0" else "YES" for digit in digits), rate=8000
+            folder / f"{'_'.join(digits)}.wav",
+            " ".join("NO" if digit == "0" else "YES" for digit in digits),
+            rate=8000,
         )
 
 
@@ -128,4 +139,6 @@ def aishell(folder, sizes):
 
 def finished(folder, version, **facts):
     """Mark a synthesized corpus as complete, so that its recipe takes what is there."""
-    (folder / "VERSION").write_text(f"{version}\n" + "".join(f"{name} {value}\n" for name, value in facts.items()))
+    (folder / "VERSION").write_text(
+        f"{version}\n" + "".join(f"{name} {value}\n" for name, value in facts.items())
+    )

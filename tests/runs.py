@@ -69,9 +69,20 @@ def stopping(monkeypatch, stop_at):
 
 def launch(root, out, *overrides, through=()):
     """Start asr-train as a process of its own, in a process group of its own; through: a launcher's arguments."""
-    command = [sys.executable, *through, "-m", "asr.cli.train", "--config", str(root / "x.yaml"), f"out={out}"]
+    command = [
+        sys.executable,
+        *through,
+        "-m",
+        "asr.cli.train",
+        "--config",
+        str(root / "x.yaml"),
+        f"out={out}",
+    ]
     return subprocess.Popen(
-        [*command, "training.epochs=3", *overrides], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, "training.epochs=3", *overrides],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 

@@ -18,7 +18,9 @@ def check_scorer(scorer, V: int, sequences: list[list[int]]) -> None:
     check_batch(scorer, V, sequences)
     B, K = len(sequences) // 3, 3
     Y = torch.tensor([y[: min(map(len, sequences))] for y in sequences[: B * K]]).view(B, K, -1)
-    state = scorer.reorder(start(scorer, B), torch.zeros(B, K, dtype=torch.long))  # from 1 to K hypotheses
+    state = scorer.reorder(
+        start(scorer, B), torch.zeros(B, K, dtype=torch.long)
+    )  # from 1 to K hypotheses
     for y in Y.unbind(2):
         check_candidates(scorer, state, V)
         state = scorer.step(y, state)
@@ -33,12 +35,16 @@ def start(scorer, B: int) -> Tensor:
 def read(scorer, sequences: list[list[int]], V: int) -> list[list[float]]:
     """Scores of each label of the sequences and of the end behind; an utterance each, of mixed lengths."""
     U = max(map(len, sequences)) + 1
-    Y = torch.tensor([[*y, V - 1] + [1] * (U - 1 - len(y)) for y in sequences])  # (B, U), any label behind the end
+    Y = torch.tensor(
+        [[*y, V - 1] + [1] * (U - 1 - len(y)) for y in sequences]
+    )  # (B, U), any label behind the end
     state, scores = start(scorer, len(Y)), []
     for y in Y.T.unsqueeze(2):  # (B, 1)
         scores.append(scorer.score(state, y.unsqueeze(2)).flatten())
         state = scorer.step(y, state)
-    return [row[: len(y) + 1] for row, y in zip(torch.stack(scores, 1).tolist(), sequences, strict=True)]
+    return [
+        row[: len(y) + 1] for row, y in zip(torch.stack(scores, 1).tolist(), sequences, strict=True)
+    ]
 
 
 def check_batch(scorer, V: int, sequences: list[list[int]]) -> None:
@@ -62,7 +68,9 @@ def check_states(scorer, state: Tensor) -> None:
     expected = straight[torch.arange(B).unsqueeze(1), parents]
     followed = scorer.reorder(state, parents)
     assert_close(scorer.score(followed, None), expected, **EQUAL)
-    assert_close(scorer.score(scorer.select(followed, utterances), None), expected[utterances], **EQUAL)
+    assert_close(
+        scorer.score(scorer.select(followed, utterances), None), expected[utterances], **EQUAL
+    )
     some, others = (scorer.select(state, rows) for rows in torch.arange(B).split((1, B - 1)))
     assert_close(scorer.score(scorer.merge(some, others), None), straight, **EQUAL)
 
@@ -72,7 +80,9 @@ def check_device(scorer, V: int) -> None:
     state = scorer.start(torch.empty(3, 1, 1, device="meta"), torch.empty(3, device="meta"))
     state = scorer.reorder(state, torch.zeros(3, 2, dtype=torch.long, device="meta"))
     state = scorer.step(torch.empty(3, 2, dtype=torch.long, device="meta"), state)
-    state = scorer.merge(scorer.select(state, torch.zeros(4, dtype=torch.long, device="meta")), state)
+    state = scorer.merge(
+        scorer.select(state, torch.zeros(4, dtype=torch.long, device="meta")), state
+    )
     for candidates, C in ((None, V), (torch.empty(7, 2, 5, dtype=torch.long, device="meta"), 5)):
         scores = scorer.score(state, candidates)
         assert scores.shape == (7, 2, C) and scores.device.type == "meta"

@@ -106,9 +106,17 @@ class Handler(BaseHTTPRequestHandler):
         if claims:
             self.send_header("Content-Length", claims)
         if start or reply.status == 206:
-            span = f"bytes {start}-{len(reply.data) - 1}/{len(reply.data)}" if reply.span is None else reply.span
+            span = (
+                f"bytes {start}-{len(reply.data) - 1}/{len(reply.data)}"
+                if reply.span is None
+                else reply.span
+            )
             self.send_header("Content-Range", span)
-        for name, value in (("ETag", reply.etag), ("Last-Modified", reply.modified), *reply.headers):
+        for name, value in (
+            ("ETag", reply.etag),
+            ("Last-Modified", reply.modified),
+            *reply.headers,
+        ):
             if value:
                 self.send_header(name, value)
         self.end_headers()

@@ -30,7 +30,9 @@ SECONDS = (0.9, 0.4, 0.7)
 def recognizer():
     part = {"kind": "transformer", "d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.4}
     settings = HybridSettings(kind="hybrid", encoder=dict(part, channels=4), decoder=part)
-    features = FrontendSettings(fbank={"sample_rate": 8000, "mels": 20}, specaugment={"time_masks": 2})
+    features = FrontendSettings(
+        fbank={"sample_rate": 8000, "mels": 20}, specaugment={"time_masks": 2}
+    )
     torch.manual_seed(1)
     made = Recognizer(features, settings, train("characters", ["A BC", "D'E"])).train()
     with torch.no_grad():  # queries and keys large enough that the heads differ
@@ -67,7 +69,9 @@ def test_alone_as_in_a_batch(recognizer, batch):
     assert list(alignments(recognizer, batch, 2)) == ["x", "y"]
     for n, id in enumerate(batch.ids):
         waveform = batch.waveforms[n, : batch.wave_lens[n]].numpy()
-        alone = alignments(recognizer, collate([id], [waveform], LABELS[n : n + 1], torch.arange(1)), 1)
+        alone = alignments(
+            recognizer, collate([id], [waveform], LABELS[n : n + 1], torch.arange(1)), 1
+        )
         assert list(alone) == [id]
         assert_close(alone[id], made[id], rtol=1e-4, atol=1e-5)
 
@@ -76,7 +80,10 @@ def best_of(heads):
     """By trying all paths of increasing frames."""
     U, T = heads.shape[1:]
     sums = [
-        max(sum(float(head[u, t]) for u, t in enumerate(p)) for p in itertools.combinations(range(T), U))
+        max(
+            sum(float(head[u, t]) for u, t in enumerate(p))
+            for p in itertools.combinations(range(T), U)
+        )
         for head in heads
     ]
     return heads[sums.index(max(sums))]
@@ -112,7 +119,9 @@ def test_the_task_reads_its_own_dev_utterances(recognizer, batch, tmp_path):
         path = tmp_path / f"{n}.wav"
         soundfile.write(path, np.full(4000 + 400 * n, 0.01 * n, dtype=np.float32), 8000)
         samples = 4000 + 400 * n
-        utterances.append(Utterance(f"u{n}", str(path), 8000, samples, 1, 0.0, samples / 8000, "ab"))
+        utterances.append(
+            Utterance(f"u{n}", str(path), 8000, samples, 1, 0.0, samples / 8000, "ab")
+        )
     dev = Split(Table.of(utterances), Ragged.of_ids([[1, 2]] * 9, 9))
     task = RecognizerTask(recognizer, None, None, dev, seed=1)
     made = task.alignments()

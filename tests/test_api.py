@@ -45,7 +45,19 @@ def test_every_public_name_is_there_and_listed():
 
 def test_one_recording_is_transcribed_as_by_the_command(root, tmp_path):
     path, out = root / "corpus/dev000.wav", tmp_path / "out.json"
-    decode.main(["--model", str(root / "x"), "--device", "cpu", "--beam", "4", "--json", str(out), str(path)])
+    decode.main(
+        [
+            "--model",
+            str(root / "x"),
+            "--device",
+            "cpu",
+            "--beam",
+            "4",
+            "--json",
+            str(out),
+            str(path),
+        ]
+    )
     (expected,) = map(json.loads, out.read_text().splitlines())
     found = asr.load(root / "x", "cpu").transcribe(path, beam=4)
     assert isinstance(found, asr.Transcript) and found.as_json() == expected
@@ -59,7 +71,9 @@ def test_samples_are_transcribed_as_their_file(root):
     for audio in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
         found = asr.transcribe(recognizer, audio, rate)
         assert found.nbest == expected.nbest and found.duration == expected.duration
-    assert asr.transcribe(recognizer, samples, 2 * rate).duration == pytest.approx(expected.duration / 2, abs=1e-3)
+    assert asr.transcribe(recognizer, samples, 2 * rate).duration == pytest.approx(
+        expected.duration / 2, abs=1e-3
+    )
 
 
 def test_many_recordings_are_transcribed_in_their_order_as_each_alone(root):
@@ -67,7 +81,9 @@ def test_many_recordings_are_transcribed_in_their_order_as_each_alone(root):
     paths = [root / f"corpus/dev00{n}.wav" for n in (3, 0, 2)]
     found = list(asr.transcribe_all(recognizer, paths, mode="ctc"))
     assert [one.id for one in found] == [str(path) for path in paths]
-    assert [one.text for one in found] == [recognizer.transcribe(path, mode="ctc").text for path in paths]
+    assert [one.text for one in found] == [
+        recognizer.transcribe(path, mode="ctc").text for path in paths
+    ]
     assert len(list(asr.transcribe_all(recognizer, root / "corpus", mode="ctc-greedy"))) == 48
 
 
@@ -90,9 +106,8 @@ def test_a_mistake_is_a_user_error_that_names_it(root, audio, fact):
 
 
 def test_the_library_is_silent_until_its_logger_is_asked(root):
-    use = (
-        f"recognizer = asr.load({str(root / 'x')!r}, 'cpu'); recognizer.transcribe({str(root / 'corpus/dev000.wav')!r})"
-    )
+    model, audio = str(root / "x"), str(root / "corpus/dev000.wav")
+    use = f"recognizer = asr.load({model!r}, 'cpu'); recognizer.transcribe({audio!r})"
     assert python(f"import asr; {use}") == ""
     configured = "import logging, sys; logging.basicConfig(stream=sys.stdout, level=logging.INFO)"
     told = python(f"{configured}; import asr; logging.getLogger('asr').info('told')")
@@ -106,7 +121,10 @@ def test_a_training_is_one_call_and_the_same_as_by_the_command(root, tmp_path):
     assert isinstance(made, asr.Recognizer)
     assert_same(made.state_dict(), asr.load(tmp_path / "commanded", "cpu").state_dict())
     written = (tmp_path / "called/model.safetensors").stat().st_mtime_ns
-    assert_same(asr.train(root / "x.yaml", f"out={tmp_path}/called", *settings).state_dict(), made.state_dict())
+    assert_same(
+        asr.train(root / "x.yaml", f"out={tmp_path}/called", *settings).state_dict(),
+        made.state_dict(),
+    )
     assert (tmp_path / "called/model.safetensors").stat().st_mtime_ns == written
     with pytest.raises(asr.UserError, match=r"training\.epoch: no such setting"):
         asr.train(root / "x.yaml", "training.epoch=3")
@@ -115,4 +133,7 @@ def test_a_training_is_one_call_and_the_same_as_by_the_command(root, tmp_path):
 def test_an_evaluation_is_one_call(root, tmp_path):
     (tmp_path / "hyp.txt").write_text("".join(f"dev00{n}\tLOW\n" for n in range(8)))
     report = asr.score(root / "data/dev.jsonl.gz", tmp_path / "hyp.txt")
-    assert set(report.scores) == {"word", "char"} and report.scores["word"].utterances["dev000"].reference > 0
+    assert (
+        set(report.scores) == {"word", "char"}
+        and report.scores["word"].utterances["dev000"].reference > 0
+    )

@@ -33,15 +33,22 @@ def by_loops(Q, K, V, mask):
     Q, K, V = Q.detach(), K.detach(), V.detach()
     B, H, Tq, d_k = Q.shape
     Tk, d_v = V.shape[2:]
-    mask = torch.zeros(B, H, Tq, Tk, dtype=torch.bool) if mask is None else mask.expand(B, H, Tq, Tk)
-    out, weights = torch.zeros(B, H, Tq, d_v, dtype=torch.double), torch.zeros(B, H, Tq, Tk, dtype=torch.double)
+    mask = (
+        torch.zeros(B, H, Tq, Tk, dtype=torch.bool) if mask is None else mask.expand(B, H, Tq, Tk)
+    )
+    out, weights = (
+        torch.zeros(B, H, Tq, d_v, dtype=torch.double),
+        torch.zeros(B, H, Tq, Tk, dtype=torch.double),
+    )
     for b in range(B):
         for h in range(H):
             for i in range(Tq):
                 scores = [
                     -math.inf
                     if mask[b, h, i, j]
-                    else sum(float(q) * float(k) for q, k in zip(Q[b, h, i], K[b, h, j], strict=True))
+                    else sum(
+                        float(q) * float(k) for q, k in zip(Q[b, h, i], K[b, h, j], strict=True)
+                    )
                     for j in range(Tk)
                 ]
                 exps = [math.exp(s / math.sqrt(d_k)) for s in scores]
@@ -73,10 +80,14 @@ def test_the_ways_to_compute_it_agree(mask):
     Q, K, V = heads(torch.bfloat16)
     expected = by_loops(Q, K, V, MASKS[mask])[0].float()
     assert_close(attend(Q, K, V, MASKS[mask]).float(), expected, rtol=0.03, atol=0.02)
-    assert_close(attend(Q.requires_grad_(), K, V, MASKS[mask]).float(), expected, rtol=0.03, atol=0.02)
+    assert_close(
+        attend(Q.requires_grad_(), K, V, MASKS[mask]).float(), expected, rtol=0.03, atol=0.02
+    )
     X = [x.float() for x in heads()]
     fused = attend(*X, MASKS[mask])
-    explicit = attend(X[0].requires_grad_(), *X[1:], MASKS[mask], 1e-9)  # rounds to a dropout of 0 of 65536
+    explicit = attend(
+        X[0].requires_grad_(), *X[1:], MASKS[mask], 1e-9
+    )  # rounds to a dropout of 0 of 65536
     assert_close(explicit, fused, rtol=1e-5, atol=1e-6)
 
 
@@ -103,7 +114,9 @@ def test_dropout_of_the_weights_is_seeded_and_unbiased():
 def copied(ours: MultiHeadAttention, theirs: nn.MultiheadAttention):
     """Copy our weights into PyTorch's module."""
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+        theirs.in_proj_weight.copy_(
+            torch.cat([ours.query.weight, ours.key.weight, ours.value.weight])
+        )
         theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
         theirs.out_proj.load_state_dict(ours.out.state_dict())
     return theirs
@@ -141,7 +154,10 @@ def test_multi_head_attention_to_a_memory_of_another_width():
         theirs.out_proj.load_state_dict(ours.out.state_dict())
     X, memory = torch.randn(2, 4, 12, dtype=torch.double), torch.randn(2, 6, 7, dtype=torch.double)
     mask = key_mask(torch.tensor([6, 2]), 6)
-    assert_close(ours(X, LayerContext(mask), memory), theirs(X, memory, memory, key_padding_mask=mask[:, 0, 0])[0])
+    assert_close(
+        ours(X, LayerContext(mask), memory),
+        theirs(X, memory, memory, key_padding_mask=mask[:, 0, 0])[0],
+    )
 
 
 @pytest.mark.parametrize("d_k, d_v", [(5, 2), (1, 8), (4, 4), (None, 9), (6, None)])
@@ -156,7 +172,10 @@ def test_widths_of_a_head(d_k, d_v):
     Z = module(X, LayerContext(causal_mask(5), attention=maps))
     outputs = []
     for h in range(3):
-        Q, K = (X @ p.weight[h * k : h * k + k].T + p.bias[h * k : h * k + k] for p in (module.query, module.key))
+        Q, K = (
+            X @ p.weight[h * k : h * k + k].T + p.bias[h * k : h * k + k]
+            for p in (module.query, module.key)
+        )
         V = X @ module.value.weight[h * v : h * v + v].T + module.value.bias[h * v : h * v + v]
         out, weights = by_loops(Q[:, None], K[:, None], V[:, None], causal_mask(5))
         assert_close(maps[0][:, h], weights[:, 0])
@@ -165,7 +184,9 @@ def test_widths_of_a_head(d_k, d_v):
 
 
 def test_heads_that_do_not_divide():
-    with pytest.raises(ValueError, match="heads: got 5, expected a divisor of d_model = 12, or d_k given"):
+    with pytest.raises(
+        ValueError, match="heads: got 5, expected a divisor of d_model = 12, or d_k given"
+    ):
         MultiHeadAttention(12, 5)
     assert MultiHeadAttention(12, 5, d_k=3)(torch.zeros(1, 2, 12)).shape == (1, 2, 12)
 
@@ -246,11 +267,15 @@ def test_dropout_of_any_shape_and_type(shape, dtype):
 
 
 @pytest.mark.parametrize(
-    "activation, formula", [("relu", torch.relu), ("gelu", nn.functional.gelu), ("swish", nn.functional.silu)]
+    "activation, formula",
+    [("relu", torch.relu), ("gelu", nn.functional.gelu), ("swish", nn.functional.silu)],
 )
 def test_feed_forward_is_the_formula(activation, formula):
     module, X = FeedForward(6, 11, activation=activation), torch.randn(2, 3, 6)
-    expected = formula(X @ module.inner.weight.T + module.inner.bias) @ module.outer.weight.T + module.outer.bias
+    expected = (
+        formula(X @ module.inner.weight.T + module.inner.bias) @ module.outer.weight.T
+        + module.outer.bias
+    )
     assert_close(module(X), expected)
     assert set(ACTIVATIONS) == {"relu", "gelu", "swish"}
 
@@ -279,7 +304,9 @@ def fill(theirs, ours, names):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_encoder_layer_is_pytorchs(norm):
     ours = layer(norm)
-    theirs = nn.TransformerEncoderLayer(12, 3, 20, 0.0, batch_first=True, norm_first=norm == "pre").double()
+    theirs = nn.TransformerEncoderLayer(
+        12, 3, 20, 0.0, batch_first=True, norm_first=norm == "pre"
+    ).double()
     fill(theirs, ours, ["norm_attention", "norm_ff"])
     X, mask = torch.randn(2, 5, 12, dtype=torch.double), key_mask(torch.tensor([5, 3]), 5)
     expected = theirs(X, src_key_padding_mask=mask[:, 0, 0])
@@ -290,7 +317,9 @@ def test_the_encoder_layer_is_pytorchs(norm):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_decoder_layer_is_pytorchs(norm):
     ours = layer(norm, d_memory=12)
-    theirs = nn.TransformerDecoderLayer(12, 3, 20, 0.0, batch_first=True, norm_first=norm == "pre").double()
+    theirs = nn.TransformerDecoderLayer(
+        12, 3, 20, 0.0, batch_first=True, norm_first=norm == "pre"
+    ).double()
     fill(theirs, ours, ["norm_attention", "norm_cross", "norm_ff"])
     copied(ours.cross, theirs.multihead_attn)
     Y, H = torch.randn(2, 4, 12, dtype=torch.double), torch.randn(2, 5, 12, dtype=torch.double)
@@ -334,7 +363,9 @@ def test_subsampled_lengths_are_what_the_convolutions_yield(factor):
 
 def test_the_formula_of_factor_4():
     module = Subsampling(40, 4)
-    assert [module.lengths(T) for T in range(7, 200)] == [((T - 1) // 2 - 1) // 2 for T in range(7, 200)]
+    assert [module.lengths(T) for T in range(7, 200)] == [
+        ((T - 1) // 2 - 1) // 2 for T in range(7, 200)
+    ]
 
 
 @pytest.mark.parametrize("factor, shortest", [(4, 7), (6, 11), (8, 15)])
@@ -360,11 +391,22 @@ def test_too_few_features_for_the_convolutions():
 def test_the_attention_of_every_layer_reproduces_the_output():
     """The weights that are returned, applied to the layer's values, give what the layer gave."""
     torch.manual_seed(1)
-    sizes = {"kind": "transformer", "d_model": 12, "layers": 3, "heads": 3, "ff": 16, "dropout": 0.1}
+    sizes = {
+        "kind": "transformer",
+        "d_model": 12,
+        "layers": 3,
+        "heads": 3,
+        "ff": 16,
+        "dropout": 0.1,
+    }
     encoder, seen = TransformerSettings(**sizes).build(20).double().eval(), []
     for one in encoder.layers:
-        one.attention.register_forward_hook(lambda module, args, result: seen.append((module, args[0], result)))
-    output = encoder(torch.randn(2, 40, 20, dtype=torch.double), torch.tensor([40, 30]), attention=True)
+        one.attention.register_forward_hook(
+            lambda module, args, result: seen.append((module, args[0], result))
+        )
+    output = encoder(
+        torch.randn(2, 40, 20, dtype=torch.double), torch.tensor([40, 30]), attention=True
+    )
     assert len(output.attention) == 3
     T = int(output.H_lens.max())
     for weights, (module, X, result) in zip(output.attention, seen, strict=True):

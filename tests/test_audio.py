@@ -42,7 +42,9 @@ def test_every_container_reads_as_the_tone_it_holds(tmp_path, kind, rate, channe
     path = save(tmp_path / f"tone.{kind}", rate, channels=channels, **KINDS[kind])
     found = audio.info(path)
     assert (found.rate, found.channels) == (rate, channels)
-    assert found.duration == pytest.approx(1.0, abs=0 if kind in LOSSLESS else 0.1)  # mp3 pads to whole frames
+    assert found.duration == pytest.approx(
+        1.0, abs=0 if kind in LOSSLESS else 0.1
+    )  # mp3 pads to whole frames
     wave = audio.load(path, 16000)
     assert wave.dtype == np.float32 and wave.ndim == 1 and np.abs(wave).max() <= 1
     assert len(wave) == pytest.approx(found.duration * 16000, abs=1)
@@ -51,7 +53,9 @@ def test_every_container_reads_as_the_tone_it_holds(tmp_path, kind, rate, channe
     if kind in LOSSLESS:
         np.testing.assert_allclose(wave[middle], expected[middle], atol=1e-3)
     else:
-        assert np.sqrt(np.mean(wave[middle] ** 2)) == pytest.approx(np.sqrt(np.mean(expected[middle] ** 2)), rel=0.05)
+        assert np.sqrt(np.mean(wave[middle] ** 2)) == pytest.approx(
+            np.sqrt(np.mean(expected[middle] ** 2)), rel=0.05
+        )
         assert abs(np.argmax(np.abs(np.fft.rfft(wave[:16000]))) - TONE_HZ) <= 1
 
 
@@ -60,32 +64,46 @@ def test_a_part_is_what_the_whole_holds_there(tmp_path):
     whole, piece = audio.load(path, 16000), audio.load(path, 16000, start=0.25, duration=0.5)
     np.testing.assert_array_equal(piece, whole[4000:12000])
     np.testing.assert_array_equal(audio.load(path, 16000, start=0.75), whole[12000:])
-    np.testing.assert_array_equal(audio.load(path, 16000, duration=1.0008), whole)  # rounded up by under 1 ms
+    np.testing.assert_array_equal(
+        audio.load(path, 16000, duration=1.0008), whole
+    )  # rounded up by under 1 ms
 
 
 def test_a_part_begins_at_the_nearest_sample(tmp_path):
     path = save(tmp_path / "a.flac", 44100)
     assert 0.57 * 44100 < 25137  # in binary fractions
-    np.testing.assert_array_equal(audio.load(path, 44100, start=0.57), audio.load(path, 44100)[25137:])
+    np.testing.assert_array_equal(
+        audio.load(path, 44100, start=0.57), audio.load(path, 44100)[25137:]
+    )
 
 
 def test_what_a_lower_rate_cannot_hold_is_filtered_away(tmp_path):
     """A tone of 12 kHz at 16 kHz would come back as one of 4 kHz."""
-    soundfile.write(tmp_path / "a.wav", 0.5 * np.sin(2 * np.pi * 12000 * np.arange(48000) / 48000), 48000)
+    soundfile.write(
+        tmp_path / "a.wav", 0.5 * np.sin(2 * np.pi * 12000 * np.arange(48000) / 48000), 48000
+    )
     assert np.abs(audio.load(tmp_path / "a.wav", 16000)[2000:14000]).max() < 1e-4
 
 
 def test_float_samples_beyond_one_are_clipped(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.array([0.5, 1.5, -3.0]), 16000, subtype="FLOAT")
-    np.testing.assert_array_equal(audio.load(tmp_path / "a.wav", 16000), np.array([0.5, 1, -1], dtype=np.float32))
+    np.testing.assert_array_equal(
+        audio.load(tmp_path / "a.wav", 16000), np.array([0.5, 1, -1], dtype=np.float32)
+    )
 
 
 @pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFF000])
 def test_a_wav_written_to_a_pipe_has_no_length_in_its_header_and_is_read(tmp_path, size):
     content = save(tmp_path / "a.wav").read_bytes()
     place = content.index(b"data") + 4
-    (tmp_path / "a.wav").write_bytes(content[:place] + struct.pack("<I", size) + content[place + 4 :])
-    assert audio.info(tmp_path / "a.wav").samples == len(audio.load(tmp_path / "a.wav", 16000)) == 16000
+    (tmp_path / "a.wav").write_bytes(
+        content[:place] + struct.pack("<I", size) + content[place + 4 :]
+    )
+    assert (
+        audio.info(tmp_path / "a.wav").samples
+        == len(audio.load(tmp_path / "a.wav", 16000))
+        == 16000
+    )
 
 
 def refused(path, message, **part):
@@ -140,7 +158,9 @@ def test_what_needs_conversion_names_the_command(tmp_path, name, head):
     path = tmp_path / name
     path.write_bytes(head + bytes(range(256)) * 4)
     wav = path.with_suffix(".wav")
-    refused(path, f"libsndfile can't read this kind; convert it: ffmpeg -i {path} -ar 16000 -ac 1 {wav}")
+    refused(
+        path, f"libsndfile can't read this kind; convert it: ffmpeg -i {path} -ar 16000 -ac 1 {wav}"
+    )
 
 
 @pytest.mark.parametrize("kind", ["wav", "sph"])
@@ -158,18 +178,25 @@ def test_truncated_uncompressed(tmp_path, kind, share):
 @pytest.mark.parametrize("kind", ["flac", "mp3"])
 def test_truncated_compressed(tmp_path, kind):
     path = tmp_path / f"a.{kind}"
-    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 48000)  # a FLAC of noise is large enough to be cut
+    noise = np.random.default_rng(0).uniform(
+        -0.5, 0.5, 48000
+    )  # a FLAC of noise is large enough to be cut
     soundfile.write(path, noise, 16000)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     for call in (lambda: audio.load(path, 16000), lambda: audio.info(path)):
-        with pytest.raises(UserError, match=r"a\.\w+: truncated or damaged: got \d+ of 48000 samples; copy or record"):
+        with pytest.raises(
+            UserError,
+            match=r"a\.\w+: truncated or damaged: got \d+ of 48000 samples; copy or record",
+        ):
             call()
 
 
 @pytest.mark.parametrize("kind", ["ogg", "opus"])
 def test_truncated_ogg(tmp_path, kind):
     path = tmp_path / f"a.{kind}"
-    soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, 16000 * 4), 16000, **KINDS[kind])
+    soundfile.write(
+        path, np.random.default_rng(0).uniform(-0.5, 0.5, 16000 * 4), 16000, **KINDS[kind]
+    )
     path.write_bytes(path.read_bytes()[:-100])
     for call in (lambda: audio.load(path, 16000), lambda: audio.info(path)):
         with pytest.raises(UserError, match=r"truncated or damaged: an Ogg page is cut off"):
@@ -210,4 +237,6 @@ def test_real_files_of_every_corpus(shared_data):
         found = audio.info(shared_data / name)
         assert rate in (None, found.rate)
         wave = audio.load(shared_data / name, 16000)
-        assert len(wave) == pytest.approx(found.duration * 16000, abs=1) and np.abs(wave).max() > 0.005
+        assert (
+            len(wave) == pytest.approx(found.duration * 16000, abs=1) and np.abs(wave).max() > 0.005
+        )

@@ -67,7 +67,9 @@ def sounds(folder, waveforms, rate=RATE):
 # the effects
 
 
-@pytest.mark.parametrize("samples, length, peak", [(4000, 900, 20), (4000, 900, 0), (500, 3000, 1000), (3, 1, 0)])
+@pytest.mark.parametrize(
+    "samples, length, peak", [(4000, 900, 20), (4000, 900, 0), (500, 3000, 1000), (3, 1, 0)]
+)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_reverberation_is_the_direct_convolution(samples, length, peak, sign):
     speech, response = noise(samples), sign * room(length, 1, peak)
@@ -78,10 +80,14 @@ def test_reverberation_is_the_direct_convolution(samples, length, peak, sign):
 
 
 def test_reverberation_is_lhotses(tmp_path):
-    lhotse = pytest.importorskip("lhotse", reason="no lhotse: the direct convolution is tested all the same")
+    lhotse = pytest.importorskip(
+        "lhotse", reason="no lhotse: the direct convolution is tested all the same"
+    )
     from lhotse.augmentation.rir import ReverbWithImpulseResponse
 
-    for seed, (samples, length, peak) in enumerate([(16000, 4000, 37), (16000, 1, 0), (2000, 6000, 400)]):
+    for seed, (samples, length, peak) in enumerate(
+        [(16000, 4000, 37), (16000, 1, 0), (2000, 6000, 400)]
+    ):
         speech, response = noise(samples, seed), room(length, seed, peak)
         soundfile.write(tmp_path / f"{seed}.wav", response, RATE, subtype="FLOAT")
         reference = ReverbWithImpulseResponse(lhotse.Recording.from_file(tmp_path / f"{seed}.wav"))
@@ -114,7 +120,9 @@ def test_convolution_in_blocks_is_the_direct_one(samples, length):
 def test_the_signal_to_noise_ratio_is_as_asked(snr_db, scale):
     speech, beside = noise(8000, 1), noise(8000, 2, scale)
     added = add_noise(speech, beside, snr_db).astype(np.float64) - speech
-    assert decibels(np.mean(speech.astype(np.float64) ** 2) / np.mean(added**2)) == pytest.approx(snr_db, abs=1e-2)
+    assert decibels(np.mean(speech.astype(np.float64) ** 2) / np.mean(added**2)) == pytest.approx(
+        snr_db, abs=1e-2
+    )
     assert np.corrcoef(added, beside)[0, 1] > 0.9999
 
 
@@ -135,8 +143,14 @@ def test_a_stretch_is_part_of_the_recording_or_repeats_it(tmp_path):
         first = round(1000 * float(stretch[0]))
         assert abs(first - place * 800) <= 2 and stretch.dtype == np.float32
         np.testing.assert_allclose(stretch, np.arange(first, first + 200) / 1000, atol=1e-6)
-        np.testing.assert_allclose(recordings.stretch(1, RATE, 200, place), np.arange(200) % 30 / 1000, atol=1e-6)
-    assert len(recordings.stretch(0, 2 * RATE, 333, 0.5)) == len(recordings.stretch(1, 11025, 333, 0.5)) == 333
+        np.testing.assert_allclose(
+            recordings.stretch(1, RATE, 200, place), np.arange(200) % 30 / 1000, atol=1e-6
+        )
+    assert (
+        len(recordings.stretch(0, 2 * RATE, 333, 0.5))
+        == len(recordings.stretch(1, 11025, 333, 0.5))
+        == 333
+    )
 
 
 def test_a_response_is_read_whole_by_its_first_channel_and_unclipped(tmp_path):
@@ -148,7 +162,9 @@ def test_a_response_is_read_whole_by_its_first_channel_and_unclipped(tmp_path):
 
 def test_only_a_part_of_a_recording_is_drawn_where_the_manifest_says_so(tmp_path):
     sounds(tmp_path / "n", [np.arange(1000) / 1000])
-    part = Utterance("part", str(tmp_path / "n/0.wav"), RATE, 1000, 1, 0.05, 0.025, "")  # samples 400 to 600
+    part = Utterance(
+        "part", str(tmp_path / "n/0.wav"), RATE, 1000, 1, 0.05, 0.025, ""
+    )  # samples 400 to 600
     manifest.write(tmp_path / "part.jsonl.gz", [part])
     recordings = Recordings(tmp_path / "part.jsonl.gz")
     np.testing.assert_allclose(recordings.load(0, RATE), np.arange(400, 600) / 1000, atol=1e-6)
@@ -158,9 +174,14 @@ def test_only_a_part_of_a_recording_is_drawn_where_the_manifest_says_so(tmp_path
 
 def test_many_recordings_take_little_memory(tmp_path):
     soundfile.write(tmp_path / "x.wav", noise(100), RATE)
-    same = [Utterance(f"noise-{n}", str(tmp_path / "x.wav"), RATE, 100, 1, 0.0, 100 / RATE, "") for n in range(1000)]
+    same = [
+        Utterance(f"noise-{n}", str(tmp_path / "x.wav"), RATE, 100, 1, 0.0, 100 / RATE, "")
+        for n in range(1000)
+    ]
     manifest.write(tmp_path / "many.jsonl.gz", same)
-    assert len(pickle.dumps(Recordings(tmp_path / "many.jsonl.gz"))) < 1000 * (len(same[0].path) + 19)
+    assert len(pickle.dumps(Recordings(tmp_path / "many.jsonl.gz"))) < 1000 * (
+        len(same[0].path) + 19
+    )
 
 
 # the settings and what is drawn
@@ -173,7 +194,10 @@ def manifests(tmp_path_factory):
     sounds(root / "noise", [noise(20_000, 1), noise(500, 2), noise(30_000, 3)])
     soundfile.write(root / "noise/3.wav", noise(40_000, 4), 2 * RATE)
     noises = prepare("folder", root / "noise", root / "noises").manifests["recordings"]
-    return {"noise": str(noises), "reverberation": sounds(root / "rooms", [room(900, 1), room(300, 2, 5)])}
+    return {
+        "noise": str(noises),
+        "reverberation": sounds(root / "rooms", [room(900, 1), room(300, 2, 5)]),
+    }
 
 
 def settings(manifests, *names, **changes):
@@ -194,13 +218,17 @@ SPEECH = noise(6000, 9)
 def test_rooms_then_noise_then_volume(manifests, seed):
     """Each is measured on the result: a room by trying them all, noise and volume by ratios of powers."""
     rooms = [reverberate(SPEECH, soundfile.read(f)[0]) for f in rooms_of(manifests)]
-    reverberant, noisy, whole = (Augment(settings(manifests, *ALL[:n]))(SPEECH, RATE, seed) for n in (1, 2, 3))
+    reverberant, noisy, whole = (
+        Augment(settings(manifests, *ALL[:n]))(SPEECH, RATE, seed) for n in (1, 2, 3)
+    )
     assert any(np.allclose(reverberant, one, atol=1e-6) for one in rooms)
     ratio = decibels(power(reverberant) / power(noisy.astype(np.float64) - reverberant))
     assert 5 <= ratio <= 20
     gain = whole.astype(np.float64) / noisy
     assert -10 <= 20 * np.log10(gain.mean()) <= 6 and gain.std() < 1e-5
-    assert all(x.dtype == np.float32 and x.shape == SPEECH.shape for x in (reverberant, noisy, whole))
+    assert all(
+        x.dtype == np.float32 and x.shape == SPEECH.shape for x in (reverberant, noisy, whole)
+    )
 
 
 def rooms_of(manifests):
@@ -212,7 +240,9 @@ def test_an_effect_draws_the_same_whatever_the_others(manifests):
     without = Augment(settings(manifests, *ALL[:2]))
     for seed in range(10):
         gain = power(alone(SPEECH, RATE, seed)) / power(SPEECH)
-        assert power(among(SPEECH, RATE, seed)) / power(without(SPEECH, RATE, seed)) == pytest.approx(gain, rel=1e-5)
+        assert power(among(SPEECH, RATE, seed)) / power(
+            without(SPEECH, RATE, seed)
+        ) == pytest.approx(gain, rel=1e-5)
 
 
 def test_the_seed_decides_and_the_input_is_left(manifests):
@@ -230,20 +260,31 @@ def test_the_seed_decides_and_the_input_is_left(manifests):
 def test_probabilities_are_kept(manifests, name, probability):
     augment = Augment(settings(manifests, name, **{name: {"probability": probability}}))
     short = SPEECH[:400]
-    changed = np.mean([not np.array_equal(augment(short, RATE, seed), short) for seed in range(300)])
-    assert changed == pytest.approx(probability, abs=0 if probability in (0, 1) else 0.13)  # five deviations
+    changed = np.mean(
+        [not np.array_equal(augment(short, RATE, seed), short) for seed in range(300)]
+    )
+    assert changed == pytest.approx(
+        probability, abs=0 if probability in (0, 1) else 0.13
+    )  # five deviations
 
 
 def test_effects_are_drawn_independently(manifests):
     half = {name: {"probability": 0.5} for name in ALL}
-    alone, short = [Augment(settings(manifests, name, **{name: half[name]})) for name in ALL], SPEECH[:400]
-    hit = np.array([[not np.array_equal(a(short, RATE, seed), short) for a in alone] for seed in range(400)])
+    alone, short = (
+        [Augment(settings(manifests, name, **{name: half[name]})) for name in ALL],
+        SPEECH[:400],
+    )
+    hit = np.array(
+        [[not np.array_equal(a(short, RATE, seed), short) for a in alone] for seed in range(400)]
+    )
     together = np.corrcoef(hit.T)[np.triu_indices(3, 1)]
     assert np.abs(together).max() < 0.2  # four standard deviations
 
 
 def test_gains_and_ratios_are_uniform_in_decibels(manifests):
-    volume = Augment(settings(manifests, "volume", volume={"min_gain_db": -4.0, "max_gain_db": 2.0}))
+    volume = Augment(
+        settings(manifests, "volume", volume={"min_gain_db": -4.0, "max_gain_db": 2.0})
+    )
     beside = Augment(settings(manifests, "noise", noise={"min_snr_db": -3.0, "max_snr_db": 9.0}))
     short = SPEECH[:400]
     gains = [decibels(power(volume(short, RATE, n)) / power(short)) for n in range(400)]
@@ -256,14 +297,20 @@ def test_gains_and_ratios_are_uniform_in_decibels(manifests):
 def test_every_recording_is_drawn(manifests, monkeypatch):
     augment, read = Augment(settings(manifests, *ALL[:2])), []
     opened = audio.load
-    monkeypatch.setattr(audio, "load", lambda path, *rest, **more: read.append(path) or opened(path, *rest, **more))
+    monkeypatch.setattr(
+        audio, "load", lambda path, *rest, **more: read.append(path) or opened(path, *rest, **more)
+    )
     for seed in range(60):
         augment(SPEECH[:100], RATE, seed)
     assert set(read) == {u.path for path in manifests.values() for u in manifest.read(path)}
 
 
 @hypothesis_settings(deadline=None, max_examples=60, derandomize=True)
-@given(samples=st.integers(1, 900), seed=st.integers(0, 2**63 - 1), scale=st.sampled_from([0.0, 1e-30, 0.1, 3.0]))
+@given(
+    samples=st.integers(1, 900),
+    seed=st.integers(0, 2**63 - 1),
+    scale=st.sampled_from([0.0, 1e-30, 0.1, 3.0]),
+)
 def test_any_waveform_comes_out_finite_and_as_long(manifests, samples, seed, scale):
     out = Augment(settings(manifests, *ALL))(noise(samples, 1, scale), RATE, seed)
     assert out.shape == (samples,) and out.dtype == np.float32 and np.isfinite(out).all()
@@ -280,12 +327,16 @@ def utterances(tmp_path_factory):
 
 
 def dataset(utterances, augment, epoch=2):
-    return SpeechDataset(utterances, [[1]] * len(utterances), RATE, 1, epoch, [0.9, 1.0, 1.1], augment)
+    return SpeechDataset(
+        utterances, [[1]] * len(utterances), RATE, 1, epoch, [0.9, 1.0, 1.1], augment
+    )
 
 
 def same(a, b):
     assert a.ids == b.ids
-    torch.testing.assert_close((a.waveforms, a.wave_lens, a.seeds), (b.waveforms, b.wave_lens, b.seeds), rtol=0, atol=0)
+    torch.testing.assert_close(
+        (a.waveforms, a.wave_lens, a.seeds), (b.waveforms, b.wave_lens, b.seeds), rtol=0, atol=0
+    )
 
 
 def test_workers_company_and_resuming_change_nothing(utterances, manifests):
@@ -296,14 +347,18 @@ def test_workers_company_and_resuming_change_nothing(utterances, manifests):
     whole = list(load(chosen, order, 0))
     for got, expected in zip(load(chosen, order, 2), whole, strict=True):
         same(got, expected)
-    for got, expected in zip(load(dataset(utterances, augment), order[2:], 0), whole[2:], strict=True):  # resumed
+    for got, expected in zip(
+        load(dataset(utterances, augment), order[2:], 0), whole[2:], strict=True
+    ):  # resumed
         same(got, expected)
     together = chosen[list(range(12))]
     for n in range(12):
         alone = chosen[[n]]
         length = int(alone.wave_lens[0])
         assert length == together.wave_lens[n] and not together.waveforms[n, length:].any()
-        torch.testing.assert_close(alone.waveforms[0, :length], together.waveforms[n, :length], rtol=0, atol=0)
+        torch.testing.assert_close(
+            alone.waveforms[0, :length], together.waveforms[n, :length], rtol=0, atol=0
+        )
 
 
 def test_each_epoch_hears_another_room_and_lengths_stay(utterances, manifests):
@@ -354,10 +409,19 @@ def train(root, out, *overrides):
     "override, message",
     [
         ("volume={min_gain_db: 7}", "volume.min_gain_db: got 7, expected max_gain_db (6) or less"),
-        ("noise={manifest: x, min_snr_db: 21}", "noise.min_snr_db: got 21, expected max_snr_db (20) or less"),
+        (
+            "noise={manifest: x, min_snr_db: 21}",
+            "noise.min_snr_db: got 21, expected max_snr_db (20) or less",
+        ),
         ("noise={min_snr_db: 1}", "noise.manifest: missing; a complete experiment states it"),
-        ("noise={manifest: x, probability: 1.1}", "noise.probability: got 1.1, expected: less than or equal to 1"),
-        ("reverberation={probability: 0.1}", "reverberation.manifest: missing; a complete experiment states it"),
+        (
+            "noise={manifest: x, probability: 1.1}",
+            "noise.probability: got 1.1, expected: less than or equal to 1",
+        ),
+        (
+            "reverberation={probability: 0.1}",
+            "reverberation.manifest: missing; a complete experiment states it",
+        ),
         ("volume={gain: 1}", "volume.gain: no such setting"),
         ("reverb={}", "reverb: no such setting; did you mean 'reverberation'?"),
     ],
@@ -369,19 +433,25 @@ def test_settings_are_checked(root, override, message):
 
 
 def test_faulty_manifests_end_before_training(root, tmp_path):
-    absent, empty, damaged = (tmp_path / name for name in ("no.jsonl.gz", "empty.jsonl.gz", "damaged.jsonl.gz"))
+    absent, empty, damaged = (
+        tmp_path / name for name in ("no.jsonl.gz", "empty.jsonl.gz", "damaged.jsonl.gz")
+    )
     manifest.write(empty, [])
     damaged.write_bytes(gzip.compress(b'{"id": "x"}\n'))
     gone, short = (sounds(tmp_path / name, [noise(800), noise(900)]) for name in ("gone", "short"))
     (tmp_path / "gone/1.wav").unlink()
     soundfile.write(tmp_path / "short/0.wav", noise(700), RATE)
-    disagree = "utterances of {} that disagree with their sound files (1): {}; run asr-prepare again"
+    disagree = (
+        "utterances of {} that disagree with their sound files (1): {}; run asr-prepare again"
+    )
     messages = {
         absent: f"{absent}: no such manifest; asr-prepare makes it",
         empty: f"{empty}: holds no recording; `asr-prepare folder SOUNDS OUT` makes a manifest",
         damaged: f"{damaged}:1: expected a lhotse MonoCut with a recording (no 'recording')",
         gone: disagree.format(gone, f"1.wav: {tmp_path}/gone/1.wav: no such file"),
-        short: disagree.format(short, f"0.wav: {tmp_path}/short/0.wav has 0.087 s, the manifest says 0.100 s"),
+        short: disagree.format(
+            short, f"0.wav: {tmp_path}/short/0.wav has 0.087 s, the manifest says 0.100 s"
+        ),
     }
     for effect in ("noise", "reverberation"):
         for path, message in messages.items():
@@ -406,7 +476,9 @@ def everything(manifests):
 
 
 def facts(out):
-    return history(out), {name: tensor.clone() for name, tensor in load_recognizer(out).state_dict().items()}
+    return history(out), {
+        name: tensor.clone() for name, tensor in load_recognizer(out).state_dict().items()
+    }
 
 
 RUNS = ("plain", "all", "workers")
@@ -417,14 +489,18 @@ def test_a_run_with_everything_on(root, tmp_path, manifests):
     overrides = [], everything(manifests), [*everything(manifests), "data.workers=2"]
     for name, changes in zip(RUNS, overrides, strict=True):
         train(root, tmp_path / name, *changes)
-    (plain, unchanged), (changed, weights), (again, same_weights) = (facts(tmp_path / n) for n in RUNS)
+    (plain, unchanged), (changed, weights), (again, same_weights) = (
+        facts(tmp_path / n) for n in RUNS
+    )
     torch.testing.assert_close(same_weights, weights, rtol=0, atol=0)
     assert changed == again != plain
     statistics = [name for name in weights if "cmvn" in name]
     assert len(statistics) == 2
     for name in statistics:
         torch.testing.assert_close(weights[name], unchanged[name], rtol=0, atol=0)
-    settings = config.load(tasks.Experiment, *arguments(root, tmp_path / "x", *everything(manifests)))
+    settings = config.load(
+        tasks.Experiment, *arguments(root, tmp_path / "x", *everything(manifests))
+    )
     splits = examples.read_splits(settings.data, load_recognizer(tmp_path / "all"))
     assert splits["train"][0].augment is not None and splits["dev"][0].augment is None
 

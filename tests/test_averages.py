@@ -75,7 +75,10 @@ def test_a_lost_file_is_said_and_left_out(tmp_path, harm):
     validated.state = json.loads(json.dumps(written.state))
     validated.drop_lost(said.append)
     [line] = said
-    assert line.startswith(f"{tmp_path / 'c/epoch-0002.safetensors'}: ") and "epoch 2 is left out" in line
+    assert (
+        line.startswith(f"{tmp_path / 'c/epoch-0002.safetensors'}: ")
+        and "epoch 2 is left out" in line
+    )
     assert validated.best == [3, 1] and validated.last == [1, 3]
     validated.load(model, validated.best)
     assert values(model) == {2.0}
@@ -91,7 +94,10 @@ def test_the_running_average_by_its_formula(tmp_path):
                 parameter.copy_(torch.randn(parameter.shape, generator=generator))
         average.update(step)
         decay = min(0.9, (1 + step) / (10 + step))
-        expected = [decay * a + (1 - decay) * w.double() for a, w in zip(expected, model.parameters(), strict=True)]
+        expected = [
+            decay * a + (1 - decay) * w.double()
+            for a, w in zip(expected, model.parameters(), strict=True)
+        ]
     average.put()
     for parameter, a in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.detach().double(), a, rtol=1e-5, atol=1e-6)
@@ -101,7 +107,9 @@ def test_weights_that_an_earlier_version_listed_in_a_file_are_taken_in(tmp_path)
     validated, model = Validated(tmp_path, 2, False), nn.Linear(2, 3)
     for epoch in (1, 2, 3):
         validated.add(model, epoch, float(epoch != 2))
-    (tmp_path / "validated.json").write_text(json.dumps([[1, 1.0], [2, 0.0], [3, 1.0], [9, 0.5]]))  # 9 is lost
+    (tmp_path / "validated.json").write_text(
+        json.dumps([[1, 1.0], [2, 0.0], [3, 1.0], [9, 0.5]])
+    )  # 9 is lost
     later = Validated(tmp_path, 2, False)
     later.adopt()
     assert later.state == validated.state and later.best[0] == 2

@@ -35,7 +35,9 @@ def ready(tmp_path_factory):
     root = tmp_path_factory.mktemp("ready")
     write_corpus(root / "corpus", {"train": 12, "dev": 4})
     prepare.main(["tsv", str(root / "corpus"), str(root / "data")])
-    tokenizer.main([str(root / "data/train.jsonl.gz"), str(root / "tokenizer"), "--kind", "characters"])
+    tokenizer.main(
+        [str(root / "data/train.jsonl.gz"), str(root / "tokenizer"), "--kind", "characters"]
+    )
     (root / "x.yaml").write_text(CONFIG.format(root=root))
     train.main(["--config", str(root / "x.yaml"), "training.epochs=1"])
     return root
@@ -67,12 +69,17 @@ def test_prepare_names_file_line_and_fix(tmp_path, capsys):
         "missing": ({"train_tsv": row + "a\tno.wav\tHI\n"}, "no.wav: no such file"),
         "text": ({"train_tsv": row + "a\tx.wav\tHI\n", "x_wav": "not sound"}, "x.wav"),
         "empty": ({"train_tsv": row + "a\tx.wav\tHI\n", "x_wav": b""}, "x.wav"),
-        "repeated": ({"train_tsv": row + "a\ttrain000.wav\tHI\na\ttrain000.wav\tHO\n"}, "share an id"),
+        "repeated": (
+            {"train_tsv": row + "a\ttrain000.wav\tHI\na\ttrain000.wav\tHO\n"},
+            "share an id",
+        ),
         "silent": ({"train_tsv": row + "a\ttrain000.wav\t \n"}, "empty text"),
         "malformed": ({"train_tsv": row + "a\ttrain000.wav\n"}, "train.tsv:2"),
     }
     for name, (files, expected) in cases.items():
-        line = refused(capsys, prepare.main, "tsv", corpus(tmp_path / name, **files), tmp_path / "out")
+        line = refused(
+            capsys, prepare.main, "tsv", corpus(tmp_path / name, **files), tmp_path / "out"
+        )
         assert expected in line, (name, line)
     assert not (tmp_path / "out").exists()
     assert "did you mean 'an4'" in refused(capsys, prepare.main, "an", tmp_path, tmp_path / "out")
@@ -86,7 +93,10 @@ def test_train_refuses_a_misspelled_key(ready, capsys):
 def test_train_names_an_unwritable_output(ready, capsys):
     (ready / "a_file").write_text("")
     line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={ready}/a_file/model")
-    assert f"{ready}/a_file/model: can't write into this folder (Not a directory); choose another output" in line
+    assert (
+        f"{ready}/a_file/model: can't write into this folder (Not a directory); choose another output"
+        in line
+    )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -111,7 +121,9 @@ def test_a_place_without_rights_or_room_is_told_wherever_it_shows(capsys, number
 def test_a_reader_of_stdout_may_leave():
     """As head does: the exit status is that of a process which the closed pipe ends."""
     script = "from asr.cli.command import command\n@command\ndef main(argv):\n    while 1:\n        print(1)\nmain([])"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
         running.stdout.readline()
         running.stdout.close()
         assert (running.wait(60), running.stderr.read()) == (141, b"")
@@ -127,14 +139,27 @@ def test_a_name_that_is_not_utf8(tmp_path, capsys):
 
 
 def test_train_refuses_sizes_that_do_not_fit_together(ready, capsys, tmp_path):
-    line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/m", "features.fbank.mels=5")
+    line = refused(
+        capsys,
+        train.main,
+        "--config",
+        ready / "x.yaml",
+        f"out={tmp_path}/m",
+        "features.fbank.mels=5",
+    )
     assert "features.fbank and model: features: got 5, too few for subsampling by 4" in line
 
 
 def test_train_refuses_a_folder_in_which_another_is_training(ready, capsys, tmp_path):
     (tmp_path / "m").mkdir()
-    holding = [sys.executable, "-c", "from asr import files; import sys; _ = files.lock(sys.argv[1]); print(); input()"]
-    with subprocess.Popen([*holding, tmp_path / "m"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    holding = [
+        sys.executable,
+        "-c",
+        "from asr import files; import sys; _ = files.lock(sys.argv[1]); print(); input()",
+    ]
+    with subprocess.Popen(
+        [*holding, tmp_path / "m"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         other.stdout.readline()
         line = refused(capsys, train.main, "--config", ready / "x.yaml", f"out={tmp_path}/m")
         other.communicate(b"\n")
@@ -157,7 +182,9 @@ def test_a_killed_process_leaves_its_folder_though_its_workers_live_on(tmp_path)
 
 
 def test_train_names_missing_manifest_and_tokenizer(ready, capsys):
-    line = refused(capsys, train.main, "--config", ready / "x.yaml", "data.train=no.jsonl.gz", "out=/tmp/never")
+    line = refused(
+        capsys, train.main, "--config", ready / "x.yaml", "data.train=no.jsonl.gz", "out=/tmp/never"
+    )
     assert "no.jsonl.gz: no such manifest; asr-prepare makes it" in line
     line = refused(capsys, train.main, "--config", ready / "x.yaml", "tokenizer=nowhere")
     assert "nowhere/tokenizer.json: no tokenizer here; asr-tokenizer makes one" in line
@@ -173,7 +200,12 @@ def edited(ready, tmp_path, change):
         change(line)
     with gzip.open(tmp_path / "train.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
-    return ["--config", ready / "x.yaml", f"data.train={tmp_path}/train.jsonl.gz", f"out={tmp_path}/model"]
+    return [
+        "--config",
+        ready / "x.yaml",
+        f"data.train={tmp_path}/train.jsonl.gz",
+        f"out={tmp_path}/model",
+    ]
 
 
 def test_train_refuses_a_manifest_that_lies(ready, tmp_path, capsys):
@@ -205,12 +237,21 @@ def test_train_refuses_a_manifest_that_lies(ready, tmp_path, capsys):
         long_text: "utterances too short for CTC to align (12): train000 (",
     }
     for change, message in expected.items():
-        assert message in refused(capsys, train.main, *edited(ready, tmp_path, change)), change.__name__
+        assert message in refused(capsys, train.main, *edited(ready, tmp_path, change)), (
+            change.__name__
+        )
     assert not (tmp_path / "model").exists()
 
 
 def test_a_table_is_no_text_for_a_tokenizer(ready, tmp_path, capsys):
-    line = refused(capsys, tokenizer.main, ready / "corpus/train.tsv", tmp_path / "tokens", "--kind", "characters")
+    line = refused(
+        capsys,
+        tokenizer.main,
+        ready / "corpus/train.tsv",
+        tmp_path / "tokens",
+        "--kind",
+        "characters",
+    )
     assert "train.tsv:1: has a tab" in line
     assert not (tmp_path / "tokens").exists()
 
@@ -222,11 +263,21 @@ def test_ctc_is_checked_at_the_fastest_speed(ready, tmp_path, capsys):
 
     arguments = edited(ready, tmp_path, just_enough)
     train.main([str(a) for a in [*arguments, "data.speeds=[1.0]", "training.epochs=1"]])
-    assert "frames at speed 1.1" in refused(capsys, train.main, *arguments, "data.speeds=[1.0, 1.1]")
+    assert "frames at speed 1.1" in refused(
+        capsys, train.main, *arguments, "data.speeds=[1.0, 1.1]"
+    )
 
 
 def test_limits_count_and_name_what_they_drop(ready, tmp_path, capsys):
-    train.main(["--config", str(ready / "x.yaml"), f"out={tmp_path}/m", "training.epochs=1", "data.max_seconds=0.7"])
+    train.main(
+        [
+            "--config",
+            str(ready / "x.yaml"),
+            f"out={tmp_path}/m",
+            "training.epochs=1",
+            "data.max_seconds=0.7",
+        ]
+    )
     said = capsys.readouterr().err
     assert "longer than max_seconds=0.7 (train0" in said and "all are listed in dropped.tsv" in said
     assert "longer than max_seconds=0.7" in (tmp_path / "m/dropped.tsv").read_text()
@@ -234,7 +285,9 @@ def test_limits_count_and_name_what_they_drop(ready, tmp_path, capsys):
 
 def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
     model = ["--model", ready / "model", "--device", "cpu"]
-    (tmp_path / "text.wav").write_text("I am no sound at all, just a text that is long enough for a header.")
+    (tmp_path / "text.wav").write_text(
+        "I am no sound at all, just a text that is long enough for a header."
+    )
     (tmp_path / "empty.wav").write_bytes(b"")
     (tmp_path / "a.m4a").write_bytes(b"\0\0\0\x18ftypM4A ")
     soundfile.write(tmp_path / "whole.wav", np.zeros(8000), RATE)
@@ -249,21 +302,36 @@ def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
     }
     for name, expected in cases.items():
         assert expected in refused(capsys, decode.main, *model, tmp_path / name), name
-    assert "this folder holds no sound file" in refused(capsys, decode.main, *model, tmp_path / "nothing")
+    assert "this folder holds no sound file" in refused(
+        capsys, decode.main, *model, tmp_path / "nothing"
+    )
     assert "nothing to transcribe" in refused(capsys, decode.main, *model)
-    line = refused(capsys, decode.main, *model, tmp_path / "whole.wav", "--out", tmp_path / "nothing")
+    line = refused(
+        capsys, decode.main, *model, tmp_path / "whole.wav", "--out", tmp_path / "nothing"
+    )
     assert f"{tmp_path / 'nothing'}: is a folder; expected the name of a file to write" in line
     twice = refused(capsys, decode.main, *model, tmp_path / "whole.wav", tmp_path / "whole.wav")
     assert "1 utterances are given twice" in twice
     assert "expected one of joint, attention" in refused(
         capsys, decode.main, *model, tmp_path / "whole.wav", "--mode", "x"
     )
-    same = [*model, tmp_path / "whole.wav", "--out", tmp_path / "x", "--json", tmp_path / "nothing/../x"]
-    assert f"--out and --json: both are {tmp_path}/x; give each its own file" in refused(capsys, decode.main, *same)
+    same = [
+        *model,
+        tmp_path / "whole.wav",
+        "--out",
+        tmp_path / "x",
+        "--json",
+        tmp_path / "nothing/../x",
+    ]
+    assert f"--out and --json: both are {tmp_path}/x; give each its own file" in refused(
+        capsys, decode.main, *same
+    )
     below = [*model, tmp_path / "whole.wav", "--out", tmp_path / "whole.wav/x"]
     assert "whole.wav: can't write into this folder" in refused(capsys, decode.main, *below)
     for seconds in ("0", "-1", "nan"):
-        line = refused(capsys, decode.main, *model, tmp_path / "whole.wav", f"--batch-seconds={seconds}")
+        line = refused(
+            capsys, decode.main, *model, tmp_path / "whole.wav", f"--batch-seconds={seconds}"
+        )
         assert f"--batch-seconds: got {seconds}, expected more than 0" in line
     (tmp_path / "none.jsonl.gz").write_bytes(gzip.compress(b"\n"))
     line = refused(capsys, decode.main, *model, "--manifest", tmp_path / "none.jsonl.gz")
@@ -276,7 +344,10 @@ def test_decode_names_missing_and_damaged_input(ready, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "name, shown, fact",
-    [(b"caf\xe9.wav", r"caf\udce9.wav", "isn't UTF-8 (byte 0xe9)"), (b"a\tb.wav", r"a\tb.wav", "U+0009")],
+    [
+        (b"caf\xe9.wav", r"caf\udce9.wav", "isn't UTF-8 (byte 0xe9)"),
+        (b"a\tb.wav", r"a\tb.wav", "U+0009"),
+    ],
 )
 def test_a_name_that_no_line_can_hold(ready, tmp_path, capsys, name, shown, fact):
     model = ["--model", ready / "model", "--device", "cpu"]
@@ -292,13 +363,29 @@ def test_tuning_that_does_not_fit_in_memory_says_what_helps(ready, capsys, monke
         raise torch.OutOfMemoryError("no")
 
     monkeypatch.setattr(pipeline, "encode", encode)
-    model = ["--model", ready / "model", "--device", "cpu", "--manifest", ready / "data/dev.jsonl.gz"]
+    model = [
+        "--model",
+        ready / "model",
+        "--device",
+        "cpu",
+        "--manifest",
+        ready / "data/dev.jsonl.gz",
+    ]
     line = refused(capsys, decode.main, *model, "--tune", "beam=2")
-    assert "out of memory; cut long recordings at pauses, or lower --batch-seconds or --beam" in line
+    assert (
+        "out of memory; cut long recordings at pauses, or lower --batch-seconds or --beam" in line
+    )
 
 
 def test_tuning_names_what_it_cannot_use(ready, capsys):
-    model = ["--model", ready / "model", "--device", "cpu", "--manifest", ready / "data/dev.jsonl.gz"]
+    model = [
+        "--model",
+        ready / "model",
+        "--device",
+        "cpu",
+        "--manifest",
+        ready / "data/dev.jsonl.gz",
+    ]
     cases = {
         "ctc-wait=1": "--tune: ctc-wait=1: got 'ctc_wait', expected NAME=VALUE,VALUE … with a name of: beam",
         "beam=ten": "--tune: beam=ten: got 'ten', expected numbers with commas between them",
@@ -324,7 +411,9 @@ def test_decode_names_what_a_model_folder_lacks(ready, tmp_path, capsys, name):
     for damage in ("missing", "damaged"):
         folder = tmp_path / damage
         shutil.copytree(ready / "model", folder)
-        (folder / name).unlink() if damage == "missing" else (folder / name).write_bytes(b"\x80 broken")
+        (folder / name).unlink() if damage == "missing" else (folder / name).write_bytes(
+            b"\x80 broken"
+        )
         assert f"{folder / name}" in refused(capsys, decode.main, "--model", folder, sound)
     assert "no such model folder; asr-train makes one" in refused(
         capsys, decode.main, "--model", tmp_path / "no", sound
@@ -339,7 +428,10 @@ def test_recordings_far_longer_than_those_of_training_are_told(ready, tmp_path, 
         soundfile.write(tmp_path / f"{name}.wav", np.zeros(int(seconds * RATE)), RATE)
     decode.main(["--model", str(ready / "model"), "--mode", "ctc-greedy", str(tmp_path)])
     said = f"1 recordings of up to {1.6 * heard:.0f} s are far longer than the model has heard, {heard:.1f} s at most"
-    assert f"{said} ({tmp_path}/b.wav); expect errors, or cut them at pauses" in capsys.readouterr().err
+    assert (
+        f"{said} ({tmp_path}/b.wav); expect errors, or cut them at pauses"
+        in capsys.readouterr().err
+    )
 
 
 def test_loading_a_model_runs_no_code(ready, tmp_path, capsys):
@@ -352,9 +444,15 @@ def test_loading_a_model_runs_no_code(ready, tmp_path, capsys):
             return (open, (str(tmp_path / "was_here"), "w"))
 
     (folder / "model.safetensors").write_bytes(pickle.dumps(Evil()))
-    assert "model.safetensors: damaged" in refused(capsys, decode.main, "--model", folder, ready / "corpus/dev000.wav")
-    (folder / "config.yaml").write_text(f"features: !!python/object/apply:open [{tmp_path}/was_here, w]\n")
-    assert "not valid YAML" in refused(capsys, decode.main, "--model", folder, ready / "corpus/dev000.wav")
+    assert "model.safetensors: damaged" in refused(
+        capsys, decode.main, "--model", folder, ready / "corpus/dev000.wav"
+    )
+    (folder / "config.yaml").write_text(
+        f"features: !!python/object/apply:open [{tmp_path}/was_here, w]\n"
+    )
+    assert "not valid YAML" in refused(
+        capsys, decode.main, "--model", folder, ready / "corpus/dev000.wav"
+    )
     assert not (tmp_path / "was_here").exists()
 
 
@@ -380,9 +478,20 @@ def test_training_tells_a_missing_file_before_pytorch_is_imported(ready):
         "data.train=no.jsonl.gz": "no.jsonl.gz: no such manifest",
         "tokenizer=nowhere": "nowhere/tokenizer.json: no",
     }
-    cases |= {"data.dev=no.txt": "no.txt: no such text file", "init_from=nowhere": "nowhere: no such model folder"}
+    cases |= {
+        "data.dev=no.txt": "no.txt: no such text file",
+        "init_from=nowhere": "nowhere: no such model folder",
+    }
     for override, fact in cases.items():
-        command = [sys.executable, "-c", script, "--config", ready / "x.yaml", "out=never", override]
+        command = [
+            sys.executable,
+            "-c",
+            script,
+            "--config",
+            ready / "x.yaml",
+            "out=never",
+            override,
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         said, torch_is_there = done.stderr.splitlines()
         assert done.returncode == 2 and fact in said and torch_is_there == "False", said

@@ -20,7 +20,8 @@ from tones import CONFIG, write_corpus
 
 SECONDS = float(os.environ.get("BAD_INPUT_SECONDS", 60))  # then it counts as a hang
 TABLES = {
-    "asr-" + m.__name__.split(".")[-1]: m for m in (download, prepare, tokenizer, ngram, train, decode, score, info)
+    "asr-" + m.__name__.split(".")[-1]: m
+    for m in (download, prepare, tokenizer, ngram, train, decode, score, info)
 }
 CASES = [each for table in TABLES.values() for each in table.CASES]
 LM = """
@@ -60,7 +61,11 @@ def ready(forks, tmp_path_factory):
         done = forks.run(shlex.split(line), root)
         assert done.status == 0, (line, done.err)
     names = {"config": "x.yaml", "lmconfig": "lm.yaml", "text": "text.txt", "arpa": "lm.arpa"}
-    names |= {"wav": "corpus/train000.wav", "train": "data/train.jsonl.gz", "dev": "data/dev.jsonl.gz"}
+    names |= {
+        "wav": "corpus/train000.wav",
+        "train": "data/train.jsonl.gz",
+        "dev": "data/dev.jsonl.gz",
+    }
     return {name: root / names.get(name, name) for name in (*names, "model", "tokenizer", "lm")}
 
 
@@ -101,7 +106,9 @@ def faults(each: Case, forks: Forks, room: Room) -> list[str]:
 
 def arguments(each: Case, room: Room) -> list[str]:
     """The case's arguments, with the paths of what is ready for their names, longest first."""
-    words = shlex.split(each.line) if isinstance(each.line, str) else list(map(os.fsdecode, each.line))
+    words = (
+        shlex.split(each.line) if isinstance(each.line, str) else list(map(os.fsdecode, each.line))
+    )
     for name in sorted(room.ready, key=len, reverse=True):
         words = [word.replace(f"${name}", str(room.ready[name])) for word in words]
     return words
@@ -159,7 +166,13 @@ def state(root: Path) -> dict[str, str]:
         for name in names:
             path = os.path.join(folder, name)
             mode = os.lstat(path).st_mode
-            content = os.readlink(path) if stat.S_ISLNK(mode) else digest(path) if stat.S_ISREG(mode) else ""
+            content = (
+                os.readlink(path)
+                if stat.S_ISLNK(mode)
+                else digest(path)
+                if stat.S_ISREG(mode)
+                else ""
+            )
             found[os.path.relpath(path, root)] = f"{mode:o} {content}"
     return found
 
@@ -204,7 +217,9 @@ def test_a_planted_fault_is_found(fault, expected, forks, room, monkeypatch):
     monkeypatch.setattr("test_bad_inputs.SECONDS", 2.0 if fault == "hanging" else 60.0)
     given = lambda r: [r.write("x.txt", "mine"), r.write("closed.txt").chmod(0)]  # noqa: E731
     how = {"user": True, "file_bytes": 100, "leaves": ("out",)}
-    found = faults(case(fault, f"planted-{fault}", "x.txt", "choose", given=given, **how), forks, room)
+    found = faults(
+        case(fault, f"planted-{fault}", "x.txt", "choose", given=given, **how), forks, room
+    )
     assert any(each.startswith(expected) for each in found), found
 
 

@@ -31,7 +31,9 @@ RATE = 8000
 def librispeech(count, seed=1):
     """Seconds as LibriSpeech's: two thirds about 14.5, the others evenly from 1.4 to 14, a few up to 35."""
     rng = np.random.default_rng(seed)
-    seconds = np.where(rng.random(count) < 0.65, rng.normal(14.5, 1.3, count), rng.uniform(1.4, 14, count))
+    seconds = np.where(
+        rng.random(count) < 0.65, rng.normal(14.5, 1.3, count), rng.uniform(1.4, 14, count)
+    )
     return np.where(rng.random(count) < 2e-4, rng.uniform(17, 35, count), seconds.clip(1.4, 17))
 
 
@@ -47,13 +49,18 @@ def padding(lengths, batches):
     st.integers(0, 9),
     st.integers(1, 5),
 )
-def test_a_plan_holds_every_example_once_and_no_batch_is_too_long(lengths, most, seed, epoch, accumulate):
+def test_a_plan_holds_every_example_once_and_no_batch_is_too_long(
+    lengths, most, seed, epoch, accumulate
+):
     steps = plan(lengths, most, seed, epoch, accumulate)
     batches = [batch for step in steps for batch in step]
     assert sorted(n for batch in batches for n in batch) == list(range(len(lengths)))
     for batch in batches:
         assert len(batch) == 1 or max(lengths[n] for n in batch) * len(batch) <= most
-    assert sorted(len(step) for step in steps)[1:] == [accumulate] * (len(steps) - 1) and len(steps[0]) <= accumulate
+    assert (
+        sorted(len(step) for step in steps)[1:] == [accumulate] * (len(steps) - 1)
+        and len(steps[0]) <= accumulate
+    )
     assert steps == plan(np.array(lengths), most, seed, epoch, accumulate)
 
 
@@ -62,7 +69,9 @@ def test_a_batch_ends_where_one_more_would_be_too_many(shortest):
     for seed in range(20):
         rng = np.random.default_rng(seed)
         lengths, most = rng.uniform(shortest, 10, 200), rng.uniform(5, 200)
-        [batches] = plan(lengths, most, seed, 0, accumulate=200)  # one step: batches in order of length
+        [batches] = plan(
+            lengths, most, seed, 0, accumulate=200
+        )  # one step: batches in order of length
         padded = [len(batch) * lengths[batch].max() for batch in batches if len(batch) > 1]
         with_one_more = [
             (len(batch) + 1) * lengths[[*batch, following[0]]].max()
@@ -75,7 +84,9 @@ def test_other_seeds_and_epochs_give_other_batches_and_another_order():
     lengths = np.random.default_rng(1).uniform(1, 15, 200)
     plans = [plan(lengths, 60, seed, epoch) for seed in (1, 2) for epoch in (0, 1)]
     assert len({str(p) for p in plans}) == 4
-    assert len({str(sorted(sorted(batch) for [batch] in p)) for p in plans}) == 4  # other company, not only order
+    assert (
+        len({str(sorted(sorted(batch) for [batch] in p)) for p in plans}) == 4
+    )  # other company, not only order
 
 
 def test_the_batches_of_a_step_are_neighbors_in_length_and_steps_are_shuffled():
@@ -112,12 +123,18 @@ def test_no_examples_no_steps():
 
 
 def test_collate_pads_waveforms_with_zeros_and_labels_with_minus_one():
-    waveforms = [np.array([0.5, -0.5, 0.25], np.float32), np.array([1.0], np.float32), np.array([0.1, 0.2], np.float32)]
+    waveforms = [
+        np.array([0.5, -0.5, 0.25], np.float32),
+        np.array([1.0], np.float32),
+        np.array([0.1, 0.2], np.float32),
+    ]
     batch = collate(["a", "b", "c"], waveforms, [[3], [1, 2], []], torch.tensor([7, 8, 9]))
     assert batch.ids == ["a", "b", "c"]
     assert_close(batch.waveforms, torch.tensor([[0.5, -0.5, 0.25], [1.0, 0, 0], [0.1, 0.2, 0]]))
     assert_close(batch.Y, torch.tensor([[3, -1], [1, 2], [-1, -1]]))
-    assert_close((batch.wave_lens, batch.Y_lens), (torch.tensor([3, 1, 2]), torch.tensor([1, 2, 0])))
+    assert_close(
+        (batch.wave_lens, batch.Y_lens), (torch.tensor([3, 1, 2]), torch.tensor([1, 2, 0]))
+    )
     assert batch.Y.dtype == torch.int64 and batch.waveforms.dtype == torch.float32
     moved = batch.to(torch.device("meta"))
     assert moved.ids == batch.ids and moved.Y.device.type == moved.seeds.device.type == "meta"
@@ -133,7 +150,9 @@ def test_collate_rounds_sizes_up():
 @pytest.mark.parametrize("lens", [[3, 11], [1, 2, 20], [20, 1, 1, 9], [5] * 7])
 @pytest.mark.parametrize("multiples", [(1, 1), (8, 4)])
 def test_halves_are_the_batches_of_their_examples(lens, multiples):
-    examples = [(f"u{n}", np.full(k, 0.1 * k, np.float32), [n + 1] * (k % 6)) for n, k in enumerate(lens)]
+    examples = [
+        (f"u{n}", np.full(k, 0.1 * k, np.float32), [n + 1] * (k % 6)) for n, k in enumerate(lens)
+    ]
     seeds = torch.arange(len(lens))
 
     def batch(part):
@@ -161,13 +180,19 @@ def utterances(tmp_path_factory):
     for n in range(12):
         samples = int(RATE * (0.3 + 0.1 * n))
         soundfile.write(folder / f"{n}.wav", rng.uniform(-0.5, 0.5, samples), RATE, subtype="FLOAT")
-        made.append(Utterance(f"u{n}", str(folder / f"{n}.wav"), RATE, samples, 1, 0.0, samples / RATE, str(n)))
+        made.append(
+            Utterance(
+                f"u{n}", str(folder / f"{n}.wav"), RATE, samples, 1, 0.0, samples / RATE, str(n)
+            )
+        )
     return made
 
 
 def dataset(utterances, **changes):
     options = {"seed": 1, "epoch": 2, "speeds": [0.9, 1.0, 1.1]} | changes
-    return SpeechDataset(utterances, [[n + 1] * (n + 1) for n in range(len(utterances))], RATE, **options)
+    return SpeechDataset(
+        utterances, [[n + 1] * (n + 1) for n in range(len(utterances))], RATE, **options
+    )
 
 
 def batches_of(utterances):
@@ -193,7 +218,11 @@ def test_the_number_of_workers_changes_nothing(utterances, workers):
     order = batches_of(utterances)
     assert len(order) > 3
     expected, got = (list(load(dataset(utterances), order, n)) for n in (0, workers))
-    assert [b.ids for b in got] == [b.ids for b in expected] == [[f"u{n}" for n in batch] for batch in order]
+    assert (
+        [b.ids for b in got]
+        == [b.ids for b in expected]
+        == [[f"u{n}" for n in batch] for batch in order]
+    )
     for a, b in zip(got, expected, strict=True):
         assert_close(tensors(a), tensors(b), rtol=0, atol=0)
 
@@ -226,10 +255,16 @@ def test_speed_perturbation_changes_the_length_accordingly(utterances, speed):
 
 
 def test_every_speed_is_drawn_about_as_often(utterances):
-    drawn = torch.cat([dataset(utterances, epoch=epoch)[list(range(12))].wave_lens for epoch in range(40)])
+    drawn = torch.cat(
+        [dataset(utterances, epoch=epoch)[list(range(12))].wave_lens for epoch in range(40)]
+    )
     lengths = torch.tensor([u.samples for u in utterances]).repeat(40)
-    counts = torch.stack([((drawn - lengths / speed).abs() <= 1).sum() for speed in (0.9, 1.0, 1.1)])
-    assert counts.sum() == 480 and counts.min() > 110  # 160 each, five standard deviations below at most
+    counts = torch.stack(
+        [((drawn - lengths / speed).abs() <= 1).sum() for speed in (0.9, 1.0, 1.1)]
+    )
+    assert (
+        counts.sum() == 480 and counts.min() > 110
+    )  # 160 each, five standard deviations below at most
 
 
 def test_what_is_planned_is_what_is_read(utterances):
@@ -237,7 +272,9 @@ def test_what_is_planned_is_what_is_read(utterances):
     speeds = [0.5, 1.0, 2.0]
     for epoch in range(3):
         planned = split.durations(1, epoch, speeds)
-        read = SpeechDataset(split.utterances, split.labels, RATE, 1, epoch, speeds)[list(range(12))]
+        read = SpeechDataset(split.utterances, split.labels, RATE, 1, epoch, speeds)[
+            list(range(12))
+        ]
         assert_close(torch.from_numpy(planned * RATE), read.wave_lens.double(), rtol=0, atol=1)
 
 

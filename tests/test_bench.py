@@ -24,7 +24,14 @@ def bench(monkeypatch):
     """The scripts as modules, with a model of tiny sizes."""
     monkeypatch.syspath_prepend(BENCH)
     modules = types.SimpleNamespace(**{name: importlib.import_module(name) for name in NAMES})
-    sizes = {"ENCODER_LAYERS": 1, "DECODER_LAYERS": 1, "D_MODEL": 8, "HEADS": 2, "FF": 8, "CHANNELS": 2}
+    sizes = {
+        "ENCODER_LAYERS": 1,
+        "DECODER_LAYERS": 1,
+        "D_MODEL": 8,
+        "HEADS": 2,
+        "FF": 8,
+        "CHANNELS": 2,
+    }
     for name, value in {**sizes, "MELS": 16, "VOCABULARY": 40}.items():
         monkeypatch.setattr(modules.workload, name, value)
     torch.manual_seed(0)
@@ -71,7 +78,9 @@ def test_workloads_are_as_long_as_the_documentation_says(bench):
 
 def test_parts_and_bookkeeping_make_up_the_whole(bench, monkeypatch):
     ticks = iter(range(1000))
-    monkeypatch.setattr(bench.search_parts, "now", lambda device: next(ticks))  # a second a look at the clock
+    monkeypatch.setattr(
+        bench.search_parts, "now", lambda device: next(ticks)
+    )  # a second a look at the clock
     args = types.SimpleNamespace(device="cpu", precision="fp32", mode="joint", repeats=1)
     parts, _ = bench.search_parts.measure_shares(bench.ours.build_endless(), args)
     assert {"encoder", "attention step", "ctc step", "ctc score"} < set(parts)
@@ -97,7 +106,9 @@ def test_a_busy_sample_is_taken_again_and_the_quietest_counts(bench, monkeypatch
 
 def test_ratios_are_to_ours_and_leave_the_encoder_out(bench):
     def row(part, name, seconds):
-        return bench.turns.Row("eight", part, name, [{"seconds": seconds, "kept": True, "foreign": 0, "steal": 0}])
+        return bench.turns.Row(
+            "eight", part, name, [{"seconds": seconds, "kept": True, "foreign": 0, "steal": 0}]
+        )
 
     rows = [
         row("encoder", "ours", 1.0),
@@ -108,7 +119,11 @@ def test_ratios_are_to_ours_and_leave_the_encoder_out(bench):
     joint = bench.decode.summary(rows)[3]
     assert joint["ratio"] == pytest.approx(8 / 2.2) and joint["ms_ratio"] == pytest.approx(6 / 1.2)
     assert joint["ms"] == pytest.approx(1000 * 6 / (30 * 8))
-    assert bench.decode.lay_out(bench.decode.summary(rows)).splitlines()[4].split()[-3:] == ["25.00", "5.00", "0.00"]
+    assert bench.decode.lay_out(bench.decode.summary(rows)).splitlines()[4].split()[-3:] == [
+        "25.00",
+        "5.00",
+        "0.00",
+    ]
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -117,14 +132,18 @@ def test_ratios_are_to_ours_and_leave_the_encoder_out(bench):
 @pytest.fixture
 def trained(bench):
     """Our implementation of training, and its batch; the CPU is left as it was."""
-    implementation = bench.train_ours.Ours(types.SimpleNamespace(device="cpu", precision="fp32", compile=0))
+    implementation = bench.train_ours.Ours(
+        types.SimpleNamespace(device="cpu", precision="fp32", compile=0)
+    )
     yield implementation, list(bench.training.whole("eight"))
     implementation.tuned.close()
 
 
 def test_the_batch_of_training_holds_all_frames_and_20_to_40_labels_each(bench):
     X, X_lens, Y, Y_lens = bench.training.whole("eight")
-    assert X_lens.tolist() == [round(100 * s) for s in bench.workload.SECONDS["eight"]] and X.shape == (8, 1100, 16)
+    assert X_lens.tolist() == [
+        round(100 * s) for s in bench.workload.SECONDS["eight"]
+    ] and X.shape == (8, 1100, 16)
     assert Y_lens.min() >= 20 and Y_lens.max() == Y.size(1) <= 40
     for y, U in zip(Y, Y_lens, strict=True):
         assert y[:U].min() >= 2 and y[:U].max() < 39 and (y[U:] == bench.workload.IGNORE).all()
@@ -146,7 +165,9 @@ def test_a_step_of_training_is_asr_trains(bench, trained):
     assert torch.stack([g.norm() for g in gradients]).norm() <= bench.workload.CLIP * 1.0001
     for old, new, g in zip(before, implementation.model.parameters(), gradients, strict=True):
         moved = g.abs() > 1e-6  # beside Adam's eps
-        torch.testing.assert_close((old - new)[moved], bench.training.LR * g.sign()[moved], rtol=0.01, atol=1e-7)
+        torch.testing.assert_close(
+            (old - new)[moved], bench.training.LR * g.sign()[moved], rtol=0.01, atol=1e-7
+        )
 
 
 def test_a_loss_that_is_no_number_is_refused(bench, trained):
@@ -159,7 +180,9 @@ def test_a_loss_that_is_no_number_is_refused(bench, trained):
 def test_operations_are_those_of_products_forward_and_backward(bench):
     linear, X = torch.nn.Linear(5, 7), torch.randn(3, 5)
     implementation = types.SimpleNamespace(loss=lambda X: linear(X).sum())
-    assert bench.training.count_flops(implementation, [X]) == 2 * 2 * 3 * 5 * 7  # X needs no gradient
+    assert (
+        bench.training.count_flops(implementation, [X]) == 2 * 2 * 3 * 5 * 7
+    )  # X needs no gradient
     assert bench.training.count_flops(implementation, [X.requires_grad_()]) == 3 * 2 * 3 * 5 * 7
 
 
@@ -167,8 +190,17 @@ def training_rows(bench, **changes):
     """Ours and a peer's with two samples each, of which changes are the peer's."""
 
     def row(name, seconds, parameters=1000, losses=(3.0, 2.0)):
-        common = {"seconds": seconds, "kept": True, "foreign": 0, "steal": 0, "parameters": parameters}
-        samples = [{**common, "loss": loss, "peak_mb": mb} for loss, mb in zip(losses, (10, 20), strict=True)]
+        common = {
+            "seconds": seconds,
+            "kept": True,
+            "foreign": 0,
+            "steal": 0,
+            "parameters": parameters,
+        }
+        samples = [
+            {**common, "loss": loss, "peak_mb": mb}
+            for loss, mb in zip(losses, (10, 20), strict=True)
+        ]
         samples[-1]["flops"] = 6e9
         return bench.turns.Row("eight", "step", name, samples)
 
@@ -179,7 +211,11 @@ def test_rates_of_training_come_from_audio_and_operations(bench):
     rows = training_rows(bench, parameters=1009)
     bench.train.check(rows)
     ours, peer = bench.train.summary(rows)
-    assert ours["speed"] == pytest.approx(31.0) and ours["rate"] == pytest.approx(3e9) and ours["peak_mb"] == 20
+    assert (
+        ours["speed"] == pytest.approx(31.0)
+        and ours["rate"] == pytest.approx(3e9)
+        and ours["peak_mb"] == 20
+    )
     assert peer["ratio"] == pytest.approx(1.5) and peer["losses"] == [3.0, 2.0]
     assert bench.train.lay_out([ours], peak_tflops=0.03).splitlines()[1].split()[-5:-4] == ["10.0"]
 
@@ -199,7 +235,9 @@ def test_models_of_other_sizes_and_losses_that_do_not_fall_are_refused(bench, ch
 # --- features -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name, alone", [("ours", False), ("espnet", False), ("torchaudio", True), ("lhotse", True)])
+@pytest.mark.parametrize(
+    "name, alone", [("ours", False), ("espnet", False), ("torchaudio", True), ("lhotse", True)]
+)
 def test_each_implementation_computes_features_of_every_waveform_once(bench, name, alone):
     batches = bench.features.batches(name, 120.0)
     assert sorted(n for batch in batches for n in batch) == list(range(64))
@@ -210,11 +248,15 @@ def test_a_difference_from_kaldis_features_is_found(bench, monkeypatch):
     fbank = bench.features_worker.ours()
     monkeypatch.setitem(bench.workload.SECONDS, "many", (0.5, 0.3))
     monkeypatch.setattr(
-        bench.features_worker, "torchaudio", lambda: lambda w, lens: fbank(w, torch.tensor([w.size(1)]))[0]
+        bench.features_worker,
+        "torchaudio",
+        lambda: lambda w, lens: fbank(w, torch.tensor([w.size(1)]))[0],
     )
     assert bench.features.difference() < 1e-4
     monkeypatch.setattr(
-        bench.features_worker, "torchaudio", lambda: lambda w, lens: fbank(w, torch.tensor([w.size(1)]))[0] + 0.5
+        bench.features_worker,
+        "torchaudio",
+        lambda: lambda w, lens: fbank(w, torch.tensor([w.size(1)]))[0] + 0.5,
     )
     assert bench.features.difference() == pytest.approx(0.5, abs=1e-3)
 
@@ -222,7 +264,8 @@ def test_a_difference_from_kaldis_features_is_found(bench, monkeypatch):
 def test_the_folder_of_the_figures_is_made_before_measuring(bench, tmp_path):
     place = importlib.import_module("place")
     assert (
-        place.output(str(tmp_path / "exp/one.json")) == str(tmp_path / "exp/one.json") and (tmp_path / "exp").is_dir()
+        place.output(str(tmp_path / "exp/one.json")) == str(tmp_path / "exp/one.json")
+        and (tmp_path / "exp").is_dir()
     )
     (tmp_path / "file").touch()
     with pytest.raises(argparse.ArgumentTypeError, match="file: can't write into this folder"):
@@ -235,7 +278,9 @@ def test_the_folder_of_the_figures_is_made_before_measuring(bench, tmp_path):
 def test_names_on_the_command_line_must_be_known(bench):
     read = bench.turns.names(("espnet", "speechbrain"))
     assert read("") == [] and read("speechbrain,espnet") == ["speechbrain", "espnet"]
-    with pytest.raises(argparse.ArgumentTypeError, match="got 'kaldi', expected some of espnet, speechbrain"):
+    with pytest.raises(
+        argparse.ArgumentTypeError, match="got 'kaldi', expected some of espnet, speechbrain"
+    ):
         read("espnet,kaldi")
 
 
@@ -257,4 +302,7 @@ def test_each_way_of_augmentation_does_what_its_name_says(bench, tmp_path):
             or batch.waveforms.shape != plain.waveforms.shape
             or (batch.waveforms != plain.waveforms).any()
         )
-    assert set(bench.augment.measure(args)) == set(read) and min(bench.augment.measure(args).values()) > 0
+    assert (
+        set(bench.augment.measure(args)) == set(read)
+        and min(bench.augment.measure(args).values()) > 0
+    )

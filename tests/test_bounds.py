@@ -69,7 +69,10 @@ def test_an_ordinary_line_of_a_megabyte_is_read(tmp_path, kind):
         (LINE.replace('"start": 0.0', '"start": NaN'), "start: got nan, expected a number"),
         (LINE.replace('"start": 0.0', '"start": -Infinity'), "start: got -inf, expected a number"),
         (LINE.replace('"start": 0.0', '"start": 1e999'), "start: got inf, expected a number"),
-        (LINE.replace("16000", "99999999999", 1), "rate: got 99999999999, expected 1,000 to 1,000,000 Hz"),
+        (
+            LINE.replace("16000", "99999999999", 1),
+            "rate: got 99999999999, expected 1,000 to 1,000,000 Hz",
+        ),
         (LINE.replace("16000", "-16000", 1), "rate: got -16000, expected"),
         (LINE.replace('"id": "u1"', r'"id": "\ud800"'), "half a surrogate pair"),
         (LINE.replace('"id": "u1"', r'"id": "a\nb\tc"'), "control character"),
@@ -103,11 +106,15 @@ def test_a_count_of_an_arpa_file_that_cannot_be(tmp_path, count):
 
 def test_a_count_that_the_file_has_not_got(tmp_path):
     (tmp_path / "x.arpa").write_text(f"\\data\\\nngram 1={10**11}\n\n\\1-grams:\n-1 a\n")
-    with pytest.raises(UserError, match=r"x.arpa: ends after line 5, expected 1-gram 2 of 100000000000"):
+    with pytest.raises(
+        UserError, match=r"x.arpa: ends after line 5, expected 1-gram 2 of 100000000000"
+    ):
         arpa.read_arpa(tmp_path / "x.arpa", SYMBOLS)
 
 
-@pytest.mark.parametrize("content", ["[" * 20000, '{"kind": ' * 20000, '{"kind": ' + "1" * 5000 + "}", "7", "{}"])
+@pytest.mark.parametrize(
+    "content", ["[" * 20000, '{"kind": ' * 20000, '{"kind": ' + "1" * 5000 + "}", "7", "{}"]
+)
 def test_a_hostile_description_of_a_tokenizer(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(UserError, match=r"tokenizer.json: "):
@@ -128,13 +135,18 @@ def test_a_text_of_one_long_line_is_learned_from_and_no_part_is_left_out():
 
 def test_a_hotword_in_the_other_case_is_told_so(tmp_path):
     path = tmp_path / "words.txt"
-    for known, given, says in (("KEANE", "keane", "knows capitals only; write 'KEANE'"), ("keane", "Keane", "'keane'")):
+    for known, given, says in (
+        ("KEANE", "keane", "knows capitals only; write 'KEANE'"),
+        ("keane", "Keane", "'keane'"),
+    ):
         made = Characters.train([known])
         path.write_text(f"{known}\n{given}\t2\n")
         with pytest.raises(UserError, match=rf"words.txt:2: got '{given}'.*{says}"):
             hotwords.read_phrases(path, made.encode, made.symbols(), 1.0)
         path.write_text("kéane\n")
-        with pytest.raises(UserError, match=r"words.txt:1: character .* not in the tokenizer's vocabulary"):
+        with pytest.raises(
+            UserError, match=r"words.txt:1: character .* not in the tokenizer's vocabulary"
+        ):
             hotwords.read_phrases(path, made.encode, made.symbols(), 1.0)
 
 

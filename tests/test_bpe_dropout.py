@@ -35,12 +35,19 @@ def test_without_dropout_it_is_sentencepieces_encoding(corpus, data):
 
 
 @settings(deadline=None, max_examples=200, derandomize=True)
-@given(st.sampled_from(list(CORPORA)), st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.integers(0, 2**62), st.data())
+@given(
+    st.sampled_from(list(CORPORA)),
+    st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
+    st.integers(0, 2**62),
+    st.data(),
+)
 def test_whatever_is_drawn_reads_as_the_text(corpus, p, seed, data):
     tokenizer, alphabet = TOKENIZERS[corpus], sorted(set("".join(CORPORA[corpus])))
     text = data.draw(st.text(alphabet, max_size=40))
     ids = tokenizer.dropout(p).encode(text, Random(seed).random)
-    assert tokenizer.decode(ids) == normalize(text) and all(0 < n < tokenizer.vocabulary - 1 for n in ids)
+    assert tokenizer.decode(ids) == normalize(text) and all(
+        0 < n < tokenizer.vocabulary - 1 for n in ids
+    )
     if p == 1.0:
         symbols = tokenizer.symbols()
         assert [symbols[n] for n in ids] == [c for word in text.split() for c in "▁" + word]
@@ -67,7 +74,8 @@ def distribution(pieces, scores, p):
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 @pytest.mark.parametrize(
-    "word, merges", [("abab", ["ab", "▁ab", "abab"]), ("aaaa", ["aa", "aaa", "▁a"]), ("abc", ["bc", "ab", "▁ab"])]
+    "word, merges",
+    [("abab", ["ab", "▁ab", "abab"]), ("aaaa", ["aa", "aaa", "▁a"]), ("abc", ["bc", "ab", "▁ab"])],
 )
 def test_the_distribution_is_the_papers(word, merges, p):
     scores = {piece: -float(rank) for rank, piece in enumerate(merges)}
@@ -95,5 +103,7 @@ def test_it_travels_to_the_workers():
 
 
 def test_characters_have_none():
-    with pytest.raises(UserError, match=r"^data\.bpe_dropout: got 0\.1, expected 0: this tokenizer merges nothing"):
+    with pytest.raises(
+        UserError, match=r"^data\.bpe_dropout: got 0\.1, expected 0: this tokenizer merges nothing"
+    ):
         dropout_of(make("characters", "latin"), 0.1)

@@ -67,14 +67,18 @@ def test_files_joined_by_cat_are_read_one_behind_the_other(tmp_path, kind, secon
     parts = [encoded(speech(s, n), **KINDS[kind]) for n, s in enumerate(seconds)]
     for n, part in enumerate(parts):
         (tmp_path / f"{n}.{kind}").write_bytes(part)
-    expected = np.concatenate([audio.load(tmp_path / f"{n}.{kind}", RATE) for n in range(len(parts))])
+    expected = np.concatenate(
+        [audio.load(tmp_path / f"{n}.{kind}", RATE) for n in range(len(parts))]
+    )
     path = tmp_path / f"all.{kind}"
     path.write_bytes(b"".join(parts))
     assert audio.info(path).samples == len(expected) == pytest.approx(sum(seconds) * RATE, rel=0.02)
     np.testing.assert_array_equal(audio.load(path, RATE), expected)
     across = (seconds[0] - 0.1, seconds[0] + 0.1)
     np.testing.assert_allclose(
-        audio.load(path, RATE, across[0], 0.2), expected[round(across[0] * RATE) :][: round(0.2 * RATE)], atol=2e-3
+        audio.load(path, RATE, across[0], 0.2),
+        expected[round(across[0] * RATE) :][: round(0.2 * RATE)],
+        atol=2e-3,
     )
 
 
@@ -90,7 +94,9 @@ def test_joined_files_in_an_archive(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["mp3", "flac", "opus"])
 def test_joined_files_are_one_flac_in_a_shar(tmp_path, kind):
     """Others, as lhotse, would read the first."""
-    (tmp_path / f"x.{kind}").write_bytes(b"".join(encoded(speech(s), **KINDS[kind]) for s in (0.5, 0.25)))
+    (tmp_path / f"x.{kind}").write_bytes(
+        b"".join(encoded(speech(s), **KINDS[kind]) for s in (0.5, 0.25))
+    )
     suffix, content = shar.recording(str(tmp_path / f"x.{kind}"))
     assert suffix == ".flac" and soundfile.info(BytesIO(content)).frames == 12000
 
@@ -111,7 +117,9 @@ def test_joined_files_of_two_rates_are_refused_with_what_makes_one_of_them(tmp_p
         parts = encoded(speech(1), **KINDS[kind]), encoded(speech(1), 8000, **KINDS[kind])
         (tmp_path / f"x.{kind}").write_bytes(b"".join(parts))
         for call in (audio.info, lambda path: audio.load(path, RATE)):
-            with pytest.raises(UserError, match=r"16000 Hz × 1, 8000 Hz × 1\); join them: ffmpeg -i .*x\."):
+            with pytest.raises(
+                UserError, match=r"16000 Hz × 1, 8000 Hz × 1\); join them: ffmpeg -i .*x\."
+            ):
                 call(tmp_path / f"x.{kind}")
 
 
@@ -123,7 +131,9 @@ def test_an_mp3_without_a_length_is_read_whole(tmp_path, vary):
     content = bare(encoded(quiet_then_loud, format="MP3", **mode))
     (tmp_path / "x.mp3").write_bytes(content)
     count = len(frames(content)) * 576
-    assert audio.info(tmp_path / "x.mp3").samples == pytest.approx(count, abs=600)  # less the decoder's delay
+    assert audio.info(tmp_path / "x.mp3").samples == pytest.approx(
+        count, abs=600
+    )  # less the decoder's delay
     waveform = audio.load(tmp_path / "x.mp3", RATE)
     assert len(waveform) == audio.info(tmp_path / "x.mp3").samples >= 6 * RATE
     assert np.sqrt(np.mean(waveform[-RATE:] ** 2)) > 0.05
@@ -260,8 +270,12 @@ def test_names_that_no_file_has(name, says):
 
 def test_an_unreadable_file_is_called_so(tmp_path, monkeypatch):
     """Rights don't bind root, so the system's answer is given here."""
-    monkeypatch.setattr(audio.os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
-    monkeypatch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        audio.os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
+    monkeypatch.setattr(
+        "builtins.open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
     with pytest.raises(UserError, match=r"x.wav: can't be read \(Permission denied\)"):
         audio.info(tmp_path / "x.wav")
 
@@ -291,7 +305,9 @@ def test_opposite_channels_are_told_once_with_the_name_and_what_to_do(tmp_path, 
 def test_a_channel_that_is_not_there(tmp_path):
     path = stereo(tmp_path / "x.wav", speech(1), speech(1))
     for channel in (2, -1):
-        with pytest.raises(UserError, match=f"has 2 channels, counted from 0; channel {channel} was requested"):
+        with pytest.raises(
+            UserError, match=f"has 2 channels, counted from 0; channel {channel} was requested"
+        ):
             audio.load(path, RATE, channel=channel)
 
 
@@ -314,11 +330,16 @@ def test_a_decoder_is_quiet_of_a_good_file_and_of_a_bad_one_the_file_is_named(tm
     )
     told = {}
     for name in ("good", "bad"):
-        ran = subprocess.run([sys.executable, "-c", code, tmp_path / f"{name}.mp3"], capture_output=True, text=True)
+        ran = subprocess.run(
+            [sys.executable, "-c", code, tmp_path / f"{name}.mp3"], capture_output=True, text=True
+        )
         assert ran.returncode == 0 and ran.stdout == ""
         told[name] = ran.stderr
     assert told["good"] == ""
-    assert all(line.startswith(f"{tmp_path}/bad.mp3: damaged: its decoder says") for line in told["bad"].splitlines())
+    assert all(
+        line.startswith(f"{tmp_path}/bad.mp3: damaged: its decoder says")
+        for line in told["bad"].splitlines()
+    )
     assert told["bad"]
 
 
@@ -326,7 +347,10 @@ def test_what_others_write_meanwhile_is_passed_on(capfd):
     with decoder_messages.caught() as complaints:
         os.write(2, b"[src/libmpg123/x.c:f():1] error: big_values too large!\n")
         os.write(2, b"somebody else's line\n")
-        os.write(2, b"[src/libmpg123/x.c:f():1] error: part2_3_length (800) too large for available bit count (728)\n")
+        os.write(
+            2,
+            b"[src/libmpg123/x.c:f():1] error: part2_3_length (800) too large for available bit count (728)\n",
+        )
     assert complaints == ["error: big_values too large!"]
     assert capfd.readouterr().err == "somebody else's line\n"
 

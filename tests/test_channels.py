@@ -38,7 +38,9 @@ def path(tmp_path):
 
 def cut(path, name, channel, recording=None):
     recording = recording or Recording.from_file(path, recording_id="call")
-    said = SupervisionSegment(f"{name}-said", recording.id, 0.0, 0.5, channel=channel, text=name.upper())
+    said = SupervisionSegment(
+        f"{name}-said", recording.id, 0.0, 0.5, channel=channel, text=name.upper()
+    )
     return MonoCut(name, 0.0, 0.5, channel, supervisions=[said], recording=recording)
 
 
@@ -64,12 +66,16 @@ def test_whatever_reads_recordings_reads_the_channel(tmp_path, path):
     utterances = read(tmp_path, cut(path, "left", 0), cut(path, "right", 1))
     made = table.read(tmp_path / "x.jsonl.gz")
     batch = batches.SpeechDataset(made, [[1], [1]], RATE)[[0, 1]]
-    torch.testing.assert_close(batch.waveforms[:, :8000].double(), torch.tensor(np.stack([LEFT, RIGHT])))
+    torch.testing.assert_close(
+        batch.waveforms[:, :8000].double(), torch.tensor(np.stack([LEFT, RIGHT]))
+    )
     drawn = recordings.Recordings(tmp_path / "x.jsonl.gz")
     np.testing.assert_allclose(drawn.load(1, RATE), RIGHT)
     np.testing.assert_allclose(drawn.stretch(0, RATE, 8000, 0.0), LEFT)
     shar.write(utterances, tmp_path / "out", "train", "")
-    for u, wave in zip(manifest.read(tmp_path / "out/train.shar.jsonl.gz"), (LEFT, RIGHT), strict=True):
+    for u, wave in zip(
+        manifest.read(tmp_path / "out/train.shar.jsonl.gz"), (LEFT, RIGHT), strict=True
+    ):
         np.testing.assert_allclose(heard(u), wave)
     assert [s.channel for s in find([], [str(tmp_path / "x.jsonl.gz")])] == [0, 1]
 
@@ -101,11 +107,13 @@ def test_what_is_not_done_is_refused_by_name(tmp_path, path):
         "MixedCut": good.append(good).to_dict(),
         r"changed \(Speed\)": good.perturb_speed(1.1).to_dict(),
         r"changed \(Resample\)": good.resample(8000).to_dict(),
-        r"channel: got 2, expected one of its recording's \(0, 1\)": good.to_dict() | {"channel": 2},
+        r"channel: got 2, expected one of its recording's \(0, 1\)": good.to_dict()
+        | {"channel": 2},
         r"channel: got \[0, 1\]": good.to_dict() | {"channel": [0, 1]},
         "channel: got None": good.to_dict() | {"channel": None},
         "text of channel 1 beside channel 0": good.to_dict() | {"channel": 0},
-        "of features": {k: v for k, v in good.to_dict().items() if k != "recording"} | {"features": {}},
+        "of features": {k: v for k, v in good.to_dict().items() if k != "recording"}
+        | {"features": {}},
     }
     for kind in ("url", "command", "memory"):
         other = Recording("r", [AudioSource(kind, [0], "x")], RATE, 8000, 0.5)
@@ -114,16 +122,30 @@ def test_what_is_not_done_is_refused_by_name(tmp_path, path):
         assert re.search(expected, refusal(tmp_path, line)), expected
 
 
-def test_what_asr_prepare_writes_of_stereo_is_equal_to_lhotses_and_says_what_is_meant(tmp_path, path):
+def test_what_asr_prepare_writes_of_stereo_is_equal_to_lhotses_and_says_what_is_meant(
+    tmp_path, path
+):
     (tmp_path / "x.tsv").write_text("id\tpath\ttext\nu\tcall.wav\tGO\n")
-    for channel, expected, mono in ((None, MEAN, "mean"), (0, LEFT, "channel"), (1, RIGHT, "channel")):
+    for channel, expected, mono in (
+        (None, MEAN, "mean"),
+        (0, LEFT, "channel"),
+        (1, RIGHT, "channel"),
+    ):
         made = prepare("tsv", tmp_path / "x.tsv", tmp_path / "out", channel=channel).manifests["x"]
         [u] = manifest.read(made)
         assert u.channel == channel
         np.testing.assert_allclose(heard(u), expected)
         recording = Recording.from_file(path, recording_id="u")
         said = SupervisionSegment("u", "u", 0.0, 0.5, channel=channel or 0, text="GO")
-        theirs = MonoCut("u", 0.0, 0.5, channel or 0, supervisions=[said], recording=recording, custom={"mono": mono})
+        theirs = MonoCut(
+            "u",
+            0.0,
+            0.5,
+            channel or 0,
+            supervisions=[said],
+            recording=recording,
+            custom={"mono": mono},
+        )
         assert list(CutSet.from_file(made)) == [theirs]
         assert json.loads(gzip.decompress(made.read_bytes())) == theirs.to_dict()
         assert manifest.Utterance.of_cut(theirs) == u
@@ -138,7 +160,9 @@ def test_a_stereo_line_of_before_is_refused_for_it_may_mean_either(tmp_path, pat
     assert "custom" not in mono.line() and manifest.Utterance.of_line(mono.line()) == mono
 
 
-def test_a_table_says_the_channel_of_each_and_a_file_without_it_is_a_bad_one(tmp_path, path, capsys):
+def test_a_table_says_the_channel_of_each_and_a_file_without_it_is_a_bad_one(
+    tmp_path, path, capsys
+):
     soundfile.write(tmp_path / "mono.wav", LEFT, RATE, subtype="FLOAT")
     rows = [
         "id\tpath\ttext\tchannel",
@@ -155,7 +179,9 @@ def test_a_table_says_the_channel_of_each_and_a_file_without_it_is_a_bad_one(tmp
     found = {u.id: heard(u)[0] for u in manifest.read(tmp_path / "out/x.jsonl.gz")}
     assert found == pytest.approx({"a": -0.25, "b": 0.5, "c": 0.5})
     (tmp_path / "x.tsv").write_text(f"{rows[0]}\na\tcall.wav\tA\tleft\n")
-    with pytest.raises(UserError, match=r"x.tsv:2: channel: got 'left', expected a number from 0 on"):
+    with pytest.raises(
+        UserError, match=r"x.tsv:2: channel: got 'left', expected a number from 0 on"
+    ):
         prepare("tsv", tmp_path / "x.tsv", tmp_path / "out")
     for wish in ("-1", "left", "1.5", "99999999999999999999"):
         with pytest.raises(SystemExit) as end:
@@ -168,5 +194,8 @@ def test_channels_that_cancel_each_other_out_are_noted(tmp_path):
     soundfile.write(tmp_path / "phase.wav", np.stack([wave, -wave], 1), RATE)
     (tmp_path / "x.tsv").write_text("id\tpath\ttext\nu\tphase.wav\tGO\n")
     notes = prepare("tsv", tmp_path / "x.tsv", tmp_path / "mean").notes
-    assert any("cancel each other out" in note and "phase.wav" in note and "--channel 0" in note for note in notes)
+    assert any(
+        "cancel each other out" in note and "phase.wav" in note and "--channel 0" in note
+        for note in notes
+    )
     assert prepare("tsv", tmp_path / "x.tsv", tmp_path / "one", channel=0).notes == []

@@ -32,7 +32,9 @@ def test_states_are_numbered_the_newest_is_read_and_the_last_stay(tmp_path):
         assert path.exists() and path.name.startswith(f"state-{n + 1:06d}-")
     state = states.load()
     assert (
-        state["n"] == 11 and torch.equal(state["x"], torch.full((3,), 11)) and state["deep"] == {"list": [1, "a", None]}
+        state["n"] == 11
+        and torch.equal(state["x"], torch.full((3,), 11))
+        and state["deep"] == {"list": [1, "a", None]}
     )
     assert [path.name[:12] for path in states.paths()] == ["state-000012", "state-000011"]
 
@@ -44,7 +46,9 @@ def test_damaged_states_make_room_not_good_ones(tmp_path):
     assert states.load()["n"] == 1
     assert states.paths() == [later, good]  # nothing is taken away before there is more
     newest = states.save({"n": 3})
-    assert states.paths() == [newest, good] and Checkpoints(tmp_path / "c", 2, print).load()["n"] == 3
+    assert (
+        states.paths() == [newest, good] and Checkpoints(tmp_path / "c", 2, print).load()["n"] == 3
+    )
 
 
 def test_what_a_kill_left_is_removed_and_never_read(tmp_path):
@@ -60,8 +64,12 @@ def test_a_state_runs_no_code(tmp_path):
     said = []
     states = Checkpoints(tmp_path / "c", 2, said.append)
     torch.save({"format": 1, "x": Malicious(tmp_path / "trace")}, tmp_path / "evil")
-    (tmp_path / "evil").rename(tmp_path / f"c/state-000001-{checkpoint.digest(tmp_path / 'evil')}.pt")
-    with pytest.raises(UserError, match="c: every training state is damaged; remove them to begin this run anew"):
+    (tmp_path / "evil").rename(
+        tmp_path / f"c/state-000001-{checkpoint.digest(tmp_path / 'evil')}.pt"
+    )
+    with pytest.raises(
+        UserError, match="c: every training state is damaged; remove them to begin this run anew"
+    ):
         states.load()
     assert not (tmp_path / "trace").exists() and "damaged (Weights only load failed" in said[0]
     with pytest.raises(FileNotFoundError):
@@ -108,7 +116,10 @@ def test_what_cannot_be_written_is_told_whoever_writes(tmp_path, full):
         with full(), pytest.raises(UserError) as error:
             write()
         said.append(str(error.value))
-        assert said[-1].startswith(f"{tmp_path / name}: can't be written (") and "too large" in said[-1]
+        assert (
+            said[-1].startswith(f"{tmp_path / name}: can't be written (")
+            and "too large" in said[-1]
+        )
     assert states.load()["n"] == 1 and len(list((tmp_path / "c").iterdir())) == 1
     assert {path.name for path in tmp_path.iterdir()} == {"c", "log"}
 
@@ -123,7 +134,9 @@ def test_a_state_that_cannot_be_read_is_not_damaged(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied", str(newest))
 
     monkeypatch.setattr(checkpoint, "digest", denied)
-    with pytest.raises(UserError, match="state-000002.*: can't be read .Permission denied.; fix that, or move"):
+    with pytest.raises(
+        UserError, match="state-000002.*: can't be read .Permission denied.; fix that, or move"
+    ):
         states.load()
     assert newest.exists() and not states.damaged
 

@@ -16,13 +16,21 @@ def test_cmvn_is_numpys_mean_and_deviation():
     for X, n in batches:
         for row, length in zip(X, n, strict=True):
             row[length:] = torch.nan
-    real = np.concatenate([row[:length] for X, n in batches for row, length in zip(X.numpy(), n.tolist(), strict=True)])
+    real = np.concatenate(
+        [
+            row[:length]
+            for X, n in batches
+            for row, length in zip(X.numpy(), n.tolist(), strict=True)
+        ]
+    )
     cmvn = CMVN(6)
     cmvn.fit(iter(batches))
     assert_close(cmvn.mean, torch.from_numpy(real.mean(0)))
     assert_close(cmvn.std, torch.from_numpy(real.std(0)))
     Z, n = cmvn(*batches[0]), batches[0][1]
-    assert_close(Z[1, :3], torch.from_numpy((batches[0][0][1, :3].numpy() - real.mean(0)) / real.std(0)))
+    assert_close(
+        Z[1, :3], torch.from_numpy((batches[0][0][1, :3].numpy() - real.mean(0)) / real.std(0))
+    )
     assert not Z[1, 3:].any()
     assert set(cmvn.state_dict()) == {"mean", "std"}
 
@@ -41,7 +49,10 @@ def test_an_utterances_own_statistics_take_its_level_and_microphone_away(kind):
     X_lens = torch.tensor([9, 4, 1])
     for row, length in zip(X, X_lens, strict=True):
         row[length:] = torch.nan
-    own = [row[:length].numpy() - row[:length].numpy().mean(0) for row, length in zip(X, X_lens, strict=True)]
+    own = [
+        row[:length].numpy() - row[:length].numpy().mean(0)
+        for row, length in zip(X, X_lens, strict=True)
+    ]
     if kind == "utterance":
         own = [rows / np.sqrt(rows.var(0) + 0.01) for rows in own]
     cmvn = CMVN(4, kind)
@@ -56,13 +67,17 @@ def test_an_utterances_own_statistics_take_its_level_and_microphone_away(kind):
     microphone = torch.tensor([3.0, -2.0, 0.5, 7.0])
     assert_close(cmvn(X + microphone, X_lens), Z, rtol=1e-4, atol=1e-5)
     louder = CMVN(4, kind)
-    assert torch.allclose(louder(3 * X, X_lens), louder(X, X_lens), atol=0.01) == (kind == "utterance")
+    assert torch.allclose(louder(3 * X, X_lens), louder(X, X_lens), atol=0.01) == (
+        kind == "utterance"
+    )
     assert_close(cmvn(X[1:2, :4], X_lens[1:2])[0], Z[1, :4])
 
 
 def test_the_frontend_centers_utterances_when_asked():
     settings = {"fbank": {"sample_rate": 8000, "mels": 24}}
-    plain, centred = (Frontend(FrontendSettings(**settings, cmvn=kind)) for kind in ("global", "utterance_mean"))
+    plain, centred = (
+        Frontend(FrontendSettings(**settings, cmvn=kind)) for kind in ("global", "utterance_mean")
+    )
     lens = torch.tensor([4000, 2500])
     waveforms = torch.randn(2, 4000, generator=torch.Generator().manual_seed(1)) * 0.1
     (quiet, X_lens), (loud, _) = (centred(gain * waveforms, lens) for gain in (0.1, 1.0))

@@ -24,15 +24,23 @@ def kaldi(folder, name="train", **files):
 def test_kaldi_data_folders(tmp_path, monkeypatch):
     source = kaldi(tmp_path / "c", utt2spk="u1 ann\nu2 bob\n")
     made = prepare("kaldi", source, tmp_path / "out")
-    assert texts(made, "train") == {"u2": "SO IT IS", "u1": "YES"} and list(made.manifests) == ["train"]
+    assert texts(made, "train") == {"u2": "SO IT IS", "u1": "YES"} and list(made.manifests) == [
+        "train"
+    ]
     assert [(u.speaker, u.path) for u in manifest.read(made.manifests["train"])] == [
         ("ann", f"{source}/WAVE/u1.wav"),
         ("bob", f"{source}/WAVE/u2.wav"),
     ]
-    monkeypatch.chdir(source / "WAVE")  # where the command runs; one folder by itself, utterances as their own speakers
-    alone = kaldi(tmp_path / "d", wav_scp="u1 u1.wav\nu2 u2.wav\n", utt2spk="u1 u1\nu2 u2\n") / "train"
+    monkeypatch.chdir(
+        source / "WAVE"
+    )  # where the command runs; one folder by itself, utterances as their own speakers
+    alone = (
+        kaldi(tmp_path / "d", wav_scp="u1 u1.wav\nu2 u2.wav\n", utt2spk="u1 u1\nu2 u2\n") / "train"
+    )
     found = list(manifest.read(prepare("kaldi", alone, tmp_path / "out2").manifests["train"]))
-    assert {(u.path, u.speaker) for u in found} == {(f"{source}/WAVE/{name}.wav", None) for name in ("u1", "u2")}
+    assert {(u.path, u.speaker) for u in found} == {
+        (f"{source}/WAVE/{name}.wav", None) for name in ("u1", "u2")
+    }
 
 
 @pytest.mark.parametrize(
@@ -42,13 +50,22 @@ def test_kaldi_data_folders(tmp_path, monkeypatch):
             {"segments": "u1 r1 0 1\n"},
             "{}/segments: got parts of recordings, expected complete ones; cut them",
         ),
-        ({"wav_scp": "u1 a.wav\nu2 sph2pipe x.sph |\n"}, "{}/wav.scp: commands instead of sound files (1): u2; run"),
-        ({"text": "u1 YES\n"}, "{}/text: lacks utterances of wav.scp (1): u2; add their transcripts"),
+        (
+            {"wav_scp": "u1 a.wav\nu2 sph2pipe x.sph |\n"},
+            "{}/wav.scp: commands instead of sound files (1): u2; run",
+        ),
+        (
+            {"text": "u1 YES\n"},
+            "{}/text: lacks utterances of wav.scp (1): u2; add their transcripts",
+        ),
         (
             {"wav_scp": "u1 WAVE/u1.wav\n"},
             "{0}/wav.scp: lacks utterances of text (1): u2 ({0}/text:1); add their",
         ),
-        ({"text": "u1 YES\nu1 NO\n"}, "{0}/text:2: u1 occurs a second time, first in {0}/text:1; give each its own id"),
+        (
+            {"text": "u1 YES\nu1 NO\n"},
+            "{0}/text:2: u1 occurs a second time, first in {0}/text:1; give each its own id",
+        ),
         (
             {"wav_scp": "u1 no.wav\nu2 no.wav\n"},
             "faulty sound files of 2, too many to continue without them (2): u1 ({}/text:2): ",
@@ -75,7 +92,9 @@ def common_voice(folder, head="client_id\tpath\tsentence_id\tsentence\tup_votes"
 def test_common_voice(tmp_path):
     source = common_voice(tmp_path / "c")
     made = prepare("common_voice", source, tmp_path / "out")
-    assert texts(made, "train") == {"a": "“So it is,” he said."} and texts(made, "test") == {"b": "Yes."}
+    assert texts(made, "train") == {"a": "“So it is,” he said."} and texts(made, "test") == {
+        "b": "Yes."
+    }
     [utterance] = manifest.read(made.manifests["test"])
     assert (utterance.speaker, utterance.path) == ("bob", f"{source}/clips/b.mp3")
     tables = common_voice(tmp_path / "d", head="id\tpath\ttext")
@@ -83,5 +102,8 @@ def test_common_voice(tmp_path):
     assert_refused(message, "common_voice", tables, tmp_path / "no")
     short = common_voice(tmp_path / "e", lines=["ann\ta.mp3", "bob\tb.mp3\t8\tYes."])
     assert_refused(
-        f"{short}/train.tsv:2: lacks its sentence; 2 columns, expected 5", "common_voice", short, tmp_path / "no"
+        f"{short}/train.tsv:2: lacks its sentence; 2 columns, expected 5",
+        "common_voice",
+        short,
+        tmp_path / "no",
     )

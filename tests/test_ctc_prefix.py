@@ -48,7 +48,13 @@ class FrameLoop:
             for t, row in enumerate(self.x):
                 n, b = (r_n[-1], r_b[-1]) if t else (-INF, -INF)
                 repeated = labels[-2:] == (c, c)
-                phi = first if t == 0 else old_b[t - 1] if repeated else log_add(old_n[t - 1], old_b[t - 1])
+                phi = (
+                    first
+                    if t == 0
+                    else old_b[t - 1]
+                    if repeated
+                    else log_add(old_n[t - 1], old_b[t - 1])
+                )
                 r_n.append(log_add(n, phi) + row[c])
                 r_b.append(log_add(n, b) + row[0])
                 psi = log_add(psi, phi + row[c])
@@ -87,7 +93,9 @@ def read_all(X, X_lens, sequences):
 @pytest.mark.parametrize("fill", [math.nan, 1e30, -INF, 0.0])
 def test_scores_are_the_sums_over_all_alignments(fill):
     V, lens = 4, [5, 1, 3, 4, 2]
-    sequences = list(itertools.product([1, 2], repeat=4))  # with repeated labels, and too long for most utterances
+    sequences = list(
+        itertools.product([1, 2], repeat=4)
+    )  # with repeated labels, and too long for most utterances
     X, X_lens = batch(lens, V, fill, 0)
     gains = read_all(X, X_lens, sequences)
     for b, T in enumerate(lens):
@@ -97,7 +105,9 @@ def test_scores_are_the_sums_over_all_alignments(fill):
                 got, psi = gains[u][b, k], prefix.get(y[:u], -INF)
                 assert not got.isnan().any() and (got <= 1e-6).all()
                 labels = [prefix.get((*y[:u], c), -INF) for c in (1, 2)]
-                expected = [s - psi if psi > -INF else -INF for s in (*labels, complete.get(y[:u], -INF))]
+                expected = [
+                    s - psi if psi > -INF else -INF for s in (*labels, complete.get(y[:u], -INF))
+                ]
                 torch.testing.assert_close(got[1:].tolist(), expected, atol=1e-6, rtol=0)
 
 
@@ -114,8 +124,12 @@ def test_long_utterances_equal_the_frame_loop(impossible):
             g = tuple(y[:u])
             expected = [loop.prefix((*g, c)) for c in range(1, V - 1)] + [loop.complete(g)]
             got = gains[u][b, 0, 1:] + loop.prefix(g)
-            torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
-        total = sum(gains[u][b, 0, c] for u, c in enumerate([*y, V - 1]))  # the gains' sum is the complete score
+            torch.testing.assert_close(
+                got, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0
+            )
+        total = sum(
+            gains[u][b, 0, c] for u, c in enumerate([*y, V - 1])
+        )  # the gains' sum is the complete score
         assert float(total) == pytest.approx(loop.complete(tuple(y)), abs=1e-6)
 
 
@@ -127,7 +141,11 @@ def test_complete_scores_equal_ctc_loss():
     total = sum(gains[u][:, 0, c] for u, c in enumerate([*y, V - 1]))
     Y = torch.tensor([y]).expand(3, -1)
     loss = torch.nn.functional.ctc_loss(
-        X.nan_to_num().double().transpose(0, 1), Y, X_lens, torch.full((3,), len(y)), reduction="none"
+        X.nan_to_num().double().transpose(0, 1),
+        Y,
+        X_lens,
+        torch.full((3,), len(y)),
+        reduction="none",
     )
     torch.testing.assert_close(total, -loss, atol=1e-6, rtol=0)
 
@@ -142,13 +160,17 @@ def test_all_labels_are_told_apart_however_unlikely_the_hypothesis_is():
     assert float(state.prefix) < -1e4
     exact = scorer.score(state, torch.arange(6).view(1, 1, -1))[..., 1:]
     assert exact.isfinite().all() and exact[..., :-1].std() > 0.1
-    torch.testing.assert_close(scorer.score(state, None)[..., 1:].double(), exact, atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        scorer.score(state, None)[..., 1:].double(), exact, atol=0.01, rtol=0
+    )
 
 
 def test_impossible_emissions_give_no_nan():
     X, X_lens = batch([6, 4], 5, math.nan, 4)
     X[:, :, 2] = -INF
-    X[0, 3] = torch.tensor([-INF, 0.0, -INF, -INF, -INF])  # one label is certain, the blank impossible
+    X[0, 3] = torch.tensor(
+        [-INF, 0.0, -INF, -INF, -INF]
+    )  # one label is certain, the blank impossible
     gains = torch.stack(read_all(X, X_lens, [[1, 1, 1], [2, 1, 3], [3, 1, 1]]))
     assert not gains.isnan().any() and (gains <= 1e-6).all()
     assert (gains[0, :, :, 2] < FLOOR / 2).all()
@@ -160,12 +182,18 @@ def test_hypotheses_follow_parents_and_utterances_leave(full):
     X, X_lens = batch([7, 5, 6], 5, math.nan, 5)
     scorer = CTCPrefixScorer(lambda X: X, 4, full)
     state = scorer.start(X, X_lens)
-    state = scorer.step(torch.tensor([[1, 2, 3]] * 3), scorer.reorder(state, torch.zeros(3, 3, dtype=torch.long)))
+    state = scorer.step(
+        torch.tensor([[1, 2, 3]] * 3), scorer.reorder(state, torch.zeros(3, 3, dtype=torch.long))
+    )
     state = scorer.select(state, torch.tensor([2, 0]))
-    state = scorer.step(torch.tensor([[2, 2], [1, 3]]), scorer.reorder(state, torch.tensor([[1, 0], [2, 2]])))
+    state = scorer.step(
+        torch.tensor([[2, 2], [1, 3]]), scorer.reorder(state, torch.tensor([[1, 0], [2, 2]]))
+    )
     got = scorer.score(state, torch.arange(5).expand(2, 2, -1))
     straight = read_all(X, X_lens, [[2, 2], [1, 2], [3, 1], [3, 3]])[2]
-    torch.testing.assert_close(got, torch.stack([straight[2, :2], straight[0, 2:]]), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        got, torch.stack([straight[2, :2], straight[0, 2:]]), atol=1e-9, rtol=0
+    )
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -177,7 +205,9 @@ def test_utterances_that_come_later_score_as_alone(first, second, full):
 
     def begin(rows):
         T = int(X_lens[rows].max())
-        return scorer.reorder(scorer.start(X[rows, :T], X_lens[rows]), torch.zeros(2, 2, dtype=torch.long))
+        return scorer.reorder(
+            scorer.start(X[rows, :T], X_lens[rows]), torch.zeros(2, 2, dtype=torch.long)
+        )
 
     def read(state, *positions):
         return scorer.step(torch.stack([sequences[:, u] for u in positions]), state)
@@ -201,7 +231,9 @@ def test_scores_of_all_labels_are_those_of_candidates():
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
                 got = scorer.score(state, None)
             near = exact[..., 1:] > -50  # below, float32 knows only that they are possible
-            torch.testing.assert_close(got[..., 1:][near], exact[..., 1:][near], atol=1e-3, rtol=1e-4)
+            torch.testing.assert_close(
+                got[..., 1:][near], exact[..., 1:][near], atol=1e-3, rtol=1e-4
+            )
             assert (got[..., 1:-1][~near[..., :-1] & ~exact[..., 1:-1].isneginf()] > -INF).all()
 
 

@@ -117,20 +117,32 @@ def test_a_flipped_bit_is_refused_or_means_nothing(made, tmp_path, kind):
                 counts[path.name] = counts.get(path.name, 0) + 1
             else:
                 assert loaded[:3] == whole[:3], f"{path}: bit {bit} of byte {place}"
-                assert_close(loaded[3], whole[3], rtol=0, atol=0, msg=f"{path}: bit {bit} of byte {place}")
+                assert_close(
+                    loaded[3], whole[3], rtol=0, atol=0, msg=f"{path}: bit {bit} of byte {place}"
+                )
         path.write_bytes(content)
     LOAD[kind](folder)
-    assert counts[WEIGHTS] >= 58 and counts.get("bpe.model", 60) == 60 and counts["tokenizer.json"] >= 40, counts
-    assert counts[CONFIG] >= 25, counts  # where it isn't refused, it is in `out` or in what says how to compute
+    assert (
+        counts[WEIGHTS] >= 58
+        and counts.get("bpe.model", 60) == 60
+        and counts["tokenizer.json"] >= 40
+    ), counts
+    assert counts[CONFIG] >= 25, (
+        counts
+    )  # where it isn't refused, it is in `out` or in what says how to compute
 
 
-@pytest.mark.parametrize("old, new", [("dropout: 0.1", "dropout: 0.2"), ("seed: 1", "seed: 2"), ("ff: 16", "ff: 32")])
+@pytest.mark.parametrize(
+    "old, new", [("dropout: 0.1", "dropout: 0.2"), ("seed: 1", "seed: 2"), ("ff: 16", "ff: 32")]
+)
 def test_settings_changed_by_hand_are_named(folder, old, new):
     change(folder / CONFIG, old, new)
     assert refused(recognizer.load, folder).startswith(str(folder))
     if old != "ff: 16":
         said = refused(recognizer.load, folder)
-        assert said.startswith(f"{folder / CONFIG}: ") and said.endswith(f": asr-info --accept {folder}")
+        assert said.startswith(f"{folder / CONFIG}: ") and said.endswith(
+            f": asr-info --accept {folder}"
+        )
         assert accept(folder) == [CONFIG] and accept(folder) == []
         recognizer.load(folder)
 
@@ -138,7 +150,9 @@ def test_settings_changed_by_hand_are_named(folder, old, new):
 def test_what_a_continued_run_may_change_is_not_damage(folder, made):
     """It describes itself anew before it has better weights."""
     settings = load_settings(
-        Experiment, made / "characters.yaml", ["data.workers=0", "training.log_every=3", "out=exp/moved"]
+        Experiment,
+        made / "characters.yaml",
+        ["data.workers=0", "training.log_every=3", "out=exp/moved"],
     )
     before = (folder / CONFIG).read_text()
     describe(folder, dump(settings), recognizer.load(folder).tokenizer)
@@ -153,7 +167,9 @@ def test_another_tokenizer_of_the_same_size_is_refused(made, tmp_path, kind):
     folder = shutil.copytree(made / kind, tmp_path / "model")
     model = LOAD[kind](folder)
     if kind == "characters":
-        other = tokenizers.train(kind, ["".join(chr(0x4E00 + n) for n in range(model.tokenizer.vocabulary - 2))])
+        other = tokenizers.train(
+            kind, ["".join(chr(0x4E00 + n) for n in range(model.tokenizer.vocabulary - 2))]
+        )
     else:
         other = tokenizers.train("bpe", [text[::-1] for text in LATIN] * 3, 40)
     assert other.vocabulary == model.tokenizer.vocabulary
@@ -169,7 +185,9 @@ def test_a_tokenizer_changed_by_hand_is_named(made, tmp_path):
     folder = shutil.copytree(made / "tokenizer/characters", tmp_path / "tokenizer")
     change(folder / "tokenizer.json", '"Q"', '"É"')
     said = refused(tokenizers.load, folder)
-    assert said.startswith(f"{folder}/tokenizer.json: ") and said.endswith(f"asr-info --accept {folder}")
+    assert said.startswith(f"{folder}/tokenizer.json: ") and said.endswith(
+        f"asr-info --accept {folder}"
+    )
     assert accept(folder) == ["tokenizer.json"] and accept(folder) == []
     assert tokenizers.load(folder).encode("É")
     (folder / "tokenizer.json").unlink()
@@ -182,7 +200,9 @@ def test_weights_changed_by_a_program_that_keeps_the_digest(folder):
     save_file(tensors, folder / WEIGHTS, metadata)
     assert refused(recognizer.load, folder).startswith(f"{folder / WEIGHTS}: damaged (")
     assert accept(folder) == [WEIGHTS]
-    assert_close(recognizer.load(folder).state_dict()["model.ctc_out.bias"], tensors["model.ctc_out.bias"])
+    assert_close(
+        recognizer.load(folder).state_dict()["model.ctc_out.bias"], tensors["model.ctc_out.bias"]
+    )
 
 
 def read_with_metadata(path):
@@ -248,7 +268,12 @@ def test_other_floats_are_read(folder, kind):
     tensors = {name: tensor.to(kind) for name, tensor in load_file(folder / WEIGHTS).items()}
     save_file(tensors, folder / WEIGHTS)
     model = recognizer.load(folder)
-    assert_close(model.state_dict()["model.ctc_out.weight"], tensors["model.ctc_out.weight"].float(), rtol=0, atol=0)
+    assert_close(
+        model.state_dict()["model.ctc_out.weight"],
+        tensors["model.ctc_out.weight"].float(),
+        rtol=0,
+        atol=0,
+    )
 
 
 @pytest.mark.parametrize("kind", [torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
@@ -257,7 +282,9 @@ def test_integers_are_refused(folder, kind):
     tensors["model.ctc_out.bias"] = tensors["model.ctc_out.bias"].to(kind)
     save_file(tensors, folder / WEIGHTS)
     said = refused(recognizer.load, folder)
-    assert said.startswith(f"{folder / WEIGHTS}: holds numbers of type ") and said.endswith("model.ctc_out.bias")
+    assert said.startswith(f"{folder / WEIGHTS}: holds numbers of type ") and said.endswith(
+        "model.ctc_out.bias"
+    )
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, CONFIG, "tokenizer.json"])
@@ -272,7 +299,11 @@ def test_unreadable_is_not_missing(folder, monkeypatch, name):
     monkeypatch.setattr(bounded, "open", deny, raising=False)
     monkeypatch.setattr("asr.yaml_tree.open", deny, raising=False)
     said = refused(recognizer.load, folder)
-    assert said.startswith(f"{folder / name}: can't ") and "(Permission denied)" in said and "missing;" not in said
+    assert (
+        said.startswith(f"{folder / name}: can't ")
+        and "(Permission denied)" in said
+        and "missing;" not in said
+    )
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "tokenizer.json"])
@@ -338,7 +369,10 @@ def test_a_strangers_sizes_take_no_memory(folder, case):
 
 def test_a_training_larger_than_the_memory_is_refused(made):
     sizes = ["model.d_model=15999", "model.ff=200000", "model.layers=200"]
-    with pytest.raises(UserError, match="model: its training takes more than this machine's memory: .* fewer layers"):
+    with pytest.raises(
+        UserError,
+        match="model: its training takes more than this machine's memory: .* fewer layers",
+    ):
         build(load_settings(Experiment, made / "lm.yaml", sizes))
 
 
@@ -359,7 +393,9 @@ HEADERS = {
 @pytest.mark.parametrize("case", HEADERS)
 def test_headers_of_weights(folder, case):
     (folder / WEIGHTS).write_bytes(HEADERS[case])
-    assert refused(recognizer.load, folder).startswith(f"{folder / WEIGHTS}: d")  # damaged, or doesn't fit
+    assert refused(recognizer.load, folder).startswith(
+        f"{folder / WEIGHTS}: d"
+    )  # damaged, or doesn't fit
     assert refused(accept, folder).startswith(f"{folder / WEIGHTS}: damaged")
 
 
@@ -380,7 +416,10 @@ def of_no_bytes(header, tensors):
 
 
 def renamed(header, tensors):
-    first, second = "model.encoder.layers.0.attention.key.weight", "model.encoder.layers.0.attention.query.weight"
+    first, second = (
+        "model.encoder.layers.0.attention.key.weight",
+        "model.encoder.layers.0.attention.query.weight",
+    )
     header[first], header[second] = header[second], header[first]
     return json.dumps(header), tensors
 
@@ -391,7 +430,9 @@ def test_a_header_that_says_something_else(folder, change):
     size = struct.unpack("<Q", content[:8])[0]
     header, tensors = change(json.loads(content[8 : 8 + size]), content[8 + size :])
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(header)) + header.encode() + tensors)
-    assert refused(recognizer.load, folder).startswith(f"{folder / WEIGHTS}: d")  # damaged, or doesn't fit
+    assert refused(recognizer.load, folder).startswith(
+        f"{folder / WEIGHTS}: d"
+    )  # damaged, or doesn't fit
 
 
 # ---- somebody's folder as output
@@ -404,7 +445,9 @@ def test_a_folder_with_others_files_is_not_taken_over(tmp_path, name):
     out = tmp_path / "out"
     (out / name).parent.mkdir(parents=True)
     (out / name).write_text("mine")
-    with pytest.raises(UserError, match=f"out: {out}: .*{out / name.split('/')[0]}; choose another out="):
+    with pytest.raises(
+        UserError, match=f"out: {out}: .*{out / name.split('/')[0]}; choose another out="
+    ):
         check_folder(out)
 
 

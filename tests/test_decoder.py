@@ -24,7 +24,9 @@ SHAPES = {
 def build(tied=False, layer_dropout=0.0, **options):
     torch.manual_seed(1)
     sizes = {"d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.1}
-    decoder = TransformerDecoder(StackSettings(**sizes | options), V, 7, layer_dropout).double().eval()
+    decoder = (
+        TransformerDecoder(StackSettings(**sizes | options), V, 7, layer_dropout).double().eval()
+    )
     if tied:
         decoder.tie()
     with torch.no_grad():  # weights large enough that a mistake shows
@@ -34,7 +36,9 @@ def build(tied=False, layer_dropout=0.0, **options):
 
 
 def memory():
-    return torch.randn(3, 6, 7, dtype=torch.double, generator=torch.Generator().manual_seed(2)), torch.tensor([6, 2, 4])
+    return torch.randn(
+        3, 6, 7, dtype=torch.double, generator=torch.Generator().manual_seed(2)
+    ), torch.tensor([6, 2, 4])
 
 
 def walk(decoder, state, Y):
@@ -68,7 +72,10 @@ def test_step_is_forward_at_every_position(shape, K):
 def test_sequences_that_share_an_utterance_are_as_alone():
     decoder, (H, H_lens) = build(), memory()
     Y = torch.randint(1, V, (3, 4, 6), generator=torch.Generator().manual_seed(8))
-    assert_close(decoder(Y.flatten(0, 1), H, H_lens).logits.unflatten(0, (3, 4)), whole(decoder, Y, H, H_lens))
+    assert_close(
+        decoder(Y.flatten(0, 1), H, H_lens).logits.unflatten(0, (3, 4)),
+        whole(decoder, Y, H, H_lens),
+    )
 
 
 def test_states_are_values():
@@ -80,7 +87,10 @@ def test_states_are_values():
     states = [decoder.step(y, state)[1] for y in ways]
     for y, way in zip(ways, states, strict=True):
         logits, _ = decoder.step(y, way)
-        assert_close(logits, whole(decoder, torch.cat([Y, y[..., None], y[..., None]], 2), H, H_lens)[:, :, -1])
+        assert_close(
+            logits,
+            whole(decoder, torch.cat([Y, y[..., None], y[..., None]], 2), H, H_lens)[:, :, -1],
+        )
 
 
 def test_a_search_in_small_is_forward():
@@ -98,14 +108,22 @@ def test_a_search_in_small_is_forward():
         parents = torch.randint(K, (len(utterances), K), generator=rng)
         state, Y = state.reorder(parents), [ys[p] for ys, p in zip(Y, parents, strict=True)]
         if step in (7, 19):
-            state, Y, utterances = state.select(torch.tensor([1, 0])), [Y[1], Y[0]], utterances[1::-1]
+            state, Y, utterances = (
+                state.select(torch.tensor([1, 0])),
+                [Y[1], Y[0]],
+                utterances[1::-1],
+            )
         if step in (11, 28):
             state, Y, utterances = state.select(torch.tensor([1])), Y[1:], utterances[1:]
         if step in (12, 29):
             come = [2, 0]
             other, new = begin(decoder, H[come], H_lens[come], K)
             state, Y, utterances = state.merge(other), Y + new, utterances + come
-            state, Y, utterances = state.select(torch.tensor([0, 2])), [Y[0], Y[2]], [utterances[0], utterances[2]]
+            state, Y, utterances = (
+                state.select(torch.tensor([0, 2])),
+                [Y[0], Y[2]],
+                [utterances[0], utterances[2]],
+            )
 
 
 def test_the_cache_holds_what_the_hypotheses_share_once():
@@ -178,7 +196,9 @@ def test_the_attention_of_every_layer():
     decoder, (H, H_lens) = build(), memory()
     output = decoder(torch.randint(1, V, (3, 4)), H, H_lens, attention=True)
     maps, cross = output.attention, output.cross
-    assert [m.shape for m in maps] == [(3, 3, 4, 4)] * 2 and [m.shape for m in cross] == [(3, 3, 4, 6)] * 2
+    assert [m.shape for m in maps] == [(3, 3, 4, 4)] * 2 and [m.shape for m in cross] == [
+        (3, 3, 4, 6)
+    ] * 2
     for m in (*maps, *cross):
         assert_close(m.sum(-1), torch.ones_like(m[..., 0]))
     assert not any(m.triu(1).any() for m in maps)

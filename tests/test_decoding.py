@@ -31,7 +31,9 @@ def ready(tmp_path_factory):
     root = tmp_path_factory.mktemp("ready")
     write_corpus(root / "corpus", {"train": COUNT, "dev": 4})
     prepare.main(["tsv", str(root / "corpus"), str(root / "data")])
-    tokenizer.main([str(root / "data/train.jsonl.gz"), str(root / "tokenizer"), "--kind", "characters"])
+    tokenizer.main(
+        [str(root / "data/train.jsonl.gz"), str(root / "tokenizer"), "--kind", "characters"]
+    )
     (root / "x.yaml").write_text(CONFIG.format(root=root))
     train.main(["--config", str(root / "x.yaml"), "training.epochs=1"])
     return root
@@ -54,7 +56,17 @@ def run(ready, capsys):
     def run(*arguments):
         status = 0
         try:
-            decode.main(["--model", str(ready / "model"), "--device", "cpu", "--mode", "ctc-greedy", *arguments])
+            decode.main(
+                [
+                    "--model",
+                    str(ready / "model"),
+                    "--device",
+                    "cpu",
+                    "--mode",
+                    "ctc-greedy",
+                    *arguments,
+                ]
+            )
         except SystemExit as ended:
             status = ended.code
         return status, *capsys.readouterr()
@@ -87,7 +99,10 @@ def left(folder):
 
 
 BAD = {
-    "b_text.wav": (b"I am no sound at all, just a text that is long enough for a header.", "is text, not sound"),
+    "b_text.wav": (
+        b"I am no sound at all, just a text that is long enough for a header.",
+        "is text, not sound",
+    ),
     "c_empty.wav": (b"", "is empty"),
     "d_noise.wav": (bytes(random.Random(0).randbytes(4000)), "can't be read as sound"),
     "e_cut.wav": (None, "truncated"),
@@ -106,7 +121,9 @@ def spoil(wavs):
         (wavs / name).write_bytes(content or b"")
     whole = (wavs / "train000.wav").read_bytes()
     (wavs / "e_cut.wav").write_bytes(whole[: len(whole) // 2])
-    soundfile.write(wavs / "f_nan.wav", np.array([0.0] * 4000 + [np.nan] * 4000), RATE, subtype="FLOAT")
+    soundfile.write(
+        wavs / "f_nan.wav", np.array([0.0] * 4000 + [np.nan] * 4000), RATE, subtype="FLOAT"
+    )
 
 
 def test_bad_recordings_are_named_and_listed_and_the_rest_is_done(folder, run):
@@ -120,7 +137,9 @@ def test_bad_recordings_are_named_and_listed_and_the_rest_is_done(folder, run):
     assert f"8 of {COUNT + 8} recordings could not be transcribed" in err
     status, out, err = run("wavs", "no.wav", "--out", "o.txt", "--json", "o.json")
     assert (status, out) == (3, "") and (folder / "o.txt").read_text() == expected
-    assert [json.loads(line)["id"] for line in (folder / "o.json").read_text().splitlines()] == ids(expected)
+    assert [json.loads(line)["id"] for line in (folder / "o.json").read_text().splitlines()] == ids(
+        expected
+    )
     header, *rows = (folder / "o.txt.failed.tsv").read_text().splitlines()
     reasons = {row.split("\t")[0]: row.split("\t")[2] for row in rows}
     assert header == "id\tpath\treason" and len(rows) == 8 == len(reasons)
@@ -134,7 +153,9 @@ def test_mended_recordings_are_done_alone_and_the_list_goes(folder, run, searche
     shutil.copy("wavs/train003.wav", "good")
     (folder / "wavs/train003.wav").write_bytes(b"")
     assert run("wavs", "--out", "o.txt")[0] == 3
-    assert run("wavs", "--out", "o.txt")[0] == 3 and sum(searched) == COUNT + COUNT - 1  # no new search
+    assert (
+        run("wavs", "--out", "o.txt")[0] == 3 and sum(searched) == COUNT + COUNT - 1
+    )  # no new search
     shutil.copy("good", "wavs/train003.wav")
     assert run("wavs", "--out", "o.txt")[0] == 0 and sum(searched) == COUNT + COUNT - 1 + 1
     assert (folder / "o.txt").read_text() == expected
@@ -188,8 +209,12 @@ def test_what_is_too_long_for_memory_is_a_failure_and_the_rest_is_done(folder, r
     long = {f"wavs/{name}" for name, size in sizes.items() if size > limit}
     too_long(monkeypatch, limit)
     status, out, err = run("wavs")
-    assert status == 3 and len(long) == 2 and all(f"{name}: out of memory at" in err for name in long)
-    assert out == "".join(line for line in expected.splitlines(True) if line.split("\t")[0] not in long)
+    assert (
+        status == 3 and len(long) == 2 and all(f"{name}: out of memory at" in err for name in long)
+    )
+    assert out == "".join(
+        line for line in expected.splitlines(True) if line.split("\t")[0] not in long
+    )
 
 
 def test_a_batch_that_does_not_fit_is_done_one_by_one(folder, run, monkeypatch):
@@ -226,7 +251,8 @@ def test_without_an_output_nothing_is_kept_and_it_is_said(folder, run, searched)
 
 
 @pytest.mark.parametrize(
-    "change", [["--length-bonus", "1", "--mode", "ctc"], ["--precision", "bf16"], "model", "recording"]
+    "change",
+    [["--length-bonus", "1", "--mode", "ctc"], ["--precision", "bf16"], "model", "recording"],
 )
 def test_other_work_is_not_taken_for_finished(ready, folder, run, searched, change, monkeypatch):
     searched[:] = ["stop"]
@@ -235,16 +261,22 @@ def test_other_work_is_not_taken_for_finished(ready, folder, run, searched, chan
     assert run(*arguments)[0] == 130
     kept = len((folder / ".o.txt.journal").read_text().splitlines()) - 1
     if change == "recording":
-        done = json.loads((folder / ".o.txt.journal").read_text().splitlines()[1][9:])["result"]["id"]
+        done = json.loads((folder / ".o.txt.journal").read_text().splitlines()[1][9:])["result"][
+            "id"
+        ]
         shutil.copy("wavs/train000.wav" if "000" not in done else "wavs/train001.wav", done)
     elif change == "model":
-        (folder / "model/tokenizer.json").write_text((folder / "model/tokenizer.json").read_text() + "\n")
+        (folder / "model/tokenizer.json").write_text(
+            (folder / "model/tokenizer.json").read_text() + "\n"
+        )
     monkeypatch.setattr("asr.models.recognizer.load", lambda *_: pytest.fail("stop here"))
     more = change if isinstance(change, list) else []
     with pytest.raises(pytest.fail.Exception):
         decode.main(["--model", str(ready / "model"), "--mode", "ctc-greedy", *arguments, *more])
     name = ".o.txt.journal" if change == "recording" else ".o.txt.journal.before"
-    assert len((folder / name).read_text().splitlines()[1:]) == kept  # what was finished is kept in any case
+    assert (
+        len((folder / name).read_text().splitlines()[1:]) == kept
+    )  # what was finished is kept in any case
     assert left(folder).count(".o.txt.journal") == (change == "recording")
 
 
@@ -255,7 +287,9 @@ def test_more_recordings_than_before_keep_what_is_finished(folder, run, searched
     kept = len((folder / ".o.txt.journal").read_text().splitlines()) - 1
     os.rename("later.wav", "wavs/train005.wav")
     assert run("wavs", "--out", "o.txt")[0] == 0
-    assert sum(searched) == COUNT - kept and len((folder / "o.txt").read_text().splitlines()) == COUNT
+    assert (
+        sum(searched) == COUNT - kept and len((folder / "o.txt").read_text().splitlines()) == COUNT
+    )
 
 
 @pytest.mark.usefixtures("heeded")
@@ -267,8 +301,20 @@ def test_a_killed_decoding_goes_on(ready, folder, run, number):
         "def slowly(*a):\n    add(*a)\n    time.sleep(0.5)\n"
         "Journal.add = slowly\nfrom asr.cli import decode; decode.main(sys.argv[1:])"
     )
-    arguments = ["--model", str(ready / "model"), "--mode", "ctc-greedy", "wavs", "--out", "o.txt", "--device", "cpu"]
-    with subprocess.Popen([sys.executable, "-c", slow, *arguments], stderr=subprocess.PIPE, text=True) as process:
+    arguments = [
+        "--model",
+        str(ready / "model"),
+        "--mode",
+        "ctc-greedy",
+        "wavs",
+        "--out",
+        "o.txt",
+        "--device",
+        "cpu",
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-c", slow, *arguments], stderr=subprocess.PIPE, text=True
+    ) as process:
         journal = folder / ".o.txt.journal"
         while not journal.exists() or journal.read_bytes().count(b"\n") < 4:
             assert process.poll() is None, process.stderr.read()
@@ -278,7 +324,11 @@ def test_a_killed_decoding_goes_on(ready, folder, run, number):
     assert process.returncode == {signal.SIGKILL: -9}.get(number, 128 + number), said
     assert "Traceback" not in said and left(folder) == [".o.txt.journal"]
     status, _, err = run("wavs", "--out", "o.txt")
-    assert status == 0 and "recordings are finished" in err and (folder / "o.txt").read_text() == expected
+    assert (
+        status == 0
+        and "recordings are finished" in err
+        and (folder / "o.txt").read_text() == expected
+    )
     assert left(folder) == [".o.txt.stamp.json", "o.txt"]
 
 
@@ -318,12 +368,22 @@ def test_outputs_leave_inputs_and_strangers_files_alone(ready, folder, run):
     ]
     for option, path, fact in cases:
         status, out, err = run("--model", "model", "wavs", option, path)
-        assert (status, out) == (2, "") and fact in err and err.count("\n") == 1, (option, path, err)
-    assert run("--model", "model", "wavs/train000.wav", "--out", "wavs/train000.wav", "--force")[0] == 2
+        assert (status, out) == (2, "") and fact in err and err.count("\n") == 1, (
+            option,
+            path,
+            err,
+        )
+    assert (
+        run("--model", "model", "wavs/train000.wav", "--out", "wavs/train000.wav", "--force")[0]
+        == 2
+    )
     assert run("--model", "model", "wavs/train000.wav", "--out", "wavs/train001.wav")[0] == 2
     assert inputs == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert run("--model", "model", "wavs", "--out", "letter.txt", "--force")[0] == 0
-    assert run("--model", "model", "wavs", "--out", "letter.txt", "--nbest", "1", "--beam", "3")[0] == 0  # its own now
+    assert (
+        run("--model", "model", "wavs", "--out", "letter.txt", "--nbest", "1", "--beam", "3")[0]
+        == 0
+    )  # its own now
 
 
 def test_a_recording_of_a_manifest_is_an_input_even_by_force(ready, folder, run):
@@ -331,7 +391,9 @@ def test_a_recording_of_a_manifest_is_an_input_even_by_force(ready, folder, run)
     prepare.main(["tsv", str(folder / "c/test.tsv"), str(folder / "d")])
     before = (folder / "c/test001.wav").read_bytes()
     status, _, err = run("--manifest", "d/test.jsonl.gz", "--out", "c/test001.wav", "--force")
-    assert status == 2 and "is an input" in err and (folder / "c/test001.wav").read_bytes() == before
+    assert (
+        status == 2 and "is an input" in err and (folder / "c/test001.wav").read_bytes() == before
+    )
 
 
 def test_a_dash_is_standard_output(folder, run):
@@ -345,14 +407,19 @@ def test_a_dash_is_standard_output(folder, run):
     assert run("wavs", "--json", "o.txt.failed.tsv", "--out", "o.txt")[0] == 2
     assert run("wavs", "--json", "-", "--out", "-")[0] == 2 and not (folder / "-").exists()
     status, out, _ = run("wavs", "--json", "o.json")
-    assert (status, out) == (0, text) and run("wavs", "--json", "o.json")[1] == text  # printed again
+    assert (status, out) == (0, text) and run("wavs", "--json", "o.json")[
+        1
+    ] == text  # printed again
     assert "standard input isn't read" in run("-")[2]
 
 
 def test_a_name_may_begin_with_a_dash(folder, run):
     shutil.copy("wavs/train000.wav", "-dash.wav")
     status, out, _ = run("--", "-dash.wav", "wavs/train001.wav")
-    assert status == 0 and [line.split("\t")[0] for line in out.splitlines()] == ["./-dash.wav", "wavs/train001.wav"]
+    assert status == 0 and [line.split("\t")[0] for line in out.splitlines()] == [
+        "./-dash.wav",
+        "wavs/train001.wav",
+    ]
 
 
 def test_mistakes_are_told_before_pytorch_is_imported(ready, folder):
@@ -362,7 +429,12 @@ def test_mistakes_are_told_before_pytorch_is_imported(ready, folder):
     )
     model = ["--model", str(ready / "model")]
     (folder / "d.jsonl").write_text("{")
-    cases = [["no.wav"], ["--lm", "no", "wavs"], ["--hotwords", "no", "wavs"], ["--manifest", "no.jsonl"]]
+    cases = [
+        ["no.wav"],
+        ["--lm", "no", "wavs"],
+        ["--hotwords", "no", "wavs"],
+        ["--manifest", "no.jsonl"],
+    ]
     cases += [
         ["--manifest", "d.jsonl"],
         ["--model", "no", "wavs"],
@@ -370,8 +442,13 @@ def test_mistakes_are_told_before_pytorch_is_imported(ready, folder):
         ["--beam", "0", "wavs"],
     ]
     for arguments in cases:
-        done = subprocess.run([sys.executable, "-c", script, *model, *arguments], capture_output=True, text=True)
-        assert done.returncode == 2 and done.stderr.splitlines()[-1] == "False", (arguments, done.stderr)
+        done = subprocess.run(
+            [sys.executable, "-c", script, *model, *arguments], capture_output=True, text=True
+        )
+        assert done.returncode == 2 and done.stderr.splitlines()[-1] == "False", (
+            arguments,
+            done.stderr,
+        )
 
 
 def test_python_callers_get_failures_or_the_error(ready, folder):
@@ -382,10 +459,14 @@ def test_python_callers_get_failures_or_the_error(ready, folder):
         find(["wavs", "bad.wav"])
     recordings, failures = find_readable(["wavs", "bad.wav"])
     assert len(recordings) == COUNT
-    assert [(f.id, f.path) for f in failures] == [("bad.wav", "bad.wav")] and isinstance(failures[0], Failure)
+    assert [(f.id, f.path) for f in failures] == [("bad.wav", "bad.wav")] and isinstance(
+        failures[0], Failure
+    )
 
 
-def test_a_recording_that_changes_or_goes_while_it_is_decoded_is_written_as_it_was_heard(folder, run, monkeypatch):
+def test_a_recording_that_changes_or_goes_while_it_is_decoded_is_written_as_it_was_heard(
+    folder, run, monkeypatch
+):
     expected = run("wavs")[1]
     encode = pipeline.encode
 

@@ -34,7 +34,14 @@ from asr.tasks import Experiment
 
 ROOT = Path(__file__).parents[1]
 WHOLE = os.environ.get("ASR_DOCUMENTATION") == "whole"
-PLACES = ("asr", "conf", "docs", "recipes", "scripts", "tests")  # of the checkout, with the files at its top
+PLACES = (
+    "asr",
+    "conf",
+    "docs",
+    "recipes",
+    "scripts",
+    "tests",
+)  # of the checkout, with the files at its top
 TEXTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -46,7 +53,9 @@ OURS = re.compile(r"(bash|python) (recipes|scripts)/|asr-\w+ \S|(torchrun|pip|sb
 PIECE = re.compile(r"^```(?P<kind>\w*)\n(?P<block>.*?)^```$|`(?P<inline>[^`\n]+)`", re.M | re.S)
 KINDS = {"sh", "python", "yaml", ""}
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-needs_commands = pytest.mark.skipif(not shutil.which("asr-train", path=PATH), reason="the commands are not installed")
+needs_commands = pytest.mark.skipif(
+    not shutil.which("asr-train", path=PATH), reason="the commands are not installed"
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,9 @@ def pieces(page: Path) -> Iterator[Piece]:
             if OURS.match(found["inline"]):
                 yield Piece("sh", found["inline"], line)
             continue
-        assert found["kind"] in KINDS, f"{page}:{line}: a block of {found['kind']!r}, expected one of {KINDS}"
+        assert found["kind"] in KINDS, (
+            f"{page}:{line}: a block of {found['kind']!r}, expected one of {KINDS}"
+        )
         if found["kind"] != "sh":
             yield Piece(found["kind"], found["block"], line)
             continue
@@ -82,7 +93,9 @@ def commands(page: str) -> list[str]:
 
 
 def test_every_page_is_known():
-    there = {str(path.relative_to(ROOT)) for path in TEXTS if not {".bench", ".venv"} & set(path.parts)}
+    there = {
+        str(path.relative_to(ROOT)) for path in TEXTS if not {".bench", ".venv"} & set(path.parts)
+    }
     assert there == {*PAGES, "docs/extend.md"}  # test_extend.py
 
 
@@ -90,7 +103,9 @@ def test_every_page_is_known():
 def test_every_command_stands_in_the_table_and_the_table_in_the_pages(page):
     said, known = set(commands(page)), set(PAGES[page])
     assert not said - known, f"{page}: say in tests/documented.py how to try {sorted(said - known)}"
-    assert not known - said, f"{page}: has no more {sorted(known - said)}; take them out of tests/documented.py"
+    assert not known - said, (
+        f"{page}: has no more {sorted(known - said)}; take them out of tests/documented.py"
+    )
 
 
 def test_the_readme_is_short():
@@ -117,7 +132,10 @@ def test_commands_are_found_in_blocks_and_in_lines(tmp_path):
 def test_files_that_a_page_names_are_there(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     names = re.findall(r"(?<![\w./-])((?:asr|conf|docs|recipes|scripts|tests)/[\w./-]*\w)", text)
-    links = [os.path.normpath(Path(page).parent / link) for link in re.findall(r"\]\(([^):#]+)[^)]*\)", text)]
+    links = [
+        os.path.normpath(Path(page).parent / link)
+        for link in re.findall(r"\]\(([^):#]+)[^)]*\)", text)
+    ]
     assert not [name for name in (*names, *links) if not (ROOT / name).exists() and not _made(name)]
 
 
@@ -127,9 +145,18 @@ def _made(name: str) -> bool:
 
 
 def test_every_corpus_that_the_guide_names_can_be_downloaded(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("asr.download.disk.free", lambda folder: 1 << 50)  # however small this machine's disk is
-    section = (ROOT / "docs/guide.md").read_text(encoding="utf-8").partition("## Downloads")[2].partition("## ")[0]
-    named = set(re.findall(r"asr-download ([\w-]+)", section)) | set(re.findall("`([a-z0-9-]+)`", section))
+    monkeypatch.setattr(
+        "asr.download.disk.free", lambda folder: 1 << 50
+    )  # however small this machine's disk is
+    section = (
+        (ROOT / "docs/guide.md")
+        .read_text(encoding="utf-8")
+        .partition("## Downloads")[2]
+        .partition("## ")[0]
+    )
+    named = set(re.findall(r"asr-download ([\w-]+)", section)) | set(
+        re.findall("`([a-z0-9-]+)`", section)
+    )
     assert named == set(SOURCES)
     for name in sorted(named):
         download.main([name, str(tmp_path / "corpora"), "--dry-run"])
@@ -142,9 +169,18 @@ def test_the_model_alone_is_as_the_guide_says():
     call, shape = re.search(r"`(Hybrid\(.*?\))` gives logits `\((.*?)\)`", text).groups()
     settings = load(Experiment, ROOT / "conf/mini.yaml").model
     X, Y, lens = torch.randn(2, 60, 80), torch.tensor([[3, 4, 5], [6, 7, -1]]), torch.tensor([3, 2])
-    names = {"Hybrid": Hybrid, "settings": settings, "X": X, "X_lens": torch.tensor([60, 40]), "Y": Y, "Y_lens": lens}
+    names = {
+        "Hybrid": Hybrid,
+        "settings": settings,
+        "X": X,
+        "X_lens": torch.tensor([60, 40]),
+        "Y": Y,
+        "Y_lens": lens,
+    }
     logits, lengths = eval(call, names)  # our own page's
-    assert shape == "B, U + 1, V" and logits.shape == (2, 3 + 1, 5000) and lengths.tolist() == [4, 3]
+    assert (
+        shape == "B, U + 1, V" and logits.shape == (2, 3 + 1, 5000) and lengths.tolist() == [4, 3]
+    )
 
 
 # running them
@@ -173,7 +209,9 @@ exec bash "$@" --dry-run
 }
 
 
-HELP: dict[tuple[str, ...], tuple[int, str]] = {}  # program → status and text of its --help, the same in all copies
+HELP: dict[
+    tuple[str, ...], tuple[int, str]
+] = {}  # program → status and text of its --help, the same in all copies
 
 
 class Checkout:
@@ -190,7 +228,10 @@ class Checkout:
         for name, text in TRIAL.items():
             path = self.root / name
             path.parent.mkdir(exist_ok=True)
-            path.write_text(text + (path.read_text().partition("set -euo pipefail\n")[2] if path.exists() else ""))
+            path.write_text(
+                text
+                + (path.read_text().partition("set -euo pipefail\n")[2] if path.exists() else "")
+            )
             path.chmod(0o755)
         for setup in SETUPS.get(page, ()):
             setup(self.root)
@@ -204,8 +245,14 @@ class Checkout:
 
     def run(self, *words: str) -> tuple[int, str]:
         """Run a program; its status, and all that it says."""
-        joined = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-        done = subprocess.run(words, cwd=self.root, env=self.environment, text=True, errors="replace", **joined)
+        joined = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            "stdin": subprocess.DEVNULL,
+        }
+        done = subprocess.run(
+            words, cwd=self.root, env=self.environment, text=True, errors="replace", **joined
+        )
         return done.returncode, done.stdout
 
     def do(self, piece: Piece, way: Way | None) -> str:
@@ -236,14 +283,20 @@ class Checkout:
             HELP[name] = self.run(*name, "--help")
         status, said = HELP[name]
         unknown = [
-            word for word in words if re.fullmatch("--[a-z-]+", word) and not re.search(rf"(?m)(\s|\[){word}\b", said)
+            word
+            for word in words
+            if re.fullmatch("--[a-z-]+", word) and not re.search(rf"(?m)(\s|\[){word}\b", said)
         ]
-        return f"status {status}; --help doesn't tell {unknown}\n{said}" if status or unknown else ""
+        return (
+            f"status {status}; --help doesn't tell {unknown}\n{said}" if status or unknown else ""
+        )
 
     def load(self, block: str) -> str:
         """Merge settings into those that the page has made."""
         made, _ = yaml_tree.read_tree(self.root / "exp/mine/config.yaml")
-        (self.root / "merged.yaml").write_text(yaml_tree.write(made | {"data": made["data"] | yaml.safe_load(block)}))
+        (self.root / "merged.yaml").write_text(
+            yaml_tree.write(made | {"data": made["data"] | yaml.safe_load(block)})
+        )
         load(Experiment, self.root / "merged.yaml")
         named = re.findall(r"manifest: ([^\s,}]+)", block)
         return "".join(f"{name}: isn't there" for name in named if not (self.root / name).exists())
@@ -260,7 +313,9 @@ def test_the_commands_of_a_page_work_as_they_are_written(page, tmp_path):
         way = PAGES[page].get(piece.text)
         began = time.monotonic()
         wrong = checkout.do(piece, way.whole if WHOLE and way and way.whole else way)
-        print(f"{time.monotonic() - began:6.1f} s  {page}:{piece.line}: {piece.text.splitlines()[0][:100]}")
+        print(
+            f"{time.monotonic() - began:6.1f} s  {page}:{piece.line}: {piece.text.splitlines()[0][:100]}"
+        )
         if wrong:
             failed.append(f"{page}:{piece.line}: {piece.text}\n{wrong}")
     assert not failed, "\n\n".join(failed)

@@ -72,7 +72,9 @@ def toy(server, second, waits, monkeypatch):
             "digest": sha256(data),
         }
         part = Part(**part | changes)
-        monkeypatch.setitem(sources.SOURCES, "toy", Source("toy", (part,), "recipes/toy/run.sh --corpus DIR"))
+        monkeypatch.setitem(
+            sources.SOURCES, "toy", Source("toy", (part,), "recipes/toy/run.sh --corpus DIR")
+        )
         server.serve(part.path, Reply(data))
         second.serve(part.path, Reply(data))
         return part
@@ -104,7 +106,9 @@ def test_a_corpus_arrives_and_is_recognized(server, toy, tmp_path, capsys):
         f"train: {server.url}/9/train.tar.gz (300 kB) → {tmp_path}/Toy/train",
         f"train: done, {tmp_path}/Toy/train",
     ]
-    assert room.startswith("disk: about 700 kB more at its fullest, 400 kB when done; ") and room.endswith("free")
+    assert room.startswith(
+        "disk: about 700 kB more at its fullest, 400 kB when done; "
+    ) and room.endswith("free")
     server.requests.clear()
     cli.main(["toy", str(tmp_path)])
     assert capsys.readouterr().err == f"train: there already, {tmp_path}/Toy/train\n"
@@ -161,7 +165,12 @@ def test_a_named_mirror_is_asked_first(server, second, toy, tmp_path, capsys):
 )
 def test_a_mirror_that_is_no_server_is_refused(server, toy, tmp_path, capsys, mirror, why):
     line = refused(capsys, "toy", tmp_path / "b", "--mirror", mirror)
-    assert line.startswith("--mirror: ") and why in line and line.isprintable() and "secret" not in line
+    assert (
+        line.startswith("--mirror: ")
+        and why in line
+        and line.isprintable()
+        and "secret" not in line
+    )
     assert not server.requests and not (tmp_path / "b").exists()
 
 
@@ -190,7 +199,10 @@ def test_without_a_network_one_sentence_names_the_other_ways(toy, waits, tmp_pat
 
 def test_what_is_misspelled_is_named(toy, tmp_path, capsys):
     line = refused(capsys, "librispech", tmp_path)
-    assert line == f"got 'librispech', expected a corpus: {', '.join(sources.SOURCES)}; did you mean 'librispeech'?"
+    assert (
+        line
+        == f"got 'librispech', expected a corpus: {', '.join(sources.SOURCES)}; did you mean 'librispeech'?"
+    )
     line = refused(capsys, "toy", tmp_path, "--parts", "trane")
     assert line == "--parts: got 'trane', expected parts of toy: train; did you mean 'train'?"
 
@@ -199,7 +211,9 @@ def test_what_is_misspelled_is_named(toy, tmp_path, capsys):
 
 
 def test_a_small_disk_is_told_before_anything_starts(server, toy, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: disk.shutil._ntuple_diskusage(10**9, 0, 500_000))
+    monkeypatch.setattr(
+        disk.shutil, "disk_usage", lambda _: disk.shutil._ntuple_diskusage(10**9, 0, 500_000)
+    )
     said = f"{tmp_path}: needs 700 kB of disk space, but 500 kB are free; free 200 kB more, "
     said += "choose another folder, or fewer --parts"
     assert refused(capsys, "toy", tmp_path) == said
@@ -216,7 +230,9 @@ class FullAfter(io.FileIO):
         return super().write(block)
 
 
-def test_a_disk_that_fills_while_fetching_keeps_what_is_here(server, toy, tmp_path, capsys, monkeypatch):
+def test_a_disk_that_fills_while_fetching_keeps_what_is_here(
+    server, toy, tmp_path, capsys, monkeypatch
+):
     toy(servers=(server.url,))
     monkeypatch.setattr(fetch, "BLOCK", 10_000)
     with monkeypatch.context() as patch:
@@ -234,7 +250,9 @@ def test_a_disk_that_fills_while_fetching_keeps_what_is_here(server, toy, tmp_pa
     assert whole_toy(tmp_path) and [r.range for r in server.requests] == [f"bytes={here}-"]
 
 
-def test_a_disk_that_fills_while_unpacking_keeps_the_archive(server, toy, tmp_path, capsys, monkeypatch):
+def test_a_disk_that_fills_while_unpacking_keeps_the_archive(
+    server, toy, tmp_path, capsys, monkeypatch
+):
     with monkeypatch.context() as patch:
         patch.setattr(unpack, "open", FullAfter, raising=False)
         line = refused(capsys, "toy", tmp_path)
@@ -263,7 +281,16 @@ def test_the_need_is_the_fullest_moment_of_a_walk_through_the_work():
 
 def test_sizes_are_said_in_words():
     sizes = [0, 999, 1200, 337_926_286, 999_999_999, 23_049_477_885, 1_234_567_890_123, None]
-    said = ["0 bytes", "999 bytes", "1.20 kB", "338 MB", "1000 MB", "23.0 GB", "1235 GB", "an unknown length"]
+    said = [
+        "0 bytes",
+        "999 bytes",
+        "1.20 kB",
+        "338 MB",
+        "1000 MB",
+        "23.0 GB",
+        "1235 GB",
+        "an unknown length",
+    ]
     assert [disk.readable(size) for size in sizes] == said
 
 
@@ -331,14 +358,18 @@ download.main()
 
 
 @pytest.mark.usefixtures("heeded")
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    "number, status", [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)]
+)
 def test_a_signal_stops_the_command_and_it_goes_on(server, toy, tmp_path, number, status):
     """The command itself, in a process that is stopped while it waits."""
     part = toy()
     server.serve(part.path, Reply(ARCHIVE, cut=200_000), Reply(status=503))
     command = [sys.executable, "-c", COMMAND, repr(vars(part)), "toy", str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while len(server.requests) < 2 and process.poll() is None:  # then it waits between its tries
+        while (
+            len(server.requests) < 2 and process.poll() is None
+        ):  # then it waits between its tries
             time.sleep(0.01)
         process.send_signal(number)
         said = process.communicate()[1]
@@ -368,14 +399,21 @@ def test_two_processes_do_not_share_a_folder(toy, tmp_path, capsys, monkeypatch)
 def test_archives_within_the_archive_are_unpacked_and_removed(server, toy, tmp_path, capsys):
     """AISHELL's layout, as its reader wants it."""
     speakers = {
-        f"data_aishell/wav/S{n}.tar.gz": tar({f"{s}/S{n}/a{n}.wav": SOUND}) for n, s in enumerate(("train", "dev"))
+        f"data_aishell/wav/S{n}.tar.gz": tar({f"{s}/S{n}/a{n}.wav": SOUND})
+        for n, s in enumerate(("train", "dev"))
     }
     transcripts = {"data_aishell/transcript/aishell_transcript_v0.8.txt": "a0 一\na1 二\n".encode()}
     data = tar(speakers | transcripts)
     toy(data, target="data_aishell", nested="wav/*.tar.gz", path="33/data_aishell.tgz")
     cli.main(["toy", str(tmp_path)])
-    files = {str(p.relative_to(tmp_path / "data_aishell")) for p in tmp_path.rglob("*") if p.is_file()}
-    assert files == {"wav/train/S0/a0.wav", "wav/dev/S1/a1.wav", "transcript/aishell_transcript_v0.8.txt"}
+    files = {
+        str(p.relative_to(tmp_path / "data_aishell")) for p in tmp_path.rglob("*") if p.is_file()
+    }
+    assert files == {
+        "wav/train/S0/a0.wav",
+        "wav/dev/S1/a1.wav",
+        "transcript/aishell_transcript_v0.8.txt",
+    }
     corpus = importlib.import_module("asr.data.corpora.aishell").read(tmp_path)
     assert {split: [item.text for item in items] for split, items in corpus.splits.items()} == {
         "train": ["一"],
@@ -404,7 +442,9 @@ def test_a_file_that_is_read_as_it_is_stays_as_it_is(toy, tmp_path):
     text = gzip.compress(b"A SENTENCE\n")
     toy(text, path="11/lm.txt.gz", target="lm.txt.gz", unpacked=0)
     assert download("toy", tmp_path) == [tmp_path / "lm.txt.gz"]
-    assert [p.name for p in tmp_path.iterdir()] == ["lm.txt.gz"] and (tmp_path / "lm.txt.gz").read_bytes() == text
+    assert [p.name for p in tmp_path.iterdir()] == ["lm.txt.gz"] and (
+        tmp_path / "lm.txt.gz"
+    ).read_bytes() == text
 
 
 def test_archives_are_kept_when_asked(toy, tmp_path):
@@ -494,8 +534,14 @@ def evil_zip(name):
     "data, why",
     [
         (evil_tar(), "leads out"),
-        (evil_tar(name="Toy/train/link", type=tarfile.SYMTYPE, linkname="../../../evil"), "symbolic link"),
-        (evil_tar(name="Toy/train/link", type=tarfile.LNKTYPE, linkname="../../../evil"), "hard link"),
+        (
+            evil_tar(name="Toy/train/link", type=tarfile.SYMTYPE, linkname="../../../evil"),
+            "symbolic link",
+        ),
+        (
+            evil_tar(name="Toy/train/link", type=tarfile.LNKTYPE, linkname="../../../evil"),
+            "hard link",
+        ),
         (evil_tar(name="Toy/train/device", type=tarfile.CHRTYPE), "device"),
         (evil_tar(name="Toy/" + "a" * 5000), "too long"),
         (tar({f"Toy/train/{n}": bytes(100_000) for n in range(20)}), "more than the corpus"),
@@ -521,12 +567,20 @@ def evil_zip(name):
         "zip /",
     ],
 )
-def test_an_archive_that_is_no_corpus_is_refused_and_the_disk_is_as_before(toy, tmp_path, capsys, data, why):
+def test_an_archive_that_is_no_corpus_is_refused_and_the_disk_is_as_before(
+    toy, tmp_path, capsys, data, why
+):
     name = "train.zip" if data[:2] == b"PK" else "train.tar.gz"
     toy(data, path=f"9/{name}")
     line = refused(capsys, "toy", tmp_path / "corpora")
-    assert line.startswith(f"{tmp_path}/corpora/.download/{name}: ") and why in line and line.isprintable()
-    assert [p.name for p in tmp_path.iterdir()] == ["corpora"] and not list((tmp_path / "corpora").iterdir())
+    assert (
+        line.startswith(f"{tmp_path}/corpora/.download/{name}: ")
+        and why in line
+        and line.isprintable()
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["corpora"] and not list(
+        (tmp_path / "corpora").iterdir()
+    )
 
 
 def test_a_bad_archive_at_hand_is_named_and_left(toy, tmp_path, capsys):
@@ -544,22 +598,36 @@ def test_files_beside_the_corpus_do_not_come_among_the_persons(toy, tmp_path):
     data = tar({".bashrc": b"evil", "toy.zip": b"evil", "Toy/x": SOUND, "Other/y": b"z"})
     toy(data, target="Toy")
     cli.main(["toy", str(tmp_path)])
-    files = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    files = {
+        str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()
+    }
     assert files == {".bashrc": b"mine", "Toy/x": SOUND}
 
 
 def test_archives_within_the_archive_are_bounded_together(toy, tmp_path, capsys):
-    inner = {f"data_aishell/wav/S{n}.tar.gz": tar({f"train/S{n}/a.wav": bytes(300_000)}) for n in range(4)}
+    inner = {
+        f"data_aishell/wav/S{n}.tar.gz": tar({f"train/S{n}/a.wav": bytes(300_000)})
+        for n in range(4)
+    }
     toy(tar(inner), target="data_aishell", nested="wav/*.tar.gz")
     line = refused(capsys, "toy", tmp_path)
-    assert line.startswith(f"{tmp_path}/data_aishell/wav/S2.tar.gz: refused, ") and "more than the corpus" in line
-    assert sorted(p.name for p in (tmp_path / "data_aishell/wav").iterdir()) == ["S2.tar.gz", "S3.tar.gz", "train"]
+    assert (
+        line.startswith(f"{tmp_path}/data_aishell/wav/S2.tar.gz: refused, ")
+        and "more than the corpus" in line
+    )
+    assert sorted(p.name for p in (tmp_path / "data_aishell/wav").iterdir()) == [
+        "S2.tar.gz",
+        "S3.tar.gz",
+        "train",
+    ]
     (tmp_path / "data_aishell/wav/S2.tar.gz").write_bytes(evil_tar())
     assert "leads out" in refused(capsys, "toy", tmp_path)
 
 
 def test_a_stopped_unpacking_of_an_archive_within_is_redone(toy, tmp_path, monkeypatch):
-    data = tar({"data_aishell/wav/S0.tar.gz": tar({"train/S0/a.wav": SOUND, "train/S0/b.wav": b"b"})})
+    data = tar(
+        {"data_aishell/wav/S0.tar.gz": tar({"train/S0/a.wav": SOUND, "train/S0/b.wav": b"b"})}
+    )
     toy(data, target="data_aishell", nested="wav/*.tar.gz")
     with monkeypatch.context() as patch:
         patch.setattr(unpack, "merge", interrupt)
@@ -577,13 +645,20 @@ def test_a_stopped_unpacking_of_an_archive_within_is_redone(toy, tmp_path, monke
 # --- where nothing is published of the archive: the files in it
 
 
-LISTED = {"toy/README": b"read me", "toy/etc/x": b"a text", "toy/wav/a.sph": SOUND, "toy/wav/b.sph": SOUND[:9]}
+LISTED = {
+    "toy/README": b"read me",
+    "toy/etc/x": b"a text",
+    "toy/wav/a.sph": SOUND,
+    "toy/wav/b.sph": SOUND[:9],
+}
 
 
 @pytest.fixture
 def listed(toy, monkeypatch):
     """Make the toy corpus one of a list of SHA-256."""
-    monkeypatch.setattr(listed_files, "read_list", lambda _: {n: sha256(d)[7:] for n, d in LISTED.items()})
+    monkeypatch.setattr(
+        listed_files, "read_list", lambda _: {n: sha256(d)[7:] for n, d in LISTED.items()}
+    )
     monkeypatch.setattr(check, "read_list", listed_files.read_list)
     monkeypatch.setattr(whole, "read_list", listed_files.read_list)
     return lambda files: toy(tar(files), target="toy", digest="", files="toy.sha256")
@@ -592,21 +667,30 @@ def listed(toy, monkeypatch):
 def test_listed_files_arrive_and_no_others(listed, tmp_path, capsys):
     listed(LISTED | {"toy/etc/more": b"1", ".bashrc": b"2"} | {"toy/README": b"another"})
     cli.main(["toy", str(tmp_path)])
-    there = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    there = {
+        str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()
+    }
     assert there == {name: data for name, data in LISTED.items() if name != "toy/README"}
     said = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
-    assert len(said) == 1 and all(name in said[0] for name in (".bashrc", "toy/README", "toy/etc/more"))
+    assert len(said) == 1 and all(
+        name in said[0] for name in (".bashrc", "toy/README", "toy/etc/more")
+    )
 
 
 @pytest.mark.parametrize(
     "changes, why",
     [
-        ({"toy/wav/a.sph": SOUND[:-1] + b"!"}, "SHA-256 differs from the published one: toy/wav/a.sph"),
+        (
+            {"toy/wav/a.sph": SOUND[:-1] + b"!"},
+            "SHA-256 differs from the published one: toy/wav/a.sph",
+        ),
         ({"toy/etc/x": b""}, "SHA-256 differs from the published one: toy/etc/x"),
         ({"toy/wav/b.sph": None}, "missing: toy/wav/b.sph"),
     ],
 )
-def test_an_altered_file_leads_to_the_next_server(listed, server, second, tmp_path, capsys, changes, why):
+def test_an_altered_file_leads_to_the_next_server(
+    listed, server, second, tmp_path, capsys, changes, why
+):
     part = listed(LISTED)
     wrong = tar({name: data for name, data in (LISTED | changes).items() if data is not None})
     server.serve(part.path, Reply(wrong))
@@ -615,7 +699,10 @@ def test_an_altered_file_leads_to_the_next_server(listed, server, second, tmp_pa
     assert f"{server.url}/9/train.tar.gz: {why}" in capsys.readouterr().err.splitlines()
     (tmp_path / "b").mkdir()
     (tmp_path / "b/train.tar.gz").write_bytes(wrong)
-    assert refused(capsys, "toy", tmp_path / "b") == f"{tmp_path}/b/train.tar.gz: {why}; remove it to fetch it again"
+    assert (
+        refused(capsys, "toy", tmp_path / "b")
+        == f"{tmp_path}/b/train.tar.gz: {why}; remove it to fetch it again"
+    )
 
 
 @pytest.mark.parametrize(
@@ -639,7 +726,9 @@ def test_files_are_checked_after_unpacking(listed, tmp_path, capsys, monkeypatch
 
     listed(LISTED)
     monkeypatch.setattr(whole, "unpack", flip)
-    assert "SHA-256 differs from the published one: toy/wav/a.sph" in refused(capsys, "toy", tmp_path)
+    assert "SHA-256 differs from the published one: toy/wav/a.sph" in refused(
+        capsys, "toy", tmp_path
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -664,23 +753,36 @@ def test_an4_arrives(shared_data, tmp_path, capsys):
     if not (shared_data / "an4").is_dir():
         pytest.skip("no AN4")
     with tarfile.open(tmp_path / "an4_sphere.tar.gz", "w:gz", compresslevel=0) as archive:
-        archive.add(shared_data / "an4", "an4", filter=lambda m: None if m.name.endswith("LICENSE") else m)
+        archive.add(
+            shared_data / "an4", "an4", filter=lambda m: None if m.name.endswith("LICENSE") else m
+        )
         archive.addfile(tarfile.TarInfo("an4/etc/an4.dic"))
     cli.main(["an4", str(tmp_path)])
     assert "an4/etc/an4.dic" in capsys.readouterr().err
     files = [path for path in (tmp_path / "an4").rglob("*") if path.is_file()]
-    assert len(files) == 1083 and {p.name for p in tmp_path.iterdir()} == {"an4", "an4_sphere.tar.gz"}
+    assert len(files) == 1083 and {p.name for p in tmp_path.iterdir()} == {
+        "an4",
+        "an4_sphere.tar.gz",
+    }
     corpus = importlib.import_module("asr.data.corpora.an4").read(tmp_path)
-    assert {name: len(items) for name, items in corpus.splits.items()} == {"train": 948, "test": 130}
+    assert {name: len(items) for name, items in corpus.splits.items()} == {
+        "train": 948,
+        "test": 130,
+    }
 
 
 def test_the_list_of_an4_is_what_sha256sum_reads():
     listed = listed_files.read_list("an4.sha256")
     sounds = [name for name in listed if name.endswith(".sph")]
     assert len(sounds) == 948 + 130 and len(listed) == 1084
-    assert all(name.startswith("an4/") and len(digest) == 64 and int(digest, 16) for name, digest in listed.items())
+    assert all(
+        name.startswith("an4/") and len(digest) == 64 and int(digest, 16)
+        for name, digest in listed.items()
+    )
     root = Path(__file__).parents[1]
-    assert '"asr.download" = ["*.sha256"]' in (root / "pyproject.toml").read_text()  # it comes with a wheel
+    assert (
+        '"asr.download" = ["*.sha256"]' in (root / "pyproject.toml").read_text()
+    )  # it comes with a wheel
     for line in (root / "asr/download/an4.sha256").read_text().splitlines():
         assert re.fullmatch("[0-9a-f]{64}  an4/[A-Za-z0-9_./-]+", line)
 
@@ -696,7 +798,11 @@ def test_a_folder_that_cannot_be_one_is_refused(server, toy, tmp_path, capsys):
     for folder in ["", *(tmp_path / name for name in names)]:
         for more in ([], ["--dry-run"]):
             said = refused(capsys, "toy", folder, *more)
-            assert said.startswith(f"{folder}: ") if folder else "FOLDER: got '', an empty name" in said
+            assert (
+                said.startswith(f"{folder}: ")
+                if folder
+                else "FOLDER: got '', an empty name" in said
+            )
     assert not server.requests and (tmp_path / "file").read_bytes() == b"mine"
     with pytest.raises(UserError):
         download("toy", "a\0b")
@@ -721,7 +827,9 @@ def test_a_name_that_leads_elsewhere_is_not_followed(server, toy, tmp_path, caps
     for aim in (tmp_path / "mine", tmp_path / "absent"):
         link.symlink_to(aim)
         if name == "train.tar.gz" and aim.exists():
-            assert "its sha256 is" in refused(capsys, "toy", tmp_path / "corpora")  # a person's link to an archive
+            assert "its sha256 is" in refused(
+                capsys, "toy", tmp_path / "corpora"
+            )  # a person's link to an archive
         else:
             assert str(link) in refused(capsys, "toy", tmp_path / "corpora")
         link.unlink()
@@ -732,7 +840,9 @@ def test_a_name_that_leads_elsewhere_is_not_followed(server, toy, tmp_path, caps
 def test_a_file_where_the_corpus_would_be_is_named(server, toy, tmp_path, capsys):
     (tmp_path / "Toy").mkdir()
     (tmp_path / "Toy/train").write_bytes(b"mine")
-    assert refused(capsys, "toy", tmp_path).startswith(f"{tmp_path}/Toy/train: exists and isn't a folder")
+    assert refused(capsys, "toy", tmp_path).startswith(
+        f"{tmp_path}/Toy/train: exists and isn't a folder"
+    )
     (tmp_path / "Toy/train").unlink()
     (tmp_path / "Toy/train").mkdir()
     assert refused(capsys, "toy", tmp_path).startswith(f"{tmp_path}/Toy/train: exists and is empty")
@@ -741,7 +851,9 @@ def test_a_file_where_the_corpus_would_be_is_named(server, toy, tmp_path, capsys
     assert refused(capsys, "toy", tmp_path).startswith(f"{tmp_path}/train.tar.gz: is a folder")
     (tmp_path / "train.tar.gz").rmdir()
     os.mkfifo(tmp_path / "train.tar.gz")
-    assert refused(capsys, "toy", tmp_path).startswith(f"{tmp_path}/train.tar.gz: is not a regular file")
+    assert refused(capsys, "toy", tmp_path).startswith(
+        f"{tmp_path}/train.tar.gz: is not a regular file"
+    )
     assert not server.requests
 
 
@@ -777,26 +889,36 @@ def test_checksums_are_those_that_torchaudio_ships():
         librispeech = importlib.import_module("torchaudio.datasets.librispeech")
     except (ImportError, RuntimeError, OSError) as error:  # as beside a PyTorch of another CUDA
         pytest.skip(f"torchaudio can't be loaded: {error}")
-    theirs = {url.rpartition("/")[2]: f"sha256:{digest}" for url, digest in librispeech._CHECKSUMS.items()}
+    theirs = {
+        url.rpartition("/")[2]: f"sha256:{digest}" for url, digest in librispeech._CHECKSUMS.items()
+    }
     assert {part.file: part.digest for part in sources.SOURCES["librispeech"].parts} == theirs
     yesno = importlib.import_module("torchaudio.datasets.yesno")._RELEASE_CONFIGS["release1"]
     (part,) = sources.SOURCES["yesno"].parts
-    assert part.digest == f"sha256:{yesno['checksum']}" and part.urls()[0].endswith(yesno["url"].partition("//")[2])
+    assert part.digest == f"sha256:{yesno['checksum']}" and part.urls()[0].endswith(
+        yesno["url"].partition("//")[2]
+    )
 
 
 def test_every_source_is_whole():
     for name, source in sources.SOURCES.items():
-        assert source.name == name and len({part.name for part in source.parts}) == len(source.parts)
+        assert source.name == name and len({part.name for part in source.parts}) == len(
+            source.parts
+        )
         for part in source.parts:
             algorithm, _, digest = part.digest.partition(":")
             assert len(digest) == {"sha256": 64, "md5": 32, "": 0}[algorithm]
             assert part.unpacked >= part.bytes or (part.unpacked == 0 and part.target == part.file)
             assert bool(digest) != bool(part.files) and (part.members > 0) == (part.unpacked > 0)
-            assert all(url.startswith("https://") for url in part.urls()[:-1]), "http is the last resort"
+            assert all(url.startswith("https://") for url in part.urls()[:-1]), (
+                "http is the last resort"
+            )
 
 
 def test_help_imports_nothing_that_takes_long():
-    script = (
-        "import sys, asr.cli.download; print(sorted({'urllib.request', 'tarfile', 'tqdm', 'torch'} & set(sys.modules)))"
+    heavy = "{'urllib.request', 'tarfile', 'tqdm', 'torch'}"
+    script = f"import sys, asr.cli.download; print(sorted({heavy} & set(sys.modules)))"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout
+        == "[]\n"
     )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"

@@ -80,7 +80,9 @@ def test_every_encoder_holds_the_contract(kind, positions, options):
     check_encoder(make(kind, positions=positions, **options), FEATURES)
 
 
-@pytest.mark.parametrize("kind, places", [("transformer", 3), ("conformer", 6), ("e_branchformer", 8)])
+@pytest.mark.parametrize(
+    "kind, places", [("transformer", 3), ("conformer", 6), ("e_branchformer", 8)]
+)
 def test_dropout_has_its_places(kind, places):
     """Behind each sublayer, within each feed-forward and gate, behind the merged branches; and of the input."""
     encoder, passed = make(kind, dropout=0.11, attention_dropout=0.07), []
@@ -89,7 +91,9 @@ def test_dropout_has_its_places(kind, places):
             module.register_forward_hook(lambda module, *_: passed.append(module.p))
     encoder(*padded(FEATURES, (61, 33), 0.0))
     assert passed == [0.11] * (places * SIZES["layers"] + 1)
-    assert [m.dropout for m in encoder.modules() if isinstance(m, MultiHeadAttention)] == [0.07] * SIZES["layers"]
+    assert [m.dropout for m in encoder.modules() if isinstance(m, MultiHeadAttention)] == [
+        0.07
+    ] * SIZES["layers"]
 
 
 @pytest.mark.parametrize("kind", ["conformer", "e_branchformer"])
@@ -99,7 +103,9 @@ def test_the_contract_refuses_a_convolution_that_reads_padding(kind, monkeypatch
     check_batching(encoder, X, X_lens, 1e-8)
     plain = DepthwiseConvolution.forward
     monkeypatch.setattr(
-        DepthwiseConvolution, "forward", lambda self, X, context, *more: plain(self, X, LayerContext(), *more)
+        DepthwiseConvolution,
+        "forward",
+        lambda self, X, context, *more: plain(self, X, LayerContext(), *more),
     )
     with pytest.raises(AssertionError, match="utterance 1 alone"):
         check_batching(encoder, X, X_lens, 1e-8)
@@ -118,7 +124,11 @@ def test_in_training_padding_does_not_matter_either(kind, chunk):
 @pytest.mark.parametrize("kind, positions", KINDS)
 def test_the_order_of_the_frames_matters(kind, positions):
     """Without positions, attention would give the same frames in another order; convolutions here see one frame."""
-    kernels = {"transformer": {}, "conformer": {"kernel": 1}, "e_branchformer": {"kernel": 1, "merge_kernel": 1}}
+    kernels = {
+        "transformer": {},
+        "conformer": {"kernel": 1},
+        "e_branchformer": {"kernel": 1, "merge_kernel": 1},
+    }
     encoder = make(kind, positions=positions, **kernels[kind])
     H = torch.randn(1, 9, 12, dtype=torch.double)
 
@@ -166,7 +176,11 @@ def test_relative_attention_is_the_formula(Tq, Tk):
 def test_the_drawing_of_skew():
     """Scores that are their own distance: row i, column j becomes the distance from query i to key j."""
     scores = torch.arange(3.0, -4, -1).expand(1, 1, 3, 7).contiguous()
-    drawn = [[float(n) for n in line.split()[-4:]] for line in skew.__doc__.splitlines() if line.strip()[:4] == "3  2"]
+    drawn = [
+        [float(n) for n in line.split()[-4:]]
+        for line in skew.__doc__.splitlines()
+        if line.strip()[:4] == "3  2"
+    ]
     assert skew(scores)[0, 0].tolist() == drawn == [[i + 1 - j for j in range(4)] for i in range(3)]
 
 
@@ -175,7 +189,9 @@ def test_the_ways_to_compute_attention_with_a_bias_agree():
     results = []
     for p in (0.0, 1e-9):
         torch.manual_seed(1)
-        attention = MultiHeadAttention(12, 3, p, positions=RelativePositions(12, 3, 4, Sinusoids(12))).double()
+        attention = MultiHeadAttention(
+            12, 3, p, positions=RelativePositions(12, 3, 4, Sinusoids(12))
+        ).double()
         X = torch.randn(2, 5, 12, dtype=torch.double, requires_grad=True)
         mask = causal_mask(5) | key_mask(torch.tensor([5, 3]), 5)
         attention(X, LayerContext(mask)).square().sum().backward()
@@ -229,14 +245,22 @@ def test_the_table_of_sinusoids_grows_and_is_no_weight():
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_depthwise_convolution_is_its_definition(causal):
     torch.manual_seed(1)
-    module, X, lens = DepthwiseConvolution(4, 5, causal).double(), torch.randn(2, 9, 4, dtype=torch.double), (9, 6)
+    module, X, lens = (
+        DepthwiseConvolution(4, 5, causal).double(),
+        torch.randn(2, 9, 4, dtype=torch.double),
+        (9, 6),
+    )
     padding = (torch.arange(9) >= torch.tensor(lens)[:, None])[:, :, None]
     Z = module(X.masked_fill(padding, torch.nan), LayerContext(padding=padding))
     for b, T in enumerate(lens):
         for t in range(T):
             for c in range(4):
                 first = t - (4 if causal else 2)
-                taps = [module.weight[c, 0, n] * X[b, first + n, c] for n in range(5) if 0 <= first + n < T]
+                taps = [
+                    module.weight[c, 0, n] * X[b, first + n, c]
+                    for n in range(5)
+                    if 0 <= first + n < T
+                ]
                 assert_close(Z[b, t, c], sum(taps) + module.bias[c])
 
 
@@ -246,15 +270,22 @@ def test_few_channels_are_not_convolved_in_bf16(monkeypatch, channels, given):
     """On a CPU, where oneDNN's kernel for them may never return; the result is that of fp32, rounded."""
     convolve, seen = F.conv2d, []
     monkeypatch.setattr(
-        F, "conv2d", lambda image, *rest, **how: seen.append(image.dtype) or convolve(image, *rest, **how)
+        F,
+        "conv2d",
+        lambda image, *rest, **how: seen.append(image.dtype) or convolve(image, *rest, **how),
     )
     torch.manual_seed(1)
-    module, X = DepthwiseConvolution(channels, 5), torch.randn(2, 9, channels).to(given).requires_grad_()
+    module, X = (
+        DepthwiseConvolution(channels, 5),
+        torch.randn(2, 9, channels).to(given).requires_grad_(),
+    )
     with torch.autocast("cpu", torch.bfloat16):
         Z = module(X)
     Z.float().square().sum().backward()
     narrow = channels < convolution.NARROW
-    assert seen == [torch.float32 if narrow else given] and Z.dtype == (given if narrow else torch.bfloat16)
+    assert seen == [torch.float32 if narrow else given] and Z.dtype == (
+        given if narrow else torch.bfloat16
+    )
     found = [t.grad.clone() for t in (X, module.weight)]
     module.zero_grad()
     exact = X.detach().float().requires_grad_()
@@ -271,7 +302,9 @@ def test_a_narrow_convolution_in_bf16_returns(channels):
     """Kernels of 15 frames and more hung for ever on CPUs with AVX512-BF16."""
     if not (child := os.fork()):
         with torch.autocast("cpu", torch.bfloat16):
-            DepthwiseConvolution(channels, 31)(torch.randn(2, 100, channels)).float().sum().backward()
+            DepthwiseConvolution(channels, 31)(
+                torch.randn(2, 100, channels)
+            ).float().sum().backward()
         os._exit(0)
     end = time.monotonic() + 30
     while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < end:
@@ -282,11 +315,17 @@ def test_a_narrow_convolution_in_bf16_returns(channels):
     assert ended == (child, 0)
 
 
-@pytest.mark.parametrize("module", [ConvolutionModule, lambda *sizes: ConvolutionalGatingMLP(6, 8, 3, 0.0, sizes[-1])])
+@pytest.mark.parametrize(
+    "module", [ConvolutionModule, lambda *sizes: ConvolutionalGatingMLP(6, 8, 3, 0.0, sizes[-1])]
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_convolution_module_alone_is_as_in_a_batch(module, causal):
     torch.manual_seed(1)
-    module, X, lens = module(6, 3, causal).double().eval(), torch.randn(2, 9, 6, dtype=torch.double), (9, 6)
+    module, X, lens = (
+        module(6, 3, causal).double().eval(),
+        torch.randn(2, 9, 6, dtype=torch.double),
+        (9, 6),
+    )
     padding = (torch.arange(9) >= torch.tensor(lens)[:, None])[:, :, None]
     Z = module(X.masked_fill(padding, torch.nan), LayerContext(padding=padding))
     for b, T in enumerate(lens):
@@ -299,7 +338,9 @@ def test_the_modules_are_the_papers():
     X = torch.randn(2, 9, 6, dtype=torch.double)
 
     def depthwise(X, conv):
-        return F.conv1d(X.transpose(1, 2), conv.weight, conv.bias, padding="same", groups=X.size(2)).transpose(1, 2)
+        return F.conv1d(
+            X.transpose(1, 2), conv.weight, conv.bias, padding="same", groups=X.size(2)
+        ).transpose(1, 2)
 
     m = ConvolutionModule(6, 3).double()
     A, G = (X @ m.expand.weight.T + m.expand.bias).split(6, -1)
@@ -308,7 +349,9 @@ def test_the_modules_are_the_papers():
     m = ConvolutionalGatingMLP(6, 8, 3).double()
     nn.init.normal_(m.gate.weight)
     A, G = F.gelu(X @ m.expand.weight.T + m.expand.bias).split(4, -1)
-    assert_close(m(X), m.project(A * depthwise(F.layer_norm(G, (4,), m.norm.weight, m.norm.bias), m.gate)))
+    assert_close(
+        m(X), m.project(A * depthwise(F.layer_norm(G, (4,), m.norm.weight, m.norm.bias), m.gate))
+    )
 
 
 def test_the_layers_are_the_papers():
@@ -323,7 +366,9 @@ def test_the_layers_are_the_papers():
     Z = X + layer.ff1(layer.norm_ff1(X)) / 2
     G, L = layer.attention(layer.norm_attention(Z)), layer.cgmlp(layer.norm_cgmlp(Z))
     C, merge = torch.cat([G, L], -1), layer.merge_convolution
-    mixed = F.conv1d(C.transpose(1, 2), merge.weight, merge.bias, padding="same", groups=24).transpose(1, 2)
+    mixed = F.conv1d(
+        C.transpose(1, 2), merge.weight, merge.bias, padding="same", groups=24
+    ).transpose(1, 2)
     Z = Z + layer.merge(C + mixed)
     assert_close(layer(X), layer.norm(Z + layer.ff2(layer.norm_ff2(Z)) / 2))
 
@@ -341,10 +386,16 @@ def test_the_gate_of_a_new_cgmlp_is_nearly_open():
 @pytest.mark.parametrize("chunk", [chunks(1, 2), chunks(3, 1), chunks(4, 0)], ids=str)
 def test_a_frame_sees_its_chunk_and_those_before_and_nothing_ahead(kind, positions, chunk):
     """One layer with a convolution of one frame: exactly the mask; as it is, several layers: nothing ahead."""
-    kernels = {"transformer": {}, "conformer": {"kernel": 1}, "e_branchformer": {"kernel": 1, "merge_kernel": 1}}[kind]
+    kernels = {
+        "transformer": {},
+        "conformer": {"kernel": 1},
+        "e_branchformer": {"kernel": 1, "merge_kernel": 1},
+    }[kind]
     for options, exact in (({"layers": 1} | kernels, True), ({}, False)):
         encoder, inputs = make(kind, positions=positions, chunk=chunk, **options), []
-        encoder.positions.register_forward_pre_hook(lambda _, args, inputs=inputs: inputs.append(args[0]))
+        encoder.positions.register_forward_pre_hook(
+            lambda _, args, inputs=inputs: inputs.append(args[0])
+        )
         X = torch.randn(1, encoder.subsampling.frames(11), FEATURES, dtype=torch.double)
         H = encoder(X, torch.tensor([X.size(1)])).H
         hidden = chunk_mask(11, chunk.frames, chunk.left)
@@ -368,7 +419,9 @@ def stream(encoder, X, parts):
 
 
 @pytest.mark.parametrize("kind, positions", KINDS)
-@pytest.mark.parametrize("chunk", [chunks(1, 3), chunks(2, 1), chunks(4, 2), chunks(3, 0), chunks(99, 0)], ids=str)
+@pytest.mark.parametrize(
+    "chunk", [chunks(1, 3), chunks(2, 1), chunks(4, 2), chunks(3, 0), chunks(99, 0)], ids=str
+)
 @pytest.mark.parametrize("subsampling", [4, 6, 8])
 def test_a_stream_is_the_whole(kind, positions, chunk, subsampling):
     """Whatever the parts in which the frames come; the last chunk is short; two streams side by side."""
@@ -397,7 +450,10 @@ def test_a_step_gives_whole_chunks_as_soon_as_their_frames_are_there(kind):
     for _ in range(2 * needed):
         H, state = encoder.step(torch.randn(1, 1, FEATURES, dtype=torch.double), state)
         given.append(H.size(1))
-    assert [t + 1 for t, T in enumerate(given) if T] == [needed, needed + 12] and set(given) == {0, 3}
+    assert [t + 1 for t, T in enumerate(given) if T] == [needed, needed + 12] and set(given) == {
+        0,
+        3,
+    }
     H, state = encoder.step(torch.zeros(1, 0, FEATURES).double(), state, last=True)
     assert state.frames == 6 + H.size(1) == encoder.subsampling.lengths(2 * needed)
 
@@ -409,14 +465,19 @@ def test_the_state_of_a_stream_does_not_grow(kind):
     for _ in range(20):
         _, state = encoder.step(torch.randn(1, 8, FEATURES, dtype=torch.double), state)
         carried = [state.rest, *(X for past in state.past for X in past.values())]
-        assert all(X.untyped_storage().nbytes() == 8 * X.numel() for X in carried)  # nor is more kept than is seen
+        assert all(
+            X.untyped_storage().nbytes() == 8 * X.numel() for X in carried
+        )  # nor is more kept than is seen
         sizes.append(sum(X.numel() for X in carried))
     assert len(set(sizes[8:])) == 1
 
 
 def test_a_convolution_that_sees_ahead_or_forgets_is_found(monkeypatch):
     """Planted: nothing is carried; convolutions that aren't causal. The first 8 frames read features before no. 40."""
-    encoder, X = make("conformer", chunk=chunks(2, 1)), torch.randn(1, 60, FEATURES, dtype=torch.double)
+    encoder, X = (
+        make("conformer", chunk=chunks(2, 1)),
+        torch.randn(1, 60, FEATURES, dtype=torch.double),
+    )
     later = torch.cat([X[:, :40], X[:, 40:] + 1], 1)
 
     def difference(X, Y):
@@ -425,7 +486,10 @@ def test_a_convolution_that_sees_ahead_or_forgets_is_found(monkeypatch):
     def whole(X):
         return encoder(X, torch.tensor([60])).H
 
-    assert difference(stream(encoder, X, [20])[0], whole(X)) < 1e-10 and difference(whole(later), whole(X)) == 0
+    assert (
+        difference(stream(encoder, X, [20])[0], whole(X)) < 1e-10
+        and difference(whole(later), whole(X)) == 0
+    )
     with monkeypatch.context() as planted:
         planted.setattr(Past, "precede", lambda self, name, X, frames, dim=1: X)
         assert difference(stream(encoder, X, [20])[0], whole(X)) > 1e-6
@@ -442,10 +506,14 @@ def test_only_an_encoder_with_chunks_reads_a_stream():
 
 def test_a_stream_is_read_in_evaluation_mode_and_to_its_end_only():
     encoder, X = make("conformer", chunk=chunks(2, 1)), torch.zeros(1, 9, FEATURES).double()
-    with pytest.raises(ValueError, match=r"step: got an encoder in training mode, .*; call eval\(\)"):
+    with pytest.raises(
+        ValueError, match=r"step: got an encoder in training mode, .*; call eval\(\)"
+    ):
         encoder.train().step(X, encoder.start(1))
     _, state = encoder.eval().step(X, encoder.start(1), last=True)
-    with pytest.raises(ValueError, match=r"state: got one of streams that have ended, .*; begin with start\(\)"):
+    with pytest.raises(
+        ValueError, match=r"state: got one of streams that have ended, .*; begin with start\(\)"
+    ):
         encoder.step(X, state)
     H, state = encoder.step(X[:, :6], encoder.start(1), last=True)  # the subsampling sees 7 frames
     assert H.shape == (1, 0, encoder.d_model) and state.frames == 0

@@ -44,7 +44,16 @@ def run(tmp_path_factory):
     write_corpus(root / "corpus", {"train": 200, "dev": 20, "test": 30})
     (root / "x.yaml").write_text(CONFIG.format(root=root))
     prepare.main(["tsv", str(root / "corpus"), str(root / "data")])
-    tokenizer.main([str(root / "data/train.jsonl.gz"), str(root / "tokenizer"), "--kind", "bpe", "--size", "20"])
+    tokenizer.main(
+        [
+            str(root / "data/train.jsonl.gz"),
+            str(root / "tokenizer"),
+            "--kind",
+            "bpe",
+            "--size",
+            "20",
+        ]
+    )
     train.main(training(root))
     return root
 
@@ -60,13 +69,23 @@ def training(root):
 
 
 def decoding(root, *more):
-    return ["--model", str(root / "model"), "--device", "cpu", "--batch-seconds", "10", *map(str, more)]
+    return [
+        "--model",
+        str(root / "model"),
+        "--device",
+        "cpu",
+        "--batch-seconds",
+        "10",
+        *map(str, more),
+    ]
 
 
 def test_the_tones_are_recognized(run, capsys):
     for mode in MODES:
         out = run / f"{mode}.txt"
-        decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--mode", mode, "--out", out))
+        decode.main(
+            decoding(run, "--manifest", run / "data/test.jsonl.gz", "--mode", mode, "--out", out)
+        )
         closing = capsys.readouterr().err.strip().splitlines()[-1]
         assert re.fullmatch(r"30 utterances, [\d.]+ s of audio in [\d.]+ s, RTF [\d.]+", closing)
         score.main([str(run / "data/test.jsonl.gz"), str(out), "--unit", "word"])
@@ -77,14 +96,19 @@ def test_the_tones_are_recognized(run, capsys):
 def test_finished_work_is_not_redone(run, capsys):
     before = (run / "model/model.safetensors").stat().st_mtime_ns
     train.main(training(run))
-    tokenizer.main([str(run / "data/train.jsonl.gz"), str(run / "tokenizer"), "--kind", "bpe", "--size", "20"])
+    tokenizer.main(
+        [str(run / "data/train.jsonl.gz"), str(run / "tokenizer"), "--kind", "bpe", "--size", "20"]
+    )
     prepare.main(["tsv", str(run / "corpus"), str(run / "data")])
     out = run / "again.txt"
     for _ in range(2):
         decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--out", out))
     assert (run / "model/model.safetensors").stat().st_mtime_ns == before
     said = capsys.readouterr().err
-    assert [f"{run / name} is up to date" in said for name in ("model", "tokenizer", "data", "again.txt")] == [True] * 4
+    assert [
+        f"{run / name} is up to date" in said
+        for name in ("model", "tokenizer", "data", "again.txt")
+    ] == [True] * 4
 
 
 def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys, monkeypatch):
@@ -93,7 +117,9 @@ def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys,
     texts = []
     for seconds, window in (("0.01", 3600), ("4", 2), ("1000", 3600)):
         monkeypatch.setattr(pipeline, "WINDOW_SECONDS", window)
-        decode.main(["--model", str(run / "model"), "--device", "cpu", "--batch-seconds", seconds, *files])
+        decode.main(
+            ["--model", str(run / "model"), "--device", "cpu", "--batch-seconds", seconds, *files]
+        )
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] == texts[2]
     assert [line.split("\t")[0] for line in texts[0].splitlines()] == files
@@ -103,9 +129,20 @@ def test_text_is_the_same_alone_and_in_any_batch_and_in_input_order(run, capsys,
 def test_scores_are_the_same_in_any_batch(run, mode):
     found = []
     for seconds in ("0.01", "4", "1000"):
-        more = ["--mode", mode, "--out", run / "n.txt", "--json", run / "n.json", "--batch-seconds", seconds]
+        more = [
+            "--mode",
+            mode,
+            "--out",
+            run / "n.txt",
+            "--json",
+            run / "n.json",
+            "--batch-seconds",
+            seconds,
+        ]
         decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", *more))
-        found.append([json.loads(line)["nbest"][0] for line in (run / "n.json").read_text().splitlines()])
+        found.append(
+            [json.loads(line)["nbest"][0] for line in (run / "n.json").read_text().splitlines()]
+        )
     for batch in found[1:]:
         for h, alone in zip(batch, found[0], strict=True):
             assert h["tokens"] == alone["tokens"]
@@ -126,14 +163,27 @@ def test_a_mistake_leaves_finished_work_finished(run, tmp_path):
 def test_another_order_is_other_work(run):
     """The lines of --out are in that of the input."""
     a, b = (str(run / f"corpus/test00{n}.wav") for n in (0, 1))
-    given = [decode.arguments().parse_args(decoding(run, "--out", "x.txt", *files)) for files in ((a, b), (b, a))]
+    given = [
+        decode.arguments().parse_args(decoding(run, "--out", "x.txt", *files))
+        for files in ((a, b), (b, a))
+    ]
     assert decode.outputs(given[0])[0].stamp.facts != decode.outputs(given[1])[0].stamp.facts
 
 
 @pytest.mark.parametrize(
     "weight, mode, said",
-    [(1.0, "joint", "decoder"), (1.0, "rescoring", "decoder"), (0.0, "joint", "CTC"), (0.0, "ctc-greedy", "CTC")]
-    + [(0.0, "rescoring", "CTC"), (1.0, "ctc", None), (0.0, "attention", None), (0.5, "joint", None)],
+    [
+        (1.0, "joint", "decoder"),
+        (1.0, "rescoring", "decoder"),
+        (0.0, "joint", "CTC"),
+        (0.0, "ctc-greedy", "CTC"),
+    ]
+    + [
+        (0.0, "rescoring", "CTC"),
+        (1.0, "ctc", None),
+        (0.0, "attention", None),
+        (0.5, "joint", None),
+    ],
 )
 def test_a_part_that_was_never_trained_is_told(capsys, weight, mode, said):
     warn_untrained(weight, SearchOptions(mode=mode))
@@ -146,12 +196,19 @@ def test_parts_of_a_recording_are_found_where_the_manifest_says(run, tmp_path, c
     files = [run / f"corpus/test00{n}.wav" for n in (1, 2)]
     waves = [soundfile.read(file)[0] for file in files]
     soundfile.write(tmp_path / "both.wav", np.concatenate(waves), 8000)
-    size = {"path": str(tmp_path / "both.wav"), "rate": 8000, "samples": sum(map(len, waves)), "channels": 1}
+    size = {
+        "path": str(tmp_path / "both.wav"),
+        "rate": 8000,
+        "samples": sum(map(len, waves)),
+        "channels": 1,
+    }
     starts = (0.0, len(waves[0]) / 8000)
     manifests.write(
         tmp_path / "parts.jsonl.gz",
         [
-            manifests.Utterance(id=file.name, start=start, duration=len(wave) / 8000, text="", speaker=None, **size)
+            manifests.Utterance(
+                id=file.name, start=start, duration=len(wave) / 8000, text="", speaker=None, **size
+            )
             for file, wave, start in zip(files, waves, starts, strict=True)
         ],
     )
@@ -172,32 +229,62 @@ def test_a_changed_file_of_the_search_is_seen(run, tmp_path):
     for changed in (None, *files):
         for option, file in files.items():
             file.write_text(f"{option} {option == changed}")
-        words = ["--model", str(run / "model"), "--out", str(tmp_path / "x.txt"), str(run / "corpus/test000.wav")]
+        words = [
+            "--model",
+            str(run / "model"),
+            "--out",
+            str(tmp_path / "x.txt"),
+            str(run / "corpus/test000.wav"),
+        ]
         options = [str(word) for pair in files.items() for word in pair]
-        seen.append(json.dumps(decode.outputs(decode.arguments().parse_args([*words, *options]))[0].stamp.facts))
+        seen.append(
+            json.dumps(
+                decode.outputs(decode.arguments().parse_args([*words, *options]))[0].stamp.facts
+            )
+        )
     assert len(set(seen)) == 3
 
 
 def test_json_lines_hold_scores_that_add_up(run):
     out = run / "nbest.json"
     decode.main(
-        decoding(run, "--manifest", run / "data/test.jsonl.gz", "--nbest", 3, "--json", out, "--out", run / "n.txt")
+        decoding(
+            run,
+            "--manifest",
+            run / "data/test.jsonl.gz",
+            "--nbest",
+            3,
+            "--json",
+            out,
+            "--out",
+            run / "n.txt",
+        )
     )
     for line in out.read_text().splitlines():
         nbest = json.loads(line)["nbest"]
         assert 1 <= len(nbest) <= 3
         assert [h["score"] for h in nbest] == sorted((h["score"] for h in nbest), reverse=True)
         for h in nbest:
-            assert h["score"] == pytest.approx(0.7 * h["scores"]["attention"] + 0.3 * h["scores"]["ctc"], abs=1e-6)
+            assert h["score"] == pytest.approx(
+                0.7 * h["scores"]["attention"] + 0.3 * h["scores"]["ctc"], abs=1e-6
+            )
 
 
 def test_confidence_reason_and_length_bonus_reach_the_json_lines(run):
     out = run / "confident.json"
-    decode.main(decoding(run, "--manifest", run / "data/test.jsonl.gz", "--length-bonus", 0.1, "--json", out))
+    decode.main(
+        decoding(
+            run, "--manifest", run / "data/test.jsonl.gz", "--length-bonus", 0.1, "--json", out
+        )
+    )
     for line in out.read_text().splitlines():
         [h] = json.loads(line)["nbest"]
-        assert h["scores"]["length"] == pytest.approx(0.1 * len(h["tokens"])) and h["reason"] == "end"
-        assert len(h["confidences"]) == len(h["tokens"]) and all(0 <= c <= 1 for c in h["confidences"])
+        assert (
+            h["scores"]["length"] == pytest.approx(0.1 * len(h["tokens"])) and h["reason"] == "end"
+        )
+        assert len(h["confidences"]) == len(h["tokens"]) and all(
+            0 <= c <= 1 for c in h["confidences"]
+        )
         assert 0 < h["confidence"] <= 1
 
 
@@ -205,7 +292,9 @@ def test_confidence_reason_and_length_bonus_reach_the_json_lines(run):
 def arpa(run):
     """A trigram model of the training texts, by asr-ngram."""
     path = run / "lm.arpa.gz"
-    ngram.main([str(run / "data/train.jsonl.gz"), str(run / "tokenizer"), str(path), "--order", "3"])
+    ngram.main(
+        [str(run / "data/train.jsonl.gz"), str(run / "tokenizer"), str(path), "--order", "3"]
+    )
     return path
 
 
@@ -226,7 +315,9 @@ def test_language_model_and_hotwords_have_their_say_in_every_beam(run, arpa, mod
     assert all(h["scores"]["lm"] < 0 for h in silent)
     loud = nbests(*files, "--lm-weight", 0.1, "--hotword-weight", 40)
     word = first_word(run)
-    assert sum(word in h["text"].split() for h in loud) > sum(word in h["text"].split() for h in plain)
+    assert sum(word in h["text"].split() for h in loud) > sum(
+        word in h["text"].split() for h in plain
+    )
     assert all(h["scores"]["hotwords"] > 0 for h in loud if word in h["text"].split())
 
 
@@ -242,10 +333,14 @@ def test_a_transformer_language_model_scores_whole_hypotheses(run):
     for line in out.read_text().splitlines():
         [h] = json.loads(line)["nbest"]
         with torch.no_grad():
-            nll = model.loss(torch.tensor([h["tokens"]], dtype=torch.long), torch.tensor([len(h["tokens"])])).total
+            nll = model.loss(
+                torch.tensor([h["tokens"]], dtype=torch.long), torch.tensor([len(h["tokens"])])
+            ).total
         assert h["scores"]["lm"] == pytest.approx(-float(nll), abs=1e-3)
         parts = h["scores"]
-        assert h["score"] == pytest.approx(0.7 * parts["attention"] + 0.3 * parts["ctc"] + 0.2 * parts["lm"], abs=1e-6)
+        assert h["score"] == pytest.approx(
+            0.7 * parts["attention"] + 0.3 * parts["ctc"] + 0.2 * parts["lm"], abs=1e-6
+        )
 
 
 def first_word(run):
@@ -258,8 +353,12 @@ def test_tuning_prints_the_wer_of_each_setting_as_decoding_with_it_has(run, caps
     grid = ["--tune", "ctc-weight=0.2,1", "--tune", "length-bonus=0,-9,9"]
     decode.main(decoding(run, "--manifest", manifest, *grid))
     said = capsys.readouterr()
-    rates = {options: rate for rate, options in (line.split("\t") for line in said.out.splitlines())}
-    best, rate = re.fullmatch(r"best: (--ctc-weight .*) \(WER (.*) %\)", said.err.splitlines()[-1]).groups()
+    rates = {
+        options: rate for rate, options in (line.split("\t") for line in said.out.splitlines())
+    }
+    best, rate = re.fullmatch(
+        r"best: (--ctc-weight .*) \(WER (.*) %\)", said.err.splitlines()[-1]
+    ).groups()
     assert len(rates) == 6 and rates[best] == rate == min(rates.values(), key=float)
     assert len(set(rates.values())) > 1
     for options in ("--ctc-weight 0.2 --length-bonus 0.0", "--ctc-weight 1.0 --length-bonus -9.0"):
@@ -282,7 +381,9 @@ def test_any_file_is_decoded(run, tmp_path, capsys):
     assert [line.split("\t")[0] for line in out.splitlines()] == [
         str(tmp_path / n) for n in ("a.flac", "b.ogg", "c.mp3")
     ]
-    assert caught.value.code == 3 and "short.wav: too short: has 40 samples" in err  # less than a frame
+    assert (
+        caught.value.code == 3 and "short.wav: too short: has 40 samples" in err
+    )  # less than a frame
 
 
 def test_librispeech_is_decoded(run, shared_data, capsys):
@@ -320,7 +421,9 @@ def test_the_run_keeps_its_settings_versions_and_curves(run):
     history = [json.loads(line) for line in (run / "model/metrics.jsonl").read_text().splitlines()]
     assert [h["epoch"] for h in history if h["kind"] == "dev"] == list(range(5, EPOCHS + 1, 5))
     assert list((run / "model/tensorboard").iterdir())
-    assert (run / "model/curves.png").stat().st_size > 1000 and len(list((run / "model/alignments").iterdir())) == 4
+    assert (run / "model/curves.png").stat().st_size > 1000 and len(
+        list((run / "model/alignments").iterdir())
+    ) == 4
 
 
 def test_changed_work_is_redone_and_the_old_kept(run, tmp_path, capsys):
@@ -329,7 +432,9 @@ def test_changed_work_is_redone_and_the_old_kept(run, tmp_path, capsys):
     train.main(arguments)
     train.main([*arguments, "seed=4"])
     assert f"it is kept as {tmp_path}/model.before-1" in capsys.readouterr().err
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("model", "model.before-1")]
+    weights = [
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("model", "model.before-1")
+    ]
     assert weights[0] != weights[1]
 
 
@@ -345,4 +450,6 @@ def test_help_is_quick_and_imports_nothing_heavy(name):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f"usage: asr-{name}" in done.stdout
-    assert time.perf_counter() - started < 5  # a guard against hanging; the import check is what holds it under 0.5 s
+    assert (
+        time.perf_counter() - started < 5
+    )  # a guard against hanging; the import check is what holds it under 0.5 s

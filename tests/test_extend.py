@@ -19,7 +19,9 @@ from tones import CONFIG, RATE
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/extend.md"
-BLOCK = re.compile(r"(?:^(?:In )?`(?P<file>[^`\n]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"(?:^(?:In )?`(?P<file>[^`\n]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,14 @@ class Block:
 def sections() -> dict[str, list[Block]]:
     """Heading → its blocks."""
     parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.M)
-    found = {heading: list(BLOCK.finditer(text)) for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
-    return {heading: [Block(b["kind"], b["text"], b["file"]) for b in blocks] for heading, blocks in found.items()}
+    found = {
+        heading: list(BLOCK.finditer(text))
+        for heading, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    return {
+        heading: [Block(b["kind"], b["text"], b["file"]) for b in blocks]
+        for heading, blocks in found.items()
+    }
 
 
 def change(text: str, difference: str) -> str:
@@ -44,14 +52,18 @@ def change(text: str, difference: str) -> str:
     A line that goes may be the beginning of one, as the one that takes its place then is.
     """
     for old, new in re.findall(r"((?:^-.*\n)*)((?:^\+.*\n)+)", difference, flags=re.M):
-        old, new = ("".join(line[1:] + "\n" for line in lines.splitlines())[:-1] for lines in (old, new))
+        old, new = (
+            "".join(line[1:] + "\n" for line in lines.splitlines())[:-1] for lines in (old, new)
+        )
         if not old:
             assert new.startswith(("from ", "import ")), (
                 f"{new}: expected an import, or lines that it takes the place of"
             )
             old = next(line for line in text.splitlines() if line.startswith("from asr."))
             new = f"{new}\n{old}"
-        assert text.count(f"\n{old}") == 1, f"{old!r} stands there {text.count(old)} times, expected once"
+        assert text.count(f"\n{old}") == 1, (
+            f"{old!r} stands there {text.count(old)} times, expected once"
+        )
         text = text.replace(f"\n{old}", f"\n{new}")
     return text
 
@@ -84,7 +96,9 @@ def test_what_a_section_adds_works(prepared, tmp_path, heading):
     assert len(added) == 1 and not (ROOT / added[0]).exists(), "one new file"
     for block in files:
         path = tmp_path / block.file
-        path.write_text(change(path.read_text(), block.text) if block.kind == "diff" else block.text)
+        path.write_text(
+            change(path.read_text(), block.text) if block.kind == "diff" else block.text
+        )
     for block in (block for block in blocks if not block.file):
         run(tmp_path, block)
     check = CHECKS.get(heading)
@@ -97,10 +111,23 @@ def run(folder: Path, block: Block) -> bool:
     commands = block.text.splitlines() if block.kind == "sh" else [block.text]
     for command in commands:
         name = command.split()[0].removeprefix("asr-")
-        python = [sys.executable, "-m", f"asr.cli.{name}"] if block.kind == "sh" else [sys.executable, "-c", command]
-        words = subprocess.list2cmdline(python) + command.removeprefix(f"asr-{name}") if block.kind == "sh" else python
+        python = (
+            [sys.executable, "-m", f"asr.cli.{name}"]
+            if block.kind == "sh"
+            else [sys.executable, "-c", command]
+        )
+        words = (
+            subprocess.list2cmdline(python) + command.removeprefix(f"asr-{name}")
+            if block.kind == "sh"
+            else python
+        )
         done = subprocess.run(
-            words, shell=block.kind == "sh", cwd=folder, env=environment, capture_output=True, text=True
+            words,
+            shell=block.kind == "sh",
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return True
@@ -164,4 +191,7 @@ def test_a_change_that_does_not_fit_is_refused():
     with pytest.raises(AssertionError, match="stands there 2 times"):
         change("x\na = 1\na = 1\n", "-a = 1\n+c = 4\n")
     assert change("x\na = 1\nb = 2\n", "-a = 1\n+a = 3\n+c = 4\n") == "x\na = 3\nc = 4\nb = 2\n"
-    assert change("\nfrom asr.b import c\n", "+from asr.a import b\n") == "\nfrom asr.a import b\nfrom asr.b import c\n"
+    assert (
+        change("\nfrom asr.b import c\n", "+from asr.a import b\n")
+        == "\nfrom asr.a import b\nfrom asr.b import c\n"
+    )

@@ -31,7 +31,13 @@ def kaldi():
         pytest.skip(f"{error}; Kaldi's formula in float64 is tested all the same")
 
     def reference(waveform, rate, mels=80, low=20.0, high=0.0, **others):
-        options = {"sample_frequency": rate, "num_mel_bins": mels, "low_freq": low, "high_freq": high, "dither": 0.0}
+        options = {
+            "sample_frequency": rate,
+            "num_mel_bins": mels,
+            "low_freq": low,
+            "high_freq": high,
+            "dither": 0.0,
+        }
         return fbank(waveform.unsqueeze(0) * 32768, **options, **others)
 
     return reference
@@ -45,7 +51,9 @@ def formula(waveform, rate, mels=80, low=20.0, high=None):
     window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / (size - 1))) ** 0.85
     edges = np.linspace(*(1127 * np.log(1 + f / 700) for f in (low, high or rate / 2)), mels + 2)
     bins = 1127 * np.log(1 + np.arange(fft // 2) * rate / fft / 700)
-    filters = np.stack([np.interp(bins, edges[m : m + 3], [0, 1, 0], left=0, right=0) for m in range(mels)], axis=1)
+    filters = np.stack(
+        [np.interp(bins, edges[m : m + 3], [0, 1, 0], left=0, right=0) for m in range(mels)], axis=1
+    )
     rows = []
     for start in range(0, len(x) - size + 1, shift):
         frame = x[start : start + size] - x[start : start + size].mean()
@@ -77,7 +85,9 @@ def sounds(rate):
 def batch(waveforms):
     """Pad with NaN, which nothing may read."""
     lens = torch.tensor([len(w) for w in waveforms])
-    return torch.nn.utils.rnn.pad_sequence(waveforms, batch_first=True, padding_value=torch.nan), lens
+    return torch.nn.utils.rnn.pad_sequence(
+        waveforms, batch_first=True, padding_value=torch.nan
+    ), lens
 
 
 def check_fbank(fbank, waveforms, reference, names=None):
@@ -87,7 +97,9 @@ def check_fbank(fbank, waveforms, reference, names=None):
         expected = reference(waveform)
         assert len(expected) == X_lens[n]
         name = (names or range(len(waveforms)))[n]
-        assert_close(X[n, : X_lens[n]], expected, rtol=0, atol=1e-3, msg=lambda m, name=name: f"{name}: {m}")
+        assert_close(
+            X[n, : X_lens[n]], expected, rtol=0, atol=1e-3, msg=lambda m, name=name: f"{name}: {m}"
+        )
         assert not X[n, X_lens[n] :].any()
 
 
@@ -99,7 +111,9 @@ def test_fbank_is_kaldis(kaldi, rate):
 
 @pytest.mark.parametrize("rate", RATES)
 def test_fbank_is_the_formula(rate):
-    kinds = {k: w for k, w in sounds(rate).items() if k not in ("a tone", "an offset")}  # float32 leaks beside a tone
+    kinds = {
+        k: w for k, w in sounds(rate).items() if k not in ("a tone", "an offset")
+    }  # float32 leaks beside a tone
     check_fbank(Fbank(rate), list(kinds.values()), lambda w: formula(w, rate), list(kinds))
 
 
@@ -107,14 +121,17 @@ def test_fbank_is_the_formula(rate):
 def test_fbank_of_speech_is_kaldis(kaldi, shared_data, rate):
     files = sorted(shared_data.glob("librispeech/LibriSpeech/*/*/*/*.flac"))[:2]
     files += (
-        sorted(shared_data.glob("common_voice_*/clips/*.opus"))[:1] + sorted(shared_data.glob("yesno/**/*.wav"))[:1]
+        sorted(shared_data.glob("common_voice_*/clips/*.opus"))[:1]
+        + sorted(shared_data.glob("yesno/**/*.wav"))[:1]
     )
     assert len(files) == 4
     speech = [torch.from_numpy(audio.load(path, rate)[: 4 * rate]) for path in files]
     check_fbank(Fbank(rate), speech, lambda w: kaldi(w, rate), files)
 
 
-@pytest.mark.parametrize("mels, low, high", [(23, 20.0, None), (40, 0.0, 7600.0), (80, 125.0, 3800.0), (4, 20.0, None)])
+@pytest.mark.parametrize(
+    "mels, low, high", [(23, 20.0, None), (40, 0.0, 7600.0), (80, 125.0, 3800.0), (4, 20.0, None)]
+)
 def test_fbank_of_other_sizes_is_kaldis(kaldi, mels, low, high):
     waveforms = [sounds(16000)["noise"], sounds(16000)["loud noise"]]
     fbank = Fbank(16000, mels, low_hz=low, high_hz=high)
@@ -148,13 +165,19 @@ def test_fbank_is_float32_under_autocast_and_leaves_its_input():
 
 
 def test_too_short_for_a_frame_names_the_utterance():
-    with pytest.raises(ValueError, match=r"utterance 1 of the batch: got 399 samples, expected 400 or more"):
+    with pytest.raises(
+        ValueError, match=r"utterance 1 of the batch: got 399 samples, expected 400 or more"
+    ):
         Fbank(16000)(*batch([torch.zeros(800), torch.zeros(399)]))
 
 
-@pytest.mark.parametrize("low, high", [(-1.0, 100.0), (100.0, 100.0), (20.0, 8001.0), (9000.0, None)])
+@pytest.mark.parametrize(
+    "low, high", [(-1.0, 100.0), (100.0, 100.0), (20.0, 8001.0), (9000.0, None)]
+)
 def test_impossible_mel_edges(low, high):
-    with pytest.raises(ValueError, match="mel edges: got .* Hz, expected 0 <= low < high <= 8000.0"):
+    with pytest.raises(
+        ValueError, match="mel edges: got .* Hz, expected 0 <= low < high <= 8000.0"
+    ):
         Fbank(16000, low_hz=low, high_hz=high)
     with pytest.raises(ValueError, match="mel edges|greater than or equal to 0"):
         FbankSettings(sample_rate=16000, low_hz=low, high_hz=high)
@@ -185,14 +208,21 @@ def test_dither_is_seeded_by_utterance():
     # silence with dither of deviation 1 has the energy of white noise; without, Kaldi's floor
     still = fbank.eval()(*batch([short]), seeds[1:])[0]
     assert_close(still, torch.full_like(still, math.log(torch.finfo(torch.float32).eps)))
-    expected = formula(torch.randn(16000, generator=torch.Generator().manual_seed(1)) / 32768, 16000)
+    expected = formula(
+        torch.randn(16000, generator=torch.Generator().manual_seed(1)) / 32768, 16000
+    )
     assert_close(alone[0].mean(), expected.mean(), rtol=0, atol=0.1)
 
 
 def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
-    settings = FrontendSettings(fbank={"sample_rate": 16000, "mels": 40}, specaugment={"time_ratio": 0.5})
+    settings = FrontendSettings(
+        fbank={"sample_rate": 16000, "mels": 40}, specaugment={"time_ratio": 0.5}
+    )
     later = settings.specaugment.model_copy(update={"from_epoch": 2})
-    frontend, other = Frontend(settings), Frontend(settings.model_copy(update={"specaugment": later}))
+    frontend, other = (
+        Frontend(settings),
+        Frontend(settings.model_copy(update={"specaugment": later})),
+    )
     waveforms, lens = batch([sounds(16000)["noise"], sounds(16000)["silence, then noise"]])
     X, X_lens = frontend.fbank(waveforms, lens)
     frontend.cmvn.fit([(X, X_lens)])
@@ -211,8 +241,16 @@ def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
 
 def two_views(lens, seeds, **changes):
     """Features of noise, from a frontend in training mode."""
-    settings = {"freq_masks": 1, "freq_width": 9, "time_masks": 2, "time_width": 20, "time_ratio": 0.2} | changes
-    frontend = Frontend(FrontendSettings(fbank={"sample_rate": 8000, "mels": 24}, specaugment=settings)).train()
+    settings = {
+        "freq_masks": 1,
+        "freq_width": 9,
+        "time_masks": 2,
+        "time_width": 20,
+        "time_ratio": 0.2,
+    } | changes
+    frontend = Frontend(
+        FrontendSettings(fbank={"sample_rate": 8000, "mels": 24}, specaugment=settings)
+    ).train()
     waveforms = torch.zeros(len(lens), max(lens))
     for row, length, seed in zip(waveforms, lens, seeds, strict=True):
         row[:length] = torch.randn(length, generator=torch.Generator().manual_seed(seed))
@@ -228,7 +266,10 @@ def test_two_views_differ_in_their_masks_alone():
     for first, second, length in zip(X[:2], X[2:], one_lens, strict=True):
         real = slice(0, int(length))
         either = (first[real] == 0) | (second[real] == 0)
-        assert torch.equal(first[real][~either], second[real][~either]) and 0 < either.sum() < either.numel()
+        assert (
+            torch.equal(first[real][~either], second[real][~either])
+            and 0 < either.sum() < either.numel()
+        )
         assert ((first[real] == 0) != (second[real] == 0)).any()
         assert not second[length:].any()
 
@@ -277,14 +318,18 @@ def test_a_fault_in_a_thread_is_raised():
         torch.set_num_threads(before)
 
 
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system can't fork")
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="this system can't fork"
+)
 def test_a_forked_process_has_threads_of_its_own():
     """It has none of its parent's, and would wait for them for ever."""
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         in_threads(abs, [1, 2, 3, 4])
-        child = multiprocessing.get_context("fork").Process(target=in_threads, args=(abs, [1, 2, 3, 4]))
+        child = multiprocessing.get_context("fork").Process(
+            target=in_threads, args=(abs, [1, 2, 3, 4])
+        )
         child.start()
         child.join(20)
         assert child.exitcode == 0

@@ -26,7 +26,12 @@ def test_a_cut_connection_goes_on_with_the_rest_only(server, waits, tmp_path):
     cut = [Reply(CONTENT, cut=400_000), Reply(CONTENT, cut=100_000), Reply(CONTENT, status=503)]
     server.serve("x", *cut, Reply(CONTENT))
     assert get(f"{server.url}/x", tmp_path / "x") == CONTENT
-    assert [r.range for r in server.requests] == [None, "bytes=400000-", "bytes=500000-", "bytes=500000-"]
+    assert [r.range for r in server.requests] == [
+        None,
+        "bytes=400000-",
+        "bytes=500000-",
+        "bytes=500000-",
+    ]
     assert [r.if_range for r in server.requests] == [None, '"1"', '"1"', '"1"']
     assert [r.sent for r in server.requests] == [400_000, 100_000, 0, 500_000]
     assert waits == [1, 1, 2]  # after progress the waits begin anew
@@ -45,7 +50,10 @@ def test_a_server_that_never_gets_further_is_given_up(server, waits, tmp_path):
         get(f"{server.url}/x", tmp_path / "x")
     why = "the connection broke after 400 kB of 1.00 MB"
     where = server.url.removeprefix("http://")
-    assert str(caught.value) == f"x: no server has all of it ({where}: {why}); try again later, or ask a friend"
+    assert (
+        str(caught.value)
+        == f"x: no server has all of it ({where}: {why}); try again later, or ask a friend"
+    )
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60] and len(server.requests) == 12
 
 
@@ -62,9 +70,17 @@ def test_a_server_of_which_each_answer_is_another_file_is_given_up(server, waits
         ({}, {"etag": '"2"'}, 2),  # If-Range: the whole comes at once
         ({"etag": "", "modified": "Mon"}, {"etag": "", "modified": "Tue"}, 2),
         ({}, {"etag": '"2"', "deaf": True}, 3),  # a part of another version is not taken
-        ({"etag": 'W/"1"', "modified": "Mon"}, {"etag": 'W/"1"', "modified": "Tue", "deaf": True}, 3),
+        (
+            {"etag": 'W/"1"', "modified": "Mon"},
+            {"etag": 'W/"1"', "modified": "Tue", "deaf": True},
+            3,
+        ),
         ({"etag": ""}, {"etag": "", "data": OTHER[:900_000]}, 3),  # the length alone tells
-        ({"etag": "", "cut": 950_000}, {"etag": "", "data": OTHER[:900_000]}, 3),  # 416: shorter than what is here
+        (
+            {"etag": "", "cut": 950_000},
+            {"etag": "", "data": OTHER[:900_000]},
+            3,
+        ),  # 416: shorter than what is here
     ],
 )
 def test_a_changed_file_is_begun_again(server, waits, tmp_path, before, after, asked):
@@ -119,7 +135,9 @@ def matches(data):
 def test_the_next_server_goes_on_with_what_the_first_gave(server, second, waits, tmp_path):
     server.serve("x", Reply(CONTENT, cut=400_000), Reply(status=404))
     second.serve("x", Reply(CONTENT, etag='"its own"'))
-    fetch.fetch([f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", 2_000_000, matches(CONTENT), "")
+    fetch.fetch(
+        [f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", 2_000_000, matches(CONTENT), ""
+    )
     assert (tmp_path / "x").read_bytes() == CONTENT
     assert [(r.range, r.if_range) for r in second.requests] == [("bytes=400000-", None)]
 
@@ -127,7 +145,9 @@ def test_the_next_server_goes_on_with_what_the_first_gave(server, second, waits,
 def test_a_bad_beginning_is_not_held_against_the_next_server(server, second, waits, tmp_path):
     server.serve("x", Reply(OTHER, cut=400_000), Reply(status=404))
     second.serve("x", Reply(CONTENT))
-    fetch.fetch([f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", 2_000_000, matches(CONTENT), "")
+    fetch.fetch(
+        [f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", 2_000_000, matches(CONTENT), ""
+    )
     assert (tmp_path / "x").read_bytes() == CONTENT
     assert [r.range for r in second.requests] == ["bytes=400000-", None]
 
@@ -171,10 +191,14 @@ def test_a_body_without_an_end_is_left(server, waits, tmp_path, claims):
     assert left(tmp_path) == [] and len(server.requests) == 1
 
 
-def test_the_file_of_the_next_server_is_taken_after_one_without_an_end(server, second, waits, tmp_path):
+def test_the_file_of_the_next_server_is_taken_after_one_without_an_end(
+    server, second, waits, tmp_path
+):
     server.serve("x", Reply(CONTENT * 20, claims=""))
     second.serve("x", Reply(CONTENT))
-    fetch.fetch([f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", 1_500_000, matches(CONTENT), "")
+    fetch.fetch(
+        [f"{server.url}/x", f"{second.url}/x"], tmp_path / "x", 1_500_000, matches(CONTENT), ""
+    )
     assert (tmp_path / "x").read_bytes() == CONTENT
 
 
@@ -184,7 +208,9 @@ def test_a_server_that_cuts_after_each_byte_is_given_up(server, waits, tmp_path)
     assert len(server.requests) == 12
 
 
-def test_a_server_that_trickles_is_given_up_and_what_came_is_kept(server, waits, tmp_path, monkeypatch):
+def test_a_server_that_trickles_is_given_up_and_what_came_is_kept(
+    server, waits, tmp_path, monkeypatch
+):
     """Each look at the clock is 100 s after the last."""
     clock = iter(range(0, 10**9, 100))
     monkeypatch.setattr(fetch.time, "monotonic", lambda: next(clock))
@@ -196,7 +222,9 @@ def test_a_server_that_trickles_is_given_up_and_what_came_is_kept(server, waits,
     assert get(f"{server.url}/x", tmp_path / "x") == CONTENT and server.requests[-1].range
 
 
-@pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "gopher://127.0.0.1/x"])
+@pytest.mark.parametrize(
+    "where", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "gopher://127.0.0.1/x"]
+)
 def test_a_redirect_leads_to_http_or_https_only(server, waits, tmp_path, where):
     server.serve("x", Reply(leads=where))
     assert where in refusal(f"{server.url}/x", tmp_path / "x")
@@ -208,7 +236,9 @@ def test_a_redirect_does_not_leave_https(server):
     request = fetch.urllib.request.Request("https://mirror.org/x")
     with pytest.raises(fetch.Failure, match="redirects from https to http://mirror.org/x"):
         fetch.Redirects().redirect_request(request, None, 302, "Found", {}, "http://mirror.org/x")
-    there = fetch.Redirects().redirect_request(request, None, 302, "Found", {}, "HTTPS://other.org/x")
+    there = fetch.Redirects().redirect_request(
+        request, None, 302, "Found", {}, "HTTPS://other.org/x"
+    )
     assert there.full_url == "HTTPS://other.org/x"
 
 
@@ -231,14 +261,18 @@ def test_a_servers_words_do_not_reach_the_terminal_as_they_are(server, waits, tm
     assert "\x1b" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("headers", [[("X", "a" * 70_000)], [(f"X{n}", "a" * 60_000) for n in range(150)]])
+@pytest.mark.parametrize(
+    "headers", [[("X", "a" * 70_000)], [(f"X{n}", "a" * 60_000) for n in range(150)]]
+)
 def test_headers_without_measure_are_left(server, waits, tmp_path, headers):
     server.serve("x", Reply(CONTENT, headers=tuple(headers)))
     refusal(f"{server.url}/x", tmp_path / "x")
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("span", ["bytes 400000-999999/*", "bytes 0-5/6", "bytes 400000-1/" + "9" * 5000, "\xb2"])
+@pytest.mark.parametrize(
+    "span", ["bytes 400000-999999/*", "bytes 0-5/6", "bytes 400000-1/" + "9" * 5000, "\xb2"]
+)
 def test_a_part_that_is_not_the_one_asked_for_is_left(server, waits, tmp_path, span):
     server.serve("x", Reply(CONTENT, cut=400_000), Reply(CONTENT, span=span))
     refusal(f"{server.url}/x", tmp_path / "x")
@@ -261,8 +295,14 @@ def test_a_link_is_not_written_through(server, waits, tmp_path):
 
 
 def test_a_note_that_is_none_begins_the_file_again(server, waits, tmp_path):
-    for note in ('{"url": 1, "total": "x", "validator": []}', "[]", '{"url": "", "total": null, "validator": {}}'):
+    for note in (
+        '{"url": 1, "total": "x", "validator": []}',
+        "[]",
+        '{"url": "", "total": null, "validator": {}}',
+    ):
         (tmp_path / "x").write_bytes(b"half")
         (tmp_path / "x.json").write_text(note)
         server.serve("x", Reply(CONTENT))
-        assert get(f"{server.url}/x", tmp_path / "x") == CONTENT and server.requests[0].range is None
+        assert (
+            get(f"{server.url}/x", tmp_path / "x") == CONTENT and server.requests[0].range is None
+        )

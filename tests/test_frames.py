@@ -15,7 +15,9 @@ def frames(monkeypatch):
 
 
 def test_the_ways_are_short_and_one_too_long_is_refused(frames, monkeypatch, capsys):
-    monkeypatch.setattr(frames, "ENCODERS", {"conformer": frames.ENCODERS["conformer"]})  # where attention lies deepest
+    monkeypatch.setattr(
+        frames, "ENCODERS", {"conformer": frames.ENCODERS["conformer"]}
+    )  # where attention lies deepest
     assert frames.main([]) == 0
     shown = capsys.readouterr().out
     assert "asr/training/trainer.py:train_step" in shown and "asr/nn/attention.py:attend" in shown

@@ -43,13 +43,19 @@ def no_room(*_):
 
 def test_a_state_without_room_ends_it_and_the_one_before_stays(root, whole, tmp_path, monkeypatch):
     out, save, calls = tmp_path / "x", checkpoint._save, []
-    filling = lambda *arguments: (calls.append(1), (no_room if len(calls) > 4 else save)(*arguments))  # noqa: E731
+
+    def filling(*arguments):
+        calls.append(1)
+        (no_room if len(calls) > 4 else save)(*arguments)
+
     with monkeypatch.context() as patched, pytest.raises(UserError) as told:
         patched.setattr(checkpoint, "_save", filling)
         train(root, out, "training.save_steps=1")
     newest = max((out / "checkpoints").glob("state-*"))
     assert "state-000004" in newest.name and "\n" not in str(told.value)
-    assert "can't be written (No space left on device)" in str(told.value) and str(newest) in str(told.value)
+    assert "can't be written (No space left on device)" in str(told.value) and str(newest) in str(
+        told.value
+    )
     assert not list(out.rglob(".partial*"))
     assert_same(weights(train(root, out)), whole[1])
     assert history(out) == history(whole[0])
@@ -57,8 +63,12 @@ def test_a_state_without_room_ends_it_and_the_one_before_stays(root, whole, tmp_
 
 @FULL
 def test_figures_without_room_end_it(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "append_text", lambda path, text: files.append_text("/dev/full", text))
-    with pytest.raises(UserError, match=r"can't be written \(No space left on device\).*there is no training state"):
+    monkeypatch.setattr(
+        metrics, "append_text", lambda path, text: files.append_text("/dev/full", text)
+    )
+    with pytest.raises(
+        UserError, match=r"can't be written \(No space left on device\).*there is no training state"
+    ):
         train(root, tmp_path / "x", "training.log_every=1")
 
 
@@ -87,7 +97,9 @@ def test_curves_without_room_are_told_of_once(tmp_path):
 def test_a_file_that_takes_part_of_a_record_is_full(tmp_path):
     said = []
     board = Board(tmp_path, said.append)
-    board._file = type("Short", (), {"write": lambda self, data: len(data) - 1, "close": lambda self: None})()
+    board._file = type(
+        "Short", (), {"write": lambda self, data: len(data) - 1, "close": lambda self: None}
+    )()
     board.scalars("a", {"x": 1.0}, 2)
     assert len(said) == 1
 
@@ -104,8 +116,17 @@ def test_no_file_may_be_larger_than_so_and_no_traceback(root, tmp_path):
     """As a quota does it: logs and figures fit, weights and states do not."""
     resource = pytest.importorskip("resource")
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # noqa: E731
-    command = [sys.executable, "-m", "asr.cli.train", "--config", str(root / "x.yaml"), f"out={tmp_path / 'x'}"]
-    done = subprocess.run([*command, "training.epochs=1"], stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+    command = [
+        sys.executable,
+        "-m",
+        "asr.cli.train",
+        "--config",
+        str(root / "x.yaml"),
+        f"out={tmp_path / 'x'}",
+    ]
+    done = subprocess.run(
+        [*command, "training.epochs=1"], stderr=subprocess.PIPE, text=True, preexec_fn=limit
+    )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "can't be written" in done.stderr and "/checkpoints/" in done.stderr
 

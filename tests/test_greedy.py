@@ -16,18 +16,26 @@ def test_ctc_greedy_merges_the_best_label_of_each_frame(fill):
     expected = []
     for row, T in zip(X, lens, strict=True):
         path = [max(range(4), key=frame.__getitem__) for frame in row[:T].tolist()]
-        expected.append(([y for y, _ in itertools.groupby(path) if y], sum(max(frame) for frame in row[:T].tolist())))
+        expected.append(
+            (
+                [y for y, _ in itertools.groupby(path) if y],
+                sum(max(frame) for frame in row[:T].tolist()),
+            )
+        )
         row[T:, 1:] = fill  # garbage that is no blank
     got = ctc_greedy(X, torch.tensor(lens))
     assert [h.tokens for h in got] == [tokens for tokens, _ in expected]
     assert [h.score for h in got] == pytest.approx([score for _, score in expected], abs=1e-5)
     assert all(h.reason == "end" and h.scores == {"ctc": h.score} for h in got)
-    assert [h.confidence for h in got] == pytest.approx([math.exp(h.score / T) for h, T in zip(got, lens, strict=True)])
+    assert [h.confidence for h in got] == pytest.approx(
+        [math.exp(h.score / T) for h, T in zip(got, lens, strict=True)]
+    )
     assert [len(h.confidences) for h in got] == [len(h.tokens) for h in got]
 
 
 @pytest.mark.parametrize(
-    ("path", "tokens"), [([0, 0, 0], []), ([1, 1, 1], [1]), ([1, 0, 1], [1, 1]), ([0, 2, 1], [2, 1]), ([3], [3])]
+    ("path", "tokens"),
+    [([0, 0, 0], []), ([1, 1, 1], [1]), ([1, 0, 1], [1, 1]), ([0, 2, 1], [2, 1]), ([3], [3])],
 )
 def test_ctc_greedy_of_constructed_paths(path, tokens):
     X = torch.nn.functional.one_hot(torch.tensor([path]), 4).float().log()
@@ -49,7 +57,9 @@ def test_attention_greedy_takes_the_best_label_of_each_step():
     def step(y, state):
         histories = [[*h, int(label)] for h, [label] in zip(state, y, strict=True)]
         steps.append(histories)
-        return torch.stack([logits(b, h[1:]) for b, h in enumerate(histories)]).unsqueeze(1), histories
+        return torch.stack([logits(b, h[1:]) for b, h in enumerate(histories)]).unsqueeze(
+            1
+        ), histories
 
     got = attention_greedy(step, [[]] * 6, 6, 4, limits)
     for b, (hypothesis, limit) in enumerate(zip(got, limits.tolist(), strict=True)):

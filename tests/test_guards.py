@@ -24,7 +24,9 @@ def stutterer(b, labels):
 def test_a_loop_is_not_followed():
     [nbest] = search({"a": (stutterer, True, 1.0)}, [150], 7, beam=1)
     assert nbest[0].reason == "loop" and nbest[0].tokens == [1, 2, 3] + [4, 5] * 10
-    assert len(search({"a": (stutterer, True, 1.0)}, [15], 7, beam=1)[0][0].tokens) == 15  # no loop yet
+    assert (
+        len(search({"a": (stutterer, True, 1.0)}, [15], 7, beam=1)[0][0].tokens) == 15
+    )  # no loop yet
 
 
 @pytest.mark.parametrize("mode", ["joint", "ctc"])
@@ -32,7 +34,10 @@ def test_what_was_said_a_dozen_times_is_no_loop_to_ctc(mode):
     model, H, H_lens, _ = tiny(V=6, lens=(200,))
     X, _ = spoken([0, 2] * 12 + [0] * (int(H_lens[0]) - 24), 6)
     model.ctc_log_probs = lambda H: X
-    searcher = Searcher(SimpleNamespace(model=model, tokenizer=None, parameters=model.parameters), SearchOptions(mode))
+    searcher = Searcher(
+        SimpleNamespace(model=model, tokenizer=None, parameters=model.parameters),
+        SearchOptions(mode),
+    )
     [[best]] = searcher.tuned(ctc_weight=0.9).search(H, H_lens)
     assert (best.tokens, best.reason) == ([2] * 12, "end")
 
@@ -40,7 +45,12 @@ def test_what_was_said_a_dozen_times_is_no_loop_to_ctc(mode):
 @pytest.mark.parametrize("period", [1, 2, 3, 8])
 def test_what_a_loop_is(period):
     run = list(range(1, period + 1))
-    for before, times, expected in (([], 10, True), ([9], 10, True), ([9], 9, False), ([], 11, True)):
+    for before, times, expected in (
+        ([], 10, True),
+        ([9], 10, True),
+        ([9], 9, False),
+        ([], 11, True),
+    ):
         Y = torch.tensor([[[0, 0] + before + run * times], [[0, 0] + before + run * times]])
         assert looping(Y).tolist() == [[expected]] * 2
     assert looping(torch.tensor([[run * 10 + [11]]])).tolist() == [[False]]

@@ -55,7 +55,8 @@ def lent(text, phrases):
         some = [
             phrase.credit * len(whole[i:]) / len(phrase.text)
             for phrase in phrases
-            if phrase.text.startswith(whole[i:]) and (phrase.text != whole[i:] or whole[-1] in LETTERS)
+            if phrase.text.startswith(whole[i:])
+            and (phrase.text != whole[i:] or whole[-1] in LETTERS)
         ]
         if some and boundary(whole[i - 1], whole[i]):
             return max(some)
@@ -66,10 +67,18 @@ def random_case(seed, kind):
     """Tokens, phrases over their characters and sequences of labels that often hit."""
     draw = random.Random(f"{seed} {kind}")
     alphabet, longest = KINDS[kind]
-    tokens = sorted({"".join(draw.choices(alphabet, k=draw.randint(1, longest))) for _ in range(25)} | set(alphabet))
+    tokens = sorted(
+        {"".join(draw.choices(alphabet, k=draw.randint(1, longest))) for _ in range(25)}
+        | set(alphabet)
+    )
     symbols = ["<blank>", *tokens, "<sos/eos>"]
-    texts = {"".join(draw.choices(alphabet, k=draw.randint(1, 6))).strip("▁") for _ in range(draw.randint(1, 8))} - {""}
-    texts |= {text[: draw.randint(1, len(text))].strip("▁") for text in texts} - {""}  # phrases that begin phrases
+    texts = {
+        "".join(draw.choices(alphabet, k=draw.randint(1, 6))).strip("▁")
+        for _ in range(draw.randint(1, 8))
+    } - {""}
+    texts |= {text[: draw.randint(1, len(text))].strip("▁") for text in texts} - {
+        ""
+    }  # phrases that begin phrases
     phrases = [Phrase(text, draw.uniform(0.1, 5)) for text in sorted(texts)] or [Phrase("a", 1.0)]
     sequences = []
     for _ in range(9):
@@ -82,7 +91,9 @@ def spell(text, symbols, draw):
     """Any tokens that spell a text."""
     labels = []
     while text:
-        labels.append(draw.choice([n for n, s in enumerate(symbols[1:-1], 1) if text.startswith(s)]))
+        labels.append(
+            draw.choice([n for n, s in enumerate(symbols[1:-1], 1) if text.startswith(s)])
+        )
         text = text[len(symbols[labels[-1]]) :]
     return labels
 
@@ -108,7 +119,9 @@ def test_laws(kind):
 
 
 def test_everything_is_on_the_device():
-    check_device(HotwordScorer(build([Phrase("AB", 1.0)], ["<blank>", "A", "B", "<sos/eos>"]).to("meta")), 4)
+    check_device(
+        HotwordScorer(build([Phrase("AB", 1.0)], ["<blank>", "A", "B", "<sos/eos>"]).to("meta")), 4
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,11 +139,20 @@ def tokenizer_of(kind, texts):
     return train(kind, texts, 60 if kind == "bpe" else None)
 
 
-TEXTS = ["NEW YORK PARTY ART", "THE ART OF NEWARK", "NEW PARTS IN YORK'S PARK", "THE QUICK FOX", "NEW YORK"] * 3
+TEXTS = [
+    "NEW YORK PARTY ART",
+    "THE ART OF NEWARK",
+    "NEW PARTS IN YORK'S PARK",
+    "THE QUICK FOX",
+    "NEW YORK",
+] * 3
 
 
 def totals(scorer, tokenizer, texts):
-    return [sum(scores) for scores in read(scorer, [tokenizer.encode(t) for t in texts], tokenizer.vocabulary)]
+    return [
+        sum(scores)
+        for scores in read(scorer, [tokenizer.encode(t) for t in texts], tokenizer.vocabulary)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
@@ -138,7 +160,9 @@ def test_words_and_phrases_of_a_tokenizer(kind, tmp_path):
     tokenizer = tokenizer_of(kind, TEXTS)
     (tmp_path / "hot.txt").write_text("NEW YORK\t1.5\n\nART\n YORK \t0.5 \n")
     scorer = scorer_of(tmp_path / "hot.txt", tokenizer)
-    both, art, york = (w * len(tokenizer.encode(t)) for t, w in (("NEW YORK", 1.5), ("ART", 2), ("YORK", 0.5)))
+    both, art, york = (
+        w * len(tokenizer.encode(t)) for t, w in (("NEW YORK", 1.5), ("ART", 2), ("YORK", 0.5))
+    )
     expected = {
         "NEW YORK": both + york,  # nested: each counts
         "THE NEW YORK ART": both + york + art,
@@ -165,12 +189,16 @@ def test_every_spelling_of_a_word_counts(tmp_path):
     draw = random.Random(0)
     spellings = {tuple(spell("▁THE▁ART", symbols, draw)) for _ in range(300)}
     assert len(spellings) > 10
-    assert [sum(x) for x in read(scorer, list(map(list, spellings)), V)] == pytest.approx([credit] * len(spellings))
+    assert [sum(x) for x in read(scorer, list(map(list, spellings)), V)] == pytest.approx(
+        [credit] * len(spellings)
+    )
 
 
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
 def test_scripts_without_spaces_match_anywhere(kind, tmp_path):
-    tokenizer = tokenizer_of(kind, ["我们今天去北京", "北京的天气", "今天 iPhone 手机", "很好", "天天向上"] * 3)
+    tokenizer = tokenizer_of(
+        kind, ["我们今天去北京", "北京的天气", "今天 iPhone 手机", "很好", "天天向上"] * 3
+    )
     (tmp_path / "hot.txt").write_text("北京\niPhone\n天气\n", encoding="utf-8")
     scorer = scorer_of(tmp_path / "hot.txt", tokenizer)
     beijing, phone, weather = (2.0 * len(tokenizer.encode(t)) for t in ("北京", "iPhone", "天气"))
@@ -198,7 +226,9 @@ def test_lending_and_taking_back():
         (A, B, C): [2, 2, -4, 0],
         (C, D): [0, 0, 0],
     }
-    assert read(scorer, [list(y) for y in expected], 6) == [pytest.approx(scores) for scores in expected.values()]
+    assert read(scorer, [list(y) for y in expected], 6) == [
+        pytest.approx(scores) for scores in expected.values()
+    ]
     assert scorer.ceiling == pytest.approx(2.0)
 
 
@@ -213,7 +243,9 @@ def test_a_word_is_complete_when_it_ends():
         (art, art): [2, 2, 0],
         (art, comma): [2, 0, 0],
     }
-    assert read(scorer, [list(y) for y in expected], 6) == [pytest.approx(scores) for scores in expected.values()]
+    assert read(scorer, [list(y) for y in expected], 6) == [
+        pytest.approx(scores) for scores in expected.values()
+    ]
 
 
 def message(folder, content, tokenizer):
@@ -232,7 +264,10 @@ MISTAKES = {
     "not a weight": ("ART\tnan\n", ":1: got weight 'nan', expected a factor above 0"),
     "two tabs": ("ART\t1\t2\n", ":1: got weight '1\\t2', expected a factor above 0"),
     "no phrase": ("\n\t2\n", ":2: got '\\t2', expected a phrase before the tab"),
-    "character": ("ART\nARÖ\n", ":2: character 'Ö' (U+00D6) of 'ARÖ' is not in the tokenizer's vocabulary"),
+    "character": (
+        "ART\nARÖ\n",
+        ":2: character 'Ö' (U+00D6) of 'ARÖ' is not in the tokenizer's vocabulary",
+    ),
     "twice": ("ART\nFOX\n ART \t3\n", ":3: 'ART' is in line 1 already"),
     "not text": (b"ART\n\xff\n", ": is not UTF-8 text; expected hotwords: one phrase per line"),
 }
@@ -242,7 +277,9 @@ MISTAKES = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_mistakes(case, kind, tmp_path):
     content, expected = MISTAKES[case]
-    assert message(tmp_path, content, tokenizer_of(kind, TEXTS)).startswith(f"{tmp_path}/hot.txt{expected}")
+    assert message(tmp_path, content, tokenizer_of(kind, TEXTS)).startswith(
+        f"{tmp_path}/hot.txt{expected}"
+    )
 
 
 def test_files_that_cannot_be_read(tmp_path):

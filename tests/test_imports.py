@@ -49,7 +49,15 @@ APART = {  # rooms of one layer, or above, that know nothing of each other
     "training": {"transcription", "scoring"},
     "scoring": {"training", "transcription", "models", "nn", "features"},
     "transcription": {"training", "scoring"},
-    "info": {"training", "transcribe", "scoring", "models", "nn", "features", "search"},  # and so without PyTorch
+    "info": {
+        "training",
+        "transcribe",
+        "scoring",
+        "models",
+        "nn",
+        "features",
+        "search",
+    },  # and so without PyTorch
 }
 LEVEL = {room: n for n, rooms in enumerate(LAYERS) for room in rooms}
 
@@ -57,12 +65,19 @@ LEVEL = {room: n for n, rooms in enumerate(LAYERS) for room in rooms}
 def sources():
     """Module name → its source."""
     files = sorted(PACKAGE.rglob("*.py"))
-    return {".".join(["asr", *path.relative_to(PACKAGE).with_suffix("").parts]): path.read_text() for path in files}
+    return {
+        ".".join(["asr", *path.relative_to(PACKAGE).with_suffix("").parts]): path.read_text()
+        for path in files
+    }
 
 
 def imports(tree):
     """Dotted names that the source imports, at the top and within functions, but for annotations alone."""
-    for_annotations = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    for_annotations = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+    ]
     left_out = {child for node in for_annotations for child in ast.walk(node)}
     for node in ast.walk(tree):
         if node in left_out:
@@ -117,11 +132,17 @@ def inversions(source):
     ]
     calls = [n for n in ast.walk(ast.parse(source)) if isinstance(n, (ast.Attribute, ast.Name))]
     named = {"logical_not", "bitwise_not", "logical_not_"}
-    return [ast.unparse(n) for n in nodes] + [ast.unparse(c) for c in calls if getattr(c, "attr", None) in named]
+    return [ast.unparse(n) for n in nodes] + [
+        ast.unparse(c) for c in calls if getattr(c, "attr", None) in named
+    ]
 
 
 def test_every_room_has_its_layer():
-    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    rooms = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     assert rooms - {"__init__"} == set(LEVEL) - {"asr"}
     assert len(LEVEL) == sum(map(len, LAYERS))
 
@@ -141,8 +162,13 @@ def mapped(page):
 
 def test_the_map_of_the_documentation_is_what_is_on_disk():
     page = (PACKAGE.parent / "docs/architecture.md").read_text(encoding="utf-8")
-    folders = {f"{path.parent.relative_to(PACKAGE).as_posix()}/" for path in PACKAGE.rglob("*/__init__.py")}
-    assert mapped(page) == (folders | {path.name for path in PACKAGE.glob("*.py")}) - {"./", "__init__.py"}
+    folders = {
+        f"{path.parent.relative_to(PACKAGE).as_posix()}/" for path in PACKAGE.rglob("*/__init__.py")
+    }
+    assert mapped(page) == (folders | {path.name for path in PACKAGE.glob("*.py")}) - {
+        "./",
+        "__init__.py",
+    }
     planted = "```\nasr/\n  a/   one\n    b/ two\n  c.py three\nconf/  x\n```"
     assert mapped(planted) == {"a/", "a/b/", "c.py"}
 
@@ -159,10 +185,26 @@ def test_imports_point_down():
         ("asr.nn.attention", "import asr.cli.train", "above it"),
         ("asr.nn.attention", "def f():\n    from asr import tasks", "above it"),
         ("asr.files", "if True:\n    from asr.text import bpe", "above it"),
-        ("asr.search.beam", "from asr.models.hybrid import Hybrid", "search is to know nothing of models"),
-        ("asr.search.beam", "from asr.nn.decoder import TransformerDecoder", "search is to know nothing of nn"),
-        ("asr.data.dataset", "from asr.nn.attention import attend", "data is to know nothing of nn"),
-        ("asr.models.hybrid", "from asr.data.dataset import Batch", "models is to know nothing of data"),
+        (
+            "asr.search.beam",
+            "from asr.models.hybrid import Hybrid",
+            "search is to know nothing of models",
+        ),
+        (
+            "asr.search.beam",
+            "from asr.nn.decoder import TransformerDecoder",
+            "search is to know nothing of nn",
+        ),
+        (
+            "asr.data.dataset",
+            "from asr.nn.attention import attend",
+            "data is to know nothing of nn",
+        ),
+        (
+            "asr.models.hybrid",
+            "from asr.data.dataset import Batch",
+            "models is to know nothing of data",
+        ),
         ("asr.models.hybrid", "from asr.training import loop", "above it"),
         ("asr.config", "from asr.features import fbank", "above it"),
     ],
@@ -174,9 +216,15 @@ def test_the_checker_refuses(module, source, fault):
 @pytest.mark.parametrize(
     "module, source",
     [
-        ("asr.data.dataset", "from asr.seeding import uniforms\nfrom asr.audio import load\nimport torch"),
+        (
+            "asr.data.dataset",
+            "from asr.seeding import uniforms\nfrom asr.audio import load\nimport torch",
+        ),
         ("asr.cli.train", "from asr import config, tasks\nfrom asr import __version__"),
-        ("asr.training.trainer", "from asr.models.recognizer import Recognizer\nfrom asr.data import batches"),
+        (
+            "asr.training.trainer",
+            "from asr.models.recognizer import Recognizer\nfrom asr.data import batches",
+        ),
     ],
 )
 def test_the_checker_accepts(module, source):
@@ -198,17 +246,36 @@ def test_torchaudio_is_imported_nowhere_at_the_top():
 
 def test_masks_are_inverted_once():
     """True = masked out everywhere in nn; only PyTorch's kernel takes the opposite."""
-    found = {module: inversions(source) for module, source in sources().items() if module.startswith("asr.nn.")}
-    assert {module: names for module, names in found.items() if names} == {"asr.nn.attention": ["~mask"]}
-    assert inversions("keep = ~mask") == ["~mask"] and inversions("keep = mask.logical_not()") == ["mask.logical_not"]
+    found = {
+        module: inversions(source)
+        for module, source in sources().items()
+        if module.startswith("asr.nn.")
+    }
+    assert {module: names for module, names in found.items() if names} == {
+        "asr.nn.attention": ["~mask"]
+    }
+    assert inversions("keep = ~mask") == ["~mask"] and inversions("keep = mask.logical_not()") == [
+        "mask.logical_not"
+    ]
 
 
 def statements_that_act(source):
     """Top-level statements that do more than define: calls, loops, prints."""
-    allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.AugAssign)
+    allowed = (
+        ast.Import,
+        ast.ImportFrom,
+        ast.FunctionDef,
+        ast.ClassDef,
+        ast.Assign,
+        ast.AnnAssign,
+        ast.AugAssign,
+    )
     for node in ast.parse(source).body:
         text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        main = isinstance(node, ast.If) and ast.unparse(node.test) in ("__name__ == '__main__'", "TYPE_CHECKING")
+        main = isinstance(node, ast.If) and ast.unparse(node.test) in (
+            "__name__ == '__main__'",
+            "TYPE_CHECKING",
+        )
         if not isinstance(node, allowed) and not text and not main:
             yield ast.unparse(node).splitlines()[0]
 
@@ -218,7 +285,9 @@ def test_importing_a_module_does_nothing_else():
     found = {module: acts for module, acts in found.items() if acts}
     # the two sides of YAML learn one pattern of numbers
     assert found == {"asr.yaml_tree": ["for _side in (_Loader, _Dumper):"]}
-    assert list(statements_that_act("'text'\nimport torch\ntorch.manual_seed(1)")) == ["torch.manual_seed(1)"]
+    assert list(statements_that_act("'text'\nimport torch\ntorch.manual_seed(1)")) == [
+        "torch.manual_seed(1)"
+    ]
 
 
 def test_results_are_printed_by_emit_alone():
@@ -241,5 +310,9 @@ def newer_than_python_3_10(source):
 
 
 def test_the_oldest_python_has_what_is_imported():
-    assert {module: found for module, source in sources().items() if (found := newer_than_python_3_10(source))} == {}
+    assert {
+        module: found
+        for module, source in sources().items()
+        if (found := newer_than_python_3_10(source))
+    } == {}
     assert newer_than_python_3_10("from typing import Any, Self") == {"typing.Self"}

@@ -49,8 +49,12 @@ def root(tmp_path_factory):
     (root / "x.yaml").write_text(CONFIG.format(root=root))
     (root / "lm.yaml").write_text(LM.format(root=root))
     sentences = [tokens.encode(text) for text in ("LOW MID", "HIGH LOW MID", "MID")]
-    kneser_ney.write_arpa(root / "lm.arpa.gz", kneser_ney.estimate(sentences, tokens.vocabulary, 2), tokens.symbols())
-    kneser_ney.write_arpa(root / "lm.arpa", kneser_ney.estimate(sentences, tokens.vocabulary, 2), tokens.symbols())
+    kneser_ney.write_arpa(
+        root / "lm.arpa.gz", kneser_ney.estimate(sentences, tokens.vocabulary, 2), tokens.symbols()
+    )
+    kneser_ney.write_arpa(
+        root / "lm.arpa", kneser_ney.estimate(sentences, tokens.vocabulary, 2), tokens.symbols()
+    )
     for name in ("x", "lm"):
         settings = config.load(tasks.Experiment, root / f"{name}.yaml")
         model = build(settings)
@@ -90,9 +94,17 @@ def copy(root, tmp_path):
 
 def test_a_recognizer(root):
     kind, parameters, encoder, tokens, rate, heard, dev = facts(
-        root / "model", "parameters", "encoder", "tokenizer", "sample_rate_hz", "longest_heard_s", "dev"
+        root / "model",
+        "parameters",
+        "encoder",
+        "tokenizer",
+        "sample_rate_hz",
+        "longest_heard_s",
+        "dev",
     )
-    assert kind == "model folder, a recognizer" and parameters == int((root / "x.count").read_text())
+    assert kind == "model folder, a recognizer" and parameters == int(
+        (root / "x.count").read_text()
+    )
     assert encoder == {"kind": "transformer", "layers": 2, "d_model": 32, "heads": 2, "ff": 64}
     assert tokens.startswith("characters, 11 ids") and (rate, heard) == (RATE, 1.25)
     assert dev == {"wer": 0.25, "loss": 1.25}  # of the weights that became the model
@@ -112,7 +124,9 @@ def test_whether_a_training_is_finished(root, tmp_path):
 
 def test_a_language_model(root):
     kind, parameters, layers = facts(root / "lm", "parameters", "layers")
-    assert kind == "model folder, a language model" and parameters == int((root / "lm.count").read_text())
+    assert kind == "model folder, a language model" and parameters == int(
+        (root / "lm.count").read_text()
+    )
     assert layers["d_model"] == 16
 
 
@@ -124,7 +138,9 @@ def test_a_model_with_the_tokenizer_of_another(root, tmp_path):
 
 def test_tokenizers(root, tmp_path):
     kind, size, tokens = facts(root / "tokenizer", "kind_and_size", "tokens")
-    assert (kind, tokens) == ("tokenizer", "▁ D G H I L M O W") and size.startswith("characters, 11 ids")
+    assert (kind, tokens) == ("tokenizer", "▁ D G H I L M O W") and size.startswith(
+        "characters, 11 ids"
+    )
     tokenizer.train("bpe", ["LOW MID HIGH"] * 9, 16).save(tmp_path)
     assert look(str(tmp_path)).facts["kind_and_size"].startswith("bpe, 16 ids")
     assert look(str(tmp_path / "bpe.model")).kind == "tokenizer"
@@ -145,7 +161,10 @@ def test_a_manifest(root):
         "first_recording": str(root / "corpus/train000.wav"),
         "first_is_there": True,
     }
-    assert facts(root / "data/train.shar.jsonl.gz", "recordings_in", "first_is_there")[1:] == (["Shar"], True)
+    assert facts(root / "data/train.shar.jsonl.gz", "recordings_in", "first_is_there")[1:] == (
+        ["Shar"],
+        True,
+    )
     kind, manifests, made_by, made_of = facts(root / "data", "manifests", "made_by", "made_of")
     assert kind == "folder of manifests" and len(manifests) == 4
     assert (made_by, made_of) == ("asr-prepare", str(root / "corpus"))
@@ -153,9 +172,15 @@ def test_a_manifest(root):
 
 
 def test_a_manifest_whose_recordings_have_gone(root, tmp_path):
-    moved = [u.__class__(**{**u.__dict__, "path": "/gone.wav"}) for u in manifest.read(root / "data/dev.jsonl.gz")]
+    moved = [
+        u.__class__(**{**u.__dict__, "path": "/gone.wav"})
+        for u in manifest.read(root / "data/dev.jsonl.gz")
+    ]
     manifest.write(tmp_path / "dev.jsonl.gz", moved)
-    assert facts(tmp_path / "dev.jsonl.gz", "first_is_there", "first_recording")[1:] == (False, "/gone.wav")
+    assert facts(tmp_path / "dev.jsonl.gz", "first_is_there", "first_recording")[1:] == (
+        False,
+        "/gone.wav",
+    )
 
 
 @pytest.mark.parametrize("name", ["lm.arpa", "lm.arpa.gz"])
@@ -172,7 +197,12 @@ def test_an_n_gram_model_that_is_cut(root, tmp_path):
 
 def test_recordings(tmp_path):
     soundfile.write(tmp_path / "a.flac", np.zeros((8000, 2)), 16000)
-    assert facts(tmp_path / "a.flac", "rate_hz", "channels", "seconds") == ("recording", 16000, 2, 0.5)
+    assert facts(tmp_path / "a.flac", "rate_hz", "channels", "seconds") == (
+        "recording",
+        16000,
+        2,
+        0.5,
+    )
     assert "FLAC" in look(str(tmp_path / "a.flac")).facts["format"]
     os.rename(tmp_path / "a.flac", tmp_path / "without")  # known by its first bytes
     assert look(str(tmp_path / "without")).kind == "recording"
@@ -192,7 +222,11 @@ def test_texts(tmp_path):
     for content, (kind, lines, words, empty) in cases.items():
         (tmp_path / "t").write_text(content)
         found = look(str(tmp_path / "t"))
-        assert (found.kind, found.facts["lines"], found.facts["without_text"]) == (kind, lines, empty)
+        assert (found.kind, found.facts["lines"], found.facts["without_text"]) == (
+            kind,
+            lines,
+            empty,
+        )
         assert words in (None, found.facts["words"])
     (tmp_path / "t.gz").write_bytes(gzip.compress("ÄÖ\n".encode()))
     assert facts(tmp_path / "t.gz", "characters") == ("text", 2)
@@ -205,9 +239,17 @@ def test_a_text_that_is_no_utf8_further_on(tmp_path):
 
 
 def test_other_files(root, tmp_path):
-    assert facts(root / "x.yaml", "model", "encoder") == ("configuration of asr-train", "hybrid", "transformer")
+    assert facts(root / "x.yaml", "model", "encoder") == (
+        "configuration of asr-train",
+        "hybrid",
+        "transformer",
+    )
     kind, parameters, types = facts(root / "model/model.safetensors", "parameters", "types")
-    assert kind == "weights (safetensors)" and parameters == int((root / "x.count").read_text()) and types == ["F32"]
+    assert (
+        kind == "weights (safetensors)"
+        and parameters == int((root / "x.count").read_text())
+        and types == ["F32"]
+    )
     kind, by, inputs = facts(root / "data/.stamp.json", "command", "inputs")
     assert (kind, by, inputs) == ("stamp of finished work", "asr-prepare", 0)
 
@@ -228,7 +270,10 @@ def test_one_bad_of_several(root, tmp_path, capsys):
         and "1 of 3 couldn't be described" in said.err
         and f"{tmp_path}/gone: no such" in said.err
     )
-    assert [json.loads(line)["kind"] for line in said.out.splitlines()] == ["n-gram language model (ARPA)", "tokenizer"]
+    assert [json.loads(line)["kind"] for line in said.out.splitlines()] == [
+        "n-gram language model (ARPA)",
+        "tokenizer",
+    ]
     with pytest.raises(SystemExit) as caught:
         main([str(tmp_path / "gone"), str(tmp_path / "gone too")])
     assert caught.value.code == 2
@@ -237,23 +282,37 @@ def test_one_bad_of_several(root, tmp_path, capsys):
 def test_a_terminal_gets_no_commands():
     assert printable("a\x1b[2J\u202eb\udcff ä") == "a\\x1b[2J\\u202eb\\udcff ä"
     finding = Finding("\x1b", "text", {"first": "\x07", "list": ["\x9b"], "dict": {"\x1b": 1}})
-    assert "\x1b" not in finding.text() and "\x07" not in finding.text() and "\x9b" not in finding.text()
+    assert (
+        "\x1b" not in finding.text()
+        and "\x07" not in finding.text()
+        and "\x9b" not in finding.text()
+    )
 
 
 def test_a_person_reads_numbers(capsys):
-    text = Finding("m", "model", {"parameters": 1234567, "none": None, "there": True, "wer": 0.1234567}).text()
+    text = Finding(
+        "m", "model", {"parameters": 1234567, "none": None, "there": True, "wer": 0.1234567}
+    ).text()
     assert text == "m: model\n  parameters  1,234,567\n  there       yes\n  wer         0.1235"
 
 
 def test_accepting(monkeypatch, capsys):
-    monkeypatch.setattr("asr.models.folder.accept", lambda path: ["config.yaml"] * (path == "a"), raising=False)
+    monkeypatch.setattr(
+        "asr.models.folder.accept", lambda path: ["config.yaml"] * (path == "a"), raising=False
+    )
     main(["--accept", "a", "b"])
     said = capsys.readouterr().err
-    assert "a: accepted, with changes to config.yaml" in said and "b: accepted, nothing had changed" in said
+    assert (
+        "a: accepted, with changes to config.yaml" in said
+        and "b: accepted, nothing had changed" in said
+    )
 
 
 def test_it_is_told_without_pytorch(root):
-    paths = [str(root / name) for name in ("model", "lm", "tokenizer", "data", "lm.arpa", "corpus/train000.wav")]
+    paths = [
+        str(root / name)
+        for name in ("model", "lm", "tokenizer", "data", "lm.arpa", "corpus/train000.wav")
+    ]
     script = "import sys; from asr.cli.info import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", script, *paths], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.count("\n\n") == len(paths) - 1

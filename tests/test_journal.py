@@ -56,7 +56,10 @@ def test_a_damaged_first_line_costs_no_file(tmp_path, capsys):
     fill(tmp_path / "j", 3)
     content = (tmp_path / "j").read_bytes()
     (tmp_path / "j").write_bytes(content.replace(b'"beam": 10', b'"beam": 11', 1))
-    assert results(tmp_path / "j")[0] == {} and "is damaged; it is kept as j.before" in capsys.readouterr().err
+    assert (
+        results(tmp_path / "j")[0] == {}
+        and "is damaged; it is kept as j.before" in capsys.readouterr().err
+    )
     assert (tmp_path / "j.before").read_bytes().count(b"\n") == 4
 
 
@@ -118,7 +121,10 @@ def test_a_second_process_is_kept_out(tmp_path):
     command = [sys.executable, "-c", script, str(tmp_path / "j")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(UserError, match="another process is at this work"), Journal(tmp_path / "j", {}):
+        with (
+            pytest.raises(UserError, match="another process is at this work"),
+            Journal(tmp_path / "j", {}),
+        ):
             pass
         other.communicate(b"\n")
 
@@ -130,7 +136,9 @@ def test_a_full_disk_is_told_with_what_is_kept_and_it_goes_on(tmp_path):
         "with Journal(sys.argv[1], {'a': 1}) as journal:\n"
         "    for n in range(100): journal.add(f'key {n}', {'text': 'x' * 100}, 1.0, 1.0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, tmp_path / "j"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "j"], capture_output=True, text=True
+    )
     assert "UserError" in done.stderr and "finished results are kept there" in done.stderr
     found = results(tmp_path / "j", {"a": 1}, 100)[0]
     assert 10 < len(found) < 100 and str(len(found)) in done.stderr

@@ -44,13 +44,19 @@ class Equations:
         raw = Counter()
         for y in sentences:
             words = (SOS, *y, EOS)
-            raw.update(words[i:j] for j in range(1, len(words) + 1) for i in range(max(0, j - order), j))
+            raw.update(
+                words[i:j] for j in range(1, len(words) + 1) for i in range(max(0, j - order), j)
+            )
         before = defaultdict(set)
         for g in raw:
             before[g[1:]].add(g[0])
         self.a, self.D = {}, {}
         for n in range(1, order + 1):
-            a = {g: raw[g] if n == order or g[0] == SOS else len(before[g]) for g in raw if len(g) == n and g != (SOS,)}
+            a = {
+                g: raw[g] if n == order or g[0] == SOS else len(before[g])
+                for g in raw
+                if len(g) == n and g != (SOS,)
+            }
             self.a |= a
             self.D[n] = self.discounts(Counter(a.values()))
 
@@ -69,7 +75,9 @@ class Equations:
             return lower
         D, total = self.D[len(context) + 1], sum(following.values())
         taken = {w: D[min(c, 3) - 1] for w, c in following.items()}
-        return (following.get(word, 0) - taken.get(word, 0)) / total + sum(taken.values()) / total * lower
+        return (following.get(word, 0) - taken.get(word, 0)) / total + sum(
+            taken.values()
+        ) / total * lower
 
 
 def scorer_of(folder, sentences, order, name="lm.arpa"):
@@ -84,7 +92,10 @@ def test_probabilities_are_those_of_the_equations(order, number, tmp_path):
     equations, (scorer, orders) = Equations(sentences, order), scorer_of(tmp_path, sentences, order)
     assert [pytest.approx(x.discounts) for x in orders] == list(equations.D.values())
     draw = random.Random(1)
-    for labels in [*sentences[-3:], *(draw.choices(range(1, V - 1), k=4) for _ in range(5))]:  # heard and unheard
+    for labels in [
+        *sentences[-3:],
+        *(draw.choices(range(1, V - 1), k=4) for _ in range(5)),
+    ]:  # heard and unheard
         words = (SOS, *labels, EOS)
         contexts = [words[max(0, u - order + 1) : u] for u in range(1, len(words))]
         expected = [math.log(equations.p(w, h)) for w, h in zip(words[1:], contexts, strict=True)]
@@ -92,7 +103,12 @@ def test_probabilities_are_those_of_the_equations(order, number, tmp_path):
 
 
 def test_discounts_are_estimated_and_fall_back():
-    assert [x.estimated for x in estimate(zipf(0, 300), V, 4)] == [False, True, True, True]  # no three among 12 words
+    assert [x.estimated for x in estimate(zipf(0, 300), V, 4)] == [
+        False,
+        True,
+        True,
+        True,
+    ]  # no three among 12 words
     small = estimate([[1, 2]], V, 2)
     assert [(x.discounts, x.estimated) for x in small] == [(FALLBACK, False)] * 2
 
@@ -114,7 +130,13 @@ def test_discounts_of_0_leave_nothing_to_unheard_words(tmp_path):
     """D2 = 2 - 3 · (1/3) · (2/1) is no mistake, nor to lmplz; but ln 0 is none of an ARPA file's numbers."""
     counts = np.array([1, 2, 3, 3])
     assert _discounts(counts) == ((1 - 2 / 3, 0.0, 3.0), True)
-    order = Order(np.array([[0], [1], [V - 1], [V]]), np.array([0.0, 1.0, 0.5, 0.25]), np.zeros(4), FALLBACK, True)
+    order = Order(
+        np.array([[0], [1], [V - 1], [V]]),
+        np.array([0.0, 1.0, 0.5, 0.25]),
+        np.zeros(4),
+        FALLBACK,
+        True,
+    )
     write_arpa(tmp_path / "x.arpa", [order, order], SYMBOLS)
     lines = (tmp_path / "x.arpa").read_text().splitlines()
     assert lines[5:9] == ["-99\t<unk>\t-99", "0\t▁\t-99", "-99\t<s>\t-99", "-0.60206\t</s>\t-99"]
@@ -125,7 +147,13 @@ def test_a_constructed_text():
     one, two = estimate([[2, 3, 2]], V, 2)
     a, b = 2, 3
     left = (1.0 + 0.5 + 0.5) / 4  # of a, b and </s>, out of 4 counts
-    unigrams = {a: (2 - 1) / 4 + left / V, b: 0.5 / 4 + left / V, EOS: 0.5 / 4 + left / V, 5: left / V, 0: left / V}
+    unigrams = {
+        a: (2 - 1) / 4 + left / V,
+        b: 0.5 / 4 + left / V,
+        EOS: 0.5 / 4 + left / V,
+        5: left / V,
+        0: left / V,
+    }
     assert {w: one.probs[w] for w in unigrams} == pytest.approx(unigrams)
     bigrams = dict(zip(map(tuple, two.words.tolist()), two.probs.tolist(), strict=True))
     assert bigrams == pytest.approx(
@@ -153,8 +181,20 @@ def test_equals_lmplz(order, number, tmp_path):
     orders = estimate(sentences, V, order)
     write_arpa(tmp_path / "ours.arpa", orders, SYMBOLS)
     lines = "".join(" ".join(SYMBOLS[n] for n in y) + "\n" for y in sentences)
-    options = ["-o", str(order), "-S", "100M", "-T", str(tmp_path), "--discount_fallback", "--vocab_pad", str(V)]
-    done = subprocess.run(["lmplz", *options], input=lines, capture_output=True, text=True, check=True)
+    options = [
+        "-o",
+        str(order),
+        "-S",
+        "100M",
+        "-T",
+        str(tmp_path),
+        "--discount_fallback",
+        "--vocab_pad",
+        str(V),
+    ]
+    done = subprocess.run(
+        ["lmplz", *options], input=lines, capture_output=True, text=True, check=True
+    )
     ours, theirs = grams((tmp_path / "ours.arpa").read_text()), grams(done.stdout)
     ours.pop("<s>"), theirs.pop("<s>") if order == 1 else None
     unseen = {s for n, s in enumerate(SYMBOLS) if 0 < n < V - 1 and s not in theirs}
@@ -189,7 +229,9 @@ def test_mistakes(tmp_path):
         assert str(caught.value) == message
     with pytest.raises(UserError) as caught:
         write_arpa(tmp_path / "x.arpa", [], ["<blank>", "<s>", "<sos/eos>"])
-    assert str(caught.value) == (f"{tmp_path}/x.arpa: the tokenizer has a piece '<s>', which ARPA files reserve")
+    assert str(caught.value) == (
+        f"{tmp_path}/x.arpa: the tokenizer has a piece '<s>', which ARPA files reserve"
+    )
 
 
 TEXT = "AB A BA\n\n  BAB  A\nA\n"
@@ -204,10 +246,15 @@ def folder(tmp_path):
 
 
 def test_the_command_makes_what_the_call_makes_once(folder, capsys):
-    arguments = [str(folder / name) for name in ("a.txt", "tokenizer", "lm.arpa.gz")] + ["--order", "2"]
+    arguments = [str(folder / name) for name in ("a.txt", "tokenizer", "lm.arpa.gz")] + [
+        "--order",
+        "2",
+    ]
     ngram.main(arguments)
     pieces = tokenizer.load(folder / "tokenizer")
-    orders = estimate([pieces.encode(text) for text in ("AB A BA", "BAB A", "A")], pieces.vocabulary, 2)
+    orders = estimate(
+        [pieces.encode(text) for text in ("AB A BA", "BAB A", "A")], pieces.vocabulary, 2
+    )
     write_arpa(folder / "ours.arpa.gz", orders, pieces.symbols())
     assert (folder / "lm.arpa.gz").read_bytes() == (folder / "ours.arpa.gz").read_bytes()
     told = capsys.readouterr().err.splitlines()
@@ -227,26 +274,51 @@ def test_the_command_makes_what_the_call_makes_once(folder, capsys):
 @pytest.mark.parametrize(
     "text, order, message",
     [
-        ("AB\nAC\n", 2, "a.txt:2: character 'C' (U+0043) of 'AC' is not in the tokenizer's vocabulary"),
+        (
+            "AB\nAC\n",
+            2,
+            "a.txt:2: character 'C' (U+0043) of 'AC' is not in the tokenizer's vocabulary",
+        ),
         (" \n", 2, "n-gram model: got no text to count"),
         (TEXT, 0, "n-gram model: got order 0, expected 1 to 64"),
-        ("A\nB\n", 8, "n-gram model: got order 8, expected at most 3, the tokens of the longest sentence"),
+        (
+            "A\nB\n",
+            8,
+            "n-gram model: got order 8, expected at most 3, the tokens of the longest sentence",
+        ),
     ],
 )
 def test_mistakes_at_the_command(folder, capsys, text, order, message):
     (folder / "a.txt").write_text(text)
     with pytest.raises(SystemExit) as caught:
-        ngram.main([*(str(folder / name) for name in ("a.txt", "tokenizer", "lm.arpa")), "--order", str(order)])
+        ngram.main(
+            [
+                *(str(folder / name) for name in ("a.txt", "tokenizer", "lm.arpa")),
+                "--order",
+                str(order),
+            ]
+        )
     assert caught.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
     assert not (folder / "lm.arpa").exists()
 
 
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
 def test_a_model_of_a_tokenizer_prefers_its_text(kind, tmp_path):
-    texts = ["THE CAT SAT ON THE MAT", "THE DOG SAT ON THE CAT", "A 的 CAT'S MAT", "今天 THE DOG"] * 3
+    texts = [
+        "THE CAT SAT ON THE MAT",
+        "THE DOG SAT ON THE CAT",
+        "A 的 CAT'S MAT",
+        "今天 THE DOG",
+    ] * 3
     pieces = train(kind, texts, 40 if kind == "bpe" else None)
-    write_arpa(tmp_path / "lm.arpa", estimate(map(pieces.encode, texts), pieces.vocabulary, 3), pieces.symbols())
+    write_arpa(
+        tmp_path / "lm.arpa",
+        estimate(map(pieces.encode, texts), pieces.vocabulary, 3),
+        pieces.symbols(),
+    )
     scorer = NGramScorer(load(tmp_path / "lm.arpa", pieces.symbols()))
     some = [pieces.encode(text) for text in ("THE CAT SAT", "TAS TAC EHT")]
-    likely, unlikely = (sum(scores) / len(scores) for scores in read(scorer, some, pieces.vocabulary))
+    likely, unlikely = (
+        sum(scores) / len(scores) for scores in read(scorer, some, pieces.vocabulary)
+    )
     assert likely > unlikely + 1

@@ -17,7 +17,9 @@ ENCODERS = [  # whose positions are made in other ways, and convolutions
     {"kind": "conformer", "kernel": 5, "positions": "rotary"},
     {"kind": "e_branchformer", "kernel": 5, "merge_kernel": 3, "cgmlp": 16},
 ]
-EACH = pytest.mark.parametrize("encoder", ENCODERS, ids=lambda e: "-".join([e["kind"], *[e.get("positions", "")]]))
+EACH = pytest.mark.parametrize(
+    "encoder", ENCODERS, ids=lambda e: "-".join([e["kind"], *[e.get("positions", "")]])
+)
 
 
 def hybrid(dropout, encoder=ENCODERS[0]):
@@ -68,7 +70,9 @@ def test_layers_compile_whole_for_any_length(encoder):
         model.zero_grad()
         plain = gradients(hybrid(0.0, encoder), lengths)
         torch.testing.assert_close(gradients(model, lengths), plain, rtol=1e-5, atol=1e-6)
-    assert 2 <= counter.frame_count <= 4  # encoder's and decoder's layers; the first lengths may count as special
+    assert (
+        2 <= counter.frame_count <= 4
+    )  # encoder's and decoder's layers; the first lengths may count as special
 
 
 def test_what_is_measured_has_all_layers():

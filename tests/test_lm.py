@@ -53,7 +53,9 @@ training: {{epochs: 3, average: 2, device: cpu, processes: 1}}
 
 
 def sizes(**more):
-    return LMSettings(kind="lm", **{"d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.1, **more})
+    return LMSettings(
+        kind="lm", **{"d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.1, **more}
+    )
 
 
 def build(**more):
@@ -84,7 +86,9 @@ def test_the_loss_is_that_of_each_sentence_label_by_label(shape):
             total = total - logits[0, -1].log_softmax(0)[label]
             correct += int(logits[0, -1].argmax() == label)
     loss = model.loss(Y, Y_lens)
-    assert_close(loss.total, total, check_dtype=False, rtol=1e-5, atol=1e-5)  # it is summed in float32
+    assert_close(
+        loss.total, total, check_dtype=False, rtol=1e-5, atol=1e-5
+    )  # it is summed in float32
     assert (int(loss.correct), int(loss.tokens)) == (correct, 12)
     assert loss.total.requires_grad and not loss.terms["nll"].requires_grad
 
@@ -92,7 +96,10 @@ def test_the_loss_is_that_of_each_sentence_label_by_label(shape):
 def test_padding_never_matters():
     model, (Y, Y_lens) = build(), batch()
     logits = model(Y, Y_lens)
-    for other in (Y.masked_fill(torch.arange(6) >= Y_lens.unsqueeze(1), -1), torch.nn.functional.pad(Y, (0, 4))):
+    for other in (
+        Y.masked_fill(torch.arange(6) >= Y_lens.unsqueeze(1), -1),
+        torch.nn.functional.pad(Y, (0, 4)),
+    ):
         again = model(other, Y_lens)
         for row, n in enumerate(Y_lens.tolist()):
             assert_close(again[row, : n + 1], logits[row, : n + 1])
@@ -169,17 +176,29 @@ def whole(root):
 
 
 def test_a_language_is_learned_to_its_perplexity(root, tmp_path, capsys):
-    train(root, tmp_path / "x", "training.epochs=10", "optimizer.lr=1.5e-2", "model.tied=false", "model.dropout=0.0")
+    train(
+        root,
+        tmp_path / "x",
+        "training.epochs=10",
+        "optimizer.lr=1.5e-2",
+        "model.tied=false",
+        "model.dropout=0.0",
+    )
     final = history(tmp_path / "x")[-1]
     assert (final["kind"], final["name"], final["chosen"]) == ("candidate", final["name"], True)
-    text = (root / "dev.txt").read_text()  # its characters are the targets, line ends as sentence ends
+    text = (
+        root / "dev.txt"
+    ).read_text()  # its characters are the targets, line ends as sentence ends
     nll, words = float((root / "nll").read_text()), text.split()
     assert final["loss"] == pytest.approx(nll / len(text), rel=0.03)
     assert final["perplexity"] == pytest.approx(math.exp(nll / len(text)), rel=0.03)
     assert final["word_perplexity"] == pytest.approx(math.exp(nll / (len(words) + 50)), rel=0.1)
     said = capsys.readouterr().err
     assert f"{root}/dev.txt: 50 sentences, {len(words)} words, " in said
-    assert "ppl = exp(-ln P / tokens), word-ppl = exp(-ln P / words), each sentence's end counted" in said
+    assert (
+        "ppl = exp(-ln P / tokens), word-ppl = exp(-ln P / words), each sentence's end counted"
+        in said
+    )
     row = re.search(rf"{final['name']}  +(.*)  <- the model\n", said)[1].split()
     names = ("loss", "accuracy", "perplexity", "word_perplexity")
     assert row == [value(name, final[name]) for name in names]
@@ -192,7 +211,9 @@ def test_perplexity_is_a_plain_computation(root, whole):
         for line in lines:
             y = torch.tensor([loaded.tokenizer.encode(line)])
             log_probs = loaded.model(y, torch.tensor([y.size(1)])).log_softmax(-1)[0]
-            nll -= float(log_probs.gather(1, torch.tensor([[*y[0], loaded.model.sos_eos]]).T).double().sum())
+            nll -= float(
+                log_probs.gather(1, torch.tensor([[*y[0], loaded.model.sos_eos]]).T).double().sum()
+            )
             tokens += y.size(1) + 1
     words = sum(len(line.split()) for line in lines)
     dev = tokenize(root / "dev.txt", loaded.tokenizer)
@@ -201,7 +222,9 @@ def test_perplexity_is_a_plain_computation(root, whole):
         figures = LanguageModelTask(loaded, data, dev, dev, 0).validate("fp32", Group())
         assert figures["loss"] == pytest.approx(nll / tokens, rel=1e-6)
         assert figures["perplexity"] == pytest.approx(math.exp(nll / tokens), rel=1e-6)
-        assert figures["word_perplexity"] == pytest.approx(math.exp(nll / (words + len(lines))), rel=1e-5)
+        assert figures["word_perplexity"] == pytest.approx(
+            math.exp(nll / (words + len(lines))), rel=1e-5
+        )
     recorded = history(whole[0])[-1]
     assert {name: recorded[name] for name in figures} == pytest.approx(figures, rel=1e-6)
 
@@ -243,7 +266,9 @@ def test_continued_equals_uninterrupted_over_windows_too(root, tmp_path, monkeyp
         stopping(patched, history(tmp_path / "whole")[0]["step"] + 5)
         with pytest.raises(Stop):
             train(root, tmp_path / "stopped", "training.epochs=2", "training.save_steps=1")
-    assert_close(weights(train(root, tmp_path / "stopped", "training.epochs=2")), whole, rtol=0, atol=0)
+    assert_close(
+        weights(train(root, tmp_path / "stopped", "training.epochs=2")), whole, rtol=0, atol=0
+    )
     assert history(tmp_path / "stopped") == history(tmp_path / "whole")
 
 
@@ -262,7 +287,15 @@ def test_runs_share_a_folder_of_token_ids(root, tmp_path, monkeypatch, capsys):
 def test_the_number_of_processes_changes_nothing(root, tmp_path):
     """Not a bit."""
     one, two = (
-        weights(train(root, tmp_path / str(n), "training.accumulate=3", f"training.processes={n}", "training.epochs=1"))
+        weights(
+            train(
+                root,
+                tmp_path / str(n),
+                "training.accumulate=3",
+                f"training.processes={n}",
+                "training.epochs=1",
+            )
+        )
         for n in (1, 2)
     )
     assert_close(two, one, rtol=0, atol=0)
@@ -286,7 +319,10 @@ def test_a_loss_that_is_not_finite_names_the_lines(root, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(LanguageModel, "loss", poisoned)
     train(root, tmp_path / "x", "training.epochs=1")
-    assert f"step 2 left out: its loss isn't finite; {root}/train.txt, lines " in capsys.readouterr().err
+    assert (
+        f"step 2 left out: its loss isn't finite; {root}/train.txt, lines "
+        in capsys.readouterr().err
+    )
 
 
 def test_mistakes_are_said_before_anything_is_made(root, tmp_path):
@@ -307,12 +343,16 @@ def test_mistakes_are_said_before_anything_is_made(root, tmp_path):
 
 
 def test_too_long_sentences_are_listed_of_train_and_kept_of_dev(root, tmp_path, capsys):
-    (tmp_path / "train.txt").write_text((root / "train.txt").read_text() + " ".join("ab" * 30) + "\n")
+    (tmp_path / "train.txt").write_text(
+        (root / "train.txt").read_text() + " ".join("ab" * 30) + "\n"
+    )
     (tmp_path / "dev.txt").write_text(" ".join("ab" * 30) + "\n")
     files = [f"data.{split}={tmp_path}/{split}.txt" for split in ("train", "dev")]
     train(root, tmp_path / "x", *files, "data.max_tokens=100", "training.epochs=1")
     assert "1 too long ones left out (lines 301)" in capsys.readouterr().err
-    assert (tmp_path / "x/dropped.tsv").read_text() == f"{tmp_path}/train.txt:301\tmore tokens than max_tokens\n"
+    assert (
+        tmp_path / "x/dropped.tsv"
+    ).read_text() == f"{tmp_path}/train.txt:301\tmore tokens than max_tokens\n"
 
 
 def test_a_recognizer_is_no_language_model_nor_the_other_way_round(root, whole, tmp_path, capsys):
@@ -326,10 +366,16 @@ def test_a_recognizer_is_no_language_model_nor_the_other_way_round(root, whole, 
     assert capsys.readouterr().err.strip().endswith("expected a recognizer (hybrid)")
     (tmp_path / "m").mkdir()
     (tmp_path / "m/config.yaml").write_text("features: {}\nmodel: {kind: hybrid}\n")
-    with pytest.raises(UserError, match=r"m: holds a recognizer \(model.kind: hybrid\), expected a language model"):
+    with pytest.raises(
+        UserError, match=r"m: holds a recognizer \(model.kind: hybrid\), expected a language model"
+    ):
         lm.load(tmp_path / "m")
     with pytest.raises(UserError, match="no: no such model folder; asr-train makes one"):
         lm.load(tmp_path / "no")
-    LanguageModel(sizes(), tokenizer.load(root / "tokenizer")).save(tmp_path / "n", "model: {kind: lm, layers: 1}\n")
-    with pytest.raises(UserError, match=r"config.yaml: model.d_model: missing; a complete experiment states it"):
+    LanguageModel(sizes(), tokenizer.load(root / "tokenizer")).save(
+        tmp_path / "n", "model: {kind: lm, layers: 1}\n"
+    )
+    with pytest.raises(
+        UserError, match=r"config.yaml: model.d_model: missing; a complete experiment states it"
+    ):
         lm.load(tmp_path / "n")

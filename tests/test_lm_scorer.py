@@ -23,7 +23,9 @@ class Walk:
         self.scorer, self.model = NetworkScorer(model.decoder, EOS), model
         self.rng = torch.Generator().manual_seed(seed)
         self.prefixes = [[[]] for _ in range(B)]  # of utterances and their hypotheses
-        self.state = self.scorer.start(torch.empty(B, 3, 2, dtype=torch.double), torch.full((B,), 3))
+        self.state = self.scorer.start(
+            torch.empty(B, 3, 2, dtype=torch.double), torch.full((B,), 3)
+        )
 
     def draw(self, most, *shape):
         return torch.randint(most, shape, generator=self.rng)
@@ -33,14 +35,26 @@ class Walk:
         scores = self.scorer.score(self.state, None)
         for b, hypotheses in enumerate(self.prefixes):
             for k, prefix in enumerate(hypotheses):
-                logits = self.model(torch.tensor([prefix], dtype=torch.long), torch.tensor([len(prefix)]))
-                assert_close(scores[b, k], logits[0, -1].log_softmax(-1), check_dtype=False, rtol=1e-4, atol=1e-5)
+                logits = self.model(
+                    torch.tensor([prefix], dtype=torch.long), torch.tensor([len(prefix)])
+                )
+                assert_close(
+                    scores[b, k],
+                    logits[0, -1].log_softmax(-1),
+                    check_dtype=False,
+                    rtol=1e-4,
+                    atol=1e-5,
+                )
         candidates = self.draw(V, *scores.shape[:2], 4)
-        assert_close(self.scorer.score(self.state, candidates), scores.gather(2, candidates), rtol=0, atol=0)
+        assert_close(
+            self.scorer.score(self.state, candidates), scores.gather(2, candidates), rtol=0, atol=0
+        )
 
     def reorder(self, K):
         parents = self.draw(len(self.prefixes[0]), len(self.prefixes), K)
-        self.prefixes = [[u[p] for p in ps] for u, ps in zip(self.prefixes, parents.tolist(), strict=True)]
+        self.prefixes = [
+            [u[p] for p in ps] for u, ps in zip(self.prefixes, parents.tolist(), strict=True)
+        ]
         self.state = self.scorer.reorder(self.state, parents)
 
     def select(self, utterances):
@@ -116,15 +130,22 @@ def test_a_folder_is_loaded_for_a_recognizer_of_the_same_tokens(tmp_path):
     letters, others = tokenizer.train("characters", ["abc"]), tokenizer.train("characters", ["abd"])
     model = LanguageModel(sizes(), letters).eval()
     model.save(tmp_path / "lm", dump(FolderSettings(model=sizes())))
-    scorer = NetworkScorer(load_network(str(tmp_path / "lm"), letters, torch.device("cpu")), letters.vocabulary - 1)
+    scorer = NetworkScorer(
+        load_network(str(tmp_path / "lm"), letters, torch.device("cpu")), letters.vocabulary - 1
+    )
     y = torch.tensor([letters.encode("ab")])
     state = scorer.start(torch.empty(1, 3, 2), torch.tensor([3]))
     for label in y[0]:
         state = scorer.step(label.view(1, 1), state)
     expected = model.model(y, torch.tensor([2]))[0, -1].log_softmax(-1)
     assert_close(scorer.score(state, None)[0, 0], expected)
-    with pytest.raises(UserError, match=r"lm: a language model of other tokens than the recognizer's \(5 and 5 ids\)"):
+    with pytest.raises(
+        UserError,
+        match=r"lm: a language model of other tokens than the recognizer's \(5 and 5 ids\)",
+    ):
         load_network(str(tmp_path / "lm"), others, torch.device("cpu"))
     (tmp_path / "lm/config.yaml").write_text("features: {}\nmodel: {kind: hybrid}\n")
-    with pytest.raises(UserError, match=r"lm: holds a recognizer \(model.kind: hybrid\), expected a language model"):
+    with pytest.raises(
+        UserError, match=r"lm: holds a recognizer \(model.kind: hybrid\), expected a language model"
+    ):
         load_network(str(tmp_path / "lm"), letters, torch.device("cpu"))

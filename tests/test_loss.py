@@ -104,7 +104,9 @@ def test_ctc_of_too_few_frames_is_infinite():
 
 def test_ctc_gradient_of_padding_is_zero():
     log_probs = frames(2, 6, 4).requires_grad_()
-    ctc(log_probs, torch.tensor([6, 3]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])).backward()
+    ctc(
+        log_probs, torch.tensor([6, 3]), torch.tensor([[1, 2], [3, -1]]), torch.tensor([2, 1])
+    ).backward()
     assert not log_probs.grad[1, 3:].any() and log_probs.grad[1, :3].all(-1).all()
 
 
@@ -115,7 +117,9 @@ def test_a_flat_start_shares_the_frames_between_the_labels(padding):
     at = [[1, 1, 1, 2, 2], [3, 3], [0, 0, 0, 0], [1, 2]]
     log_probs = frames(4, 5, 4)
     parts = [
-        -(log_probs[b, t, 0] + log_probs[b, t, label]) / 2 for b, row in enumerate(at) for t, label in enumerate(row)
+        -(log_probs[b, t, 0] + log_probs[b, t, label]) / 2
+        for b, row in enumerate(at)
+        for t, label in enumerate(row)
     ]
     for b in range(4):
         log_probs[b, lens[b] :] = torch.nan

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 import soundfile
 
-pytest.importorskip("espeakng_loader", reason="the Mandarin corpus needs espeak-ng: pip install espeakng-loader")
+pytest.importorskip(
+    "espeakng_loader", reason="the Mandarin corpus needs espeak-ng: pip install espeakng-loader"
+)
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "aishell"
 sys.path[:0] = [str(RECIPE), str(RECIPE.parent)]
@@ -31,7 +33,9 @@ from asr.data.corpora.aishell import SPLITS, read  # noqa: E402
 from asr.text.normalize import join_han  # noqa: E402
 from asr.text.units import HAN  # noqa: E402
 
-spec = importlib.util.spec_from_file_location("aishell_synthesize", RECIPE / "synthesize.py")  # mini has one, too
+spec = importlib.util.spec_from_file_location(
+    "aishell_synthesize", RECIPE / "synthesize.py"
+)  # mini has one, too
 corpora = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(corpora)
 
@@ -51,7 +55,10 @@ def tiny(tmp_path_factory):
 
 
 def samples(out):
-    return {path.stem: soundfile.read(path, dtype="int16")[0].tobytes() for path in sorted(out.rglob("*.wav"))}
+    return {
+        path.stem: soundfile.read(path, dtype="int16")[0].tobytes()
+        for path in sorted(out.rglob("*.wav"))
+    }
 
 
 def sentences(corpus):
@@ -77,7 +84,9 @@ def test_sizes(corpus):
 
 def test_training_has_each_character_of_dev_and_test_five_times(corpus):
     trained = corpora.characters(corpus["train"])
-    rare = {x: trained[x] for x in corpora.characters(corpus["test"] + corpus["dev"]) if trained[x] < 5}
+    rare = {
+        x: trained[x] for x in corpora.characters(corpus["test"] + corpus["dev"]) if trained[x] < 5
+    }
     assert corpora.COVERAGE == 5 and not rare
 
 
@@ -106,7 +115,11 @@ def misread(texts):
     """List the texts of which espeak-ng reads more than Latin words as English, or a letter A as the article."""
     latin = [len(re.findall("[A-Z]+(?: [A-Z]+)*", text)) for text in texts]
     said = phonemes(texts, "sit/cmn")
-    return [text for text, n, x in zip(texts, latin, said, strict=True) if x.count("(en)") != n or "a#" in x]
+    return [
+        text
+        for text, n, x in zip(texts, latin, said, strict=True)
+        if x.count("(en)") != n or "a#" in x
+    ]
 
 
 def alike(texts):
@@ -119,7 +132,9 @@ def alike(texts):
 
 def literals():
     """The alternatives of each rule that name no other rule."""
-    return {name: [text for text in texts if "{" not in text] for name, texts in mandarin.RULES.items()}
+    return {
+        name: [text for text in texts if "{" not in text] for name, texts in mandarin.RULES.items()
+    }
 
 
 def test_nothing_but_latin_words_is_read_as_english(corpus):
@@ -143,7 +158,9 @@ def pitch(text, variant, sex):
     r = np.fft.irfft(np.abs(np.fft.rfft(frames[np.std(frames, 1) > 0.01], 2048)) ** 2)
     low, high = {"F": (120, 350), "M": (55, 170)}[sex]
     lags = np.arange(RATE // high, RATE // low)
-    return np.median(np.lib.stride_tricks.sliding_window_view(RATE / lags[np.argmax(r[:, lags], 1)], 5), 1)
+    return np.median(
+        np.lib.stride_tricks.sliding_window_view(RATE / lags[np.argmax(r[:, lags], 1)], 5), 1
+    )
 
 
 def toneless(variant, sex):
@@ -159,7 +176,9 @@ def toneless(variant, sex):
 
 
 def test_tones_are_in_the_pitch_of_every_voice(corpus):
-    cast = {(u.speaker.variant, u.speaker.sex) for utterances in corpus.values() for u in utterances}
+    cast = {
+        (u.speaker.variant, u.speaker.sex) for utterances in corpus.values() for u in utterances
+    }
     assert {voice: faults for voice in sorted(cast) if (faults := toneless(*voice))} == {}
     assert all(toneless(*voice) for voice in (("aunty", "F"), ("Alex", "M")))
 
@@ -169,16 +188,34 @@ def test_layout_is_aishells(tiny):
     found = read(tiny)
     assert list(found.splits) == list(SPLITS) and not found.notes
     for split, items in found.splits.items():
-        said = {u.id: (join_han(mandarin.transcript(u.sentence)), f"S{u.speaker.id:04}") for u in expected[split]}
+        said = {
+            u.id: (join_han(mandarin.transcript(u.sentence)), f"S{u.speaker.id:04}")
+            for u in expected[split]
+        }
         assert {item.id: (item.text, item.speaker) for item in items} == said
         for item in items:
             assert re.fullmatch(rf"BAC009{item.speaker}W\d{{4}}", item.id)
-            assert item.path == tiny / "data_aishell" / "wav" / split / item.speaker / f"{item.id}.wav"
+            assert (
+                item.path == tiny / "data_aishell" / "wav" / split / item.speaker / f"{item.id}.wav"
+            )
             info = soundfile.info(item.path)
-            assert (info.samplerate, info.subtype, info.channels, info.format) == (16000, "PCM_16", 1, "WAV")
+            assert (info.samplerate, info.subtype, info.channels, info.format) == (
+                16000,
+                "PCM_16",
+                1,
+                "WAV",
+            )
             assert 0.8 < info.duration < 8
-    lines = (tiny / "data_aishell/transcript/aishell_transcript_v0.8.txt").read_text(encoding="utf-8").splitlines()
-    words = {u.id: mandarin.transcript(u.sentence) for utterances in expected.values() for u in utterances}
+    lines = (
+        (tiny / "data_aishell/transcript/aishell_transcript_v0.8.txt")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
+    words = {
+        u.id: mandarin.transcript(u.sentence)
+        for utterances in expected.values()
+        for u in utterances
+    }
     assert dict(line.split(" ", 1) for line in lines) == words and len(lines) == 12
     assert not list(tiny.rglob("*.part"))
     assert (tiny / "VERSION").read_text().startswith(corpora.VERSION)
@@ -190,7 +227,9 @@ def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(tiny)
         f"us = [u for us in m.plan(**{TINY}).values() for u in us];"
         "print(*(f'{u.id}={hashlib.sha256(m.recording(u, 1).tobytes()).hexdigest()}' for u in reversed(us)))"
     )
-    out = subprocess.run([sys.executable, "-c", code], cwd=RECIPE, check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=RECIPE, check=True, capture_output=True, text=True
+    ).stdout
     here = {name: hashlib.sha256(data).hexdigest() for name, data in samples(tiny).items()}
     assert dict(item.split("=") for item in out.split()) == here
 

@@ -23,14 +23,18 @@ def test_length_mask_and_key_mask(lens, extra):
     for b in range(len(lens)):
         for head in range(2):
             for query in range(3):
-                assert_close(keys.expand(-1, 2, 3, -1)[b, head, query], expected[b])  # every query row is the same
+                assert_close(
+                    keys.expand(-1, 2, 3, -1)[b, head, query], expected[b]
+                )  # every query row is the same
 
 
 def test_the_drawings_in_the_docstrings():
     masks = [(length_mask, length_mask(torch.tensor([3, 1]), 3)), (causal_mask, causal_mask(3))]
     for function, mask in [*masks, (chunk_mask, chunk_mask(7, 2, 1))]:
         drawn = [
-            line.split()[: mask.size(1)] for line in function.__doc__.splitlines() if line.strip()[:2] in (". ", "x ")
+            line.split()[: mask.size(1)]
+            for line in function.__doc__.splitlines()
+            if line.strip()[:2] in (". ", "x ")
         ]
         assert drawn == [["x" if masked else "." for masked in row] for row in mask.tolist()]
 

@@ -38,7 +38,9 @@ def test_what_comes_later_is_adams_moments_gradients_that_wait_and_the_running_a
     moments = [t for state in optimizer.state.values() for t in state.values() if t.numel() > 1]
     size = sum(t.numel() * t.element_size() for t in moments)
     assert memory.later_bytes(model, average=False, waiting=0) == size
-    assert memory.later_bytes(model, average=False, waiting=3) == size + 3 * model.weight.numel() * 4
+    assert (
+        memory.later_bytes(model, average=False, waiting=3) == size + 3 * model.weight.numel() * 4
+    )
     average = RunningAverage(model, 0.9).averages
     all_weights = sum(t.numel() * t.element_size() for t in average)
     assert memory.later_bytes(model, average=True, waiting=0) == size + all_weights
@@ -62,7 +64,9 @@ def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(speech.RecognizerTask, "loss", noting)
     monkeypatch.setattr(memory, "free_bytes", lambda device, processes: 12.4e6 / processes)
     monkeypatch.setattr(memory, "later_bytes", lambda *_, **__: 0)
-    monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), sizes[-1] * 1e6)[1])
+    monkeypatch.setattr(
+        memory, "peak_bytes", lambda device, compute: (compute(), sizes[-1] * 1e6)[1]
+    )
     made = weights(train(root, tmp_path / "x", "data.batch_seconds=auto", "training.epochs=1"))
     tried = sizes[: next(n for n, size in enumerate(sizes) if size > 12.4 / 4) + 1]
     assert len(tried) > 2 and tried == sorted(tried)
@@ -101,25 +105,38 @@ def test_what_recomputing_saves_is_measured(root, tmp_path, monkeypatch):
 
     def measure(device, compute):
         sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x: sizes.append(x.numel()) or x, lambda x: x
+        ):
             compute()
         kept.append(sum(sizes))
         return 1e15
 
     monkeypatch.setattr(memory, "peak_bytes", measure)
     for name in ("false", "true"):
-        more = ["data.batch_seconds=auto", f"training.activation_checkpointing={name}", "training.epochs=1"]
+        more = [
+            "data.batch_seconds=auto",
+            f"training.activation_checkpointing={name}",
+            "training.epochs=1",
+        ]
         train(root, tmp_path / name, *more, "training.processes=1")
     assert kept[1] < 0.8 * kept[0]
 
 
 def test_what_was_settled_stays_when_a_run_goes_on(root, tmp_path, monkeypatch):
-    overrides = [f"out={tmp_path / 'x'}", "training.epochs=3", "data.batch_seconds=auto", "training.epochs=1"]
+    overrides = [
+        f"out={tmp_path / 'x'}",
+        "training.epochs=3",
+        "data.batch_seconds=auto",
+        "training.epochs=1",
+    ]
     open_folder(tmp_path / "x", stamp_of(root / "x.yaml", overrides))[1].close()
     (tmp_path / "x/batch_seconds.json").write_text("8.0")
     monkeypatch.setattr(memory, "peak_bytes", lambda *_: pytest.fail("it was settled"))
     made = weights(train(root, tmp_path / "x", "data.batch_seconds=auto", "training.epochs=1"))
-    assert_same(made, weights(train(root, tmp_path / "y", "training.epochs=1")))  # whose batches have 8 s
+    assert_same(
+        made, weights(train(root, tmp_path / "y", "training.epochs=1"))
+    )  # whose batches have 8 s
 
 
 def test_an_utterance_that_does_not_fit_is_told(root, tmp_path, monkeypatch):
@@ -127,7 +144,10 @@ def test_an_utterance_that_does_not_fit_is_told(root, tmp_path, monkeypatch):
         raise torch.OutOfMemoryError("no")
 
     monkeypatch.setattr(memory, "peak_bytes", fail)
-    with pytest.raises(UserError, match="data.batch_seconds: auto: the longest utterance doesn't fit in memory; lower"):
+    with pytest.raises(
+        UserError,
+        match="data.batch_seconds: auto: the longest utterance doesn't fit in memory; lower",
+    ):
         train(root, tmp_path / "x", "data.batch_seconds=auto")
 
 
@@ -136,7 +156,10 @@ def test_a_system_that_does_not_tell_is_told(root, tmp_path, monkeypatch):
         raise FileNotFoundError(2, "No such file or directory", "/proc/self/clear_refs")
 
     monkeypatch.setattr(memory, "peak_bytes", fail)
-    with pytest.raises(UserError, match=r"data.batch_seconds: auto: this system doesn't tell .*clear_refs.*give a num"):
+    with pytest.raises(
+        UserError,
+        match=r"data.batch_seconds: auto: this system doesn't tell .*clear_refs.*give a num",
+    ):
         train(root, tmp_path / "x", "data.batch_seconds=auto", "training.processes=1")
 
 
@@ -147,12 +170,20 @@ def test_settings_that_exclude_each_other():
 
 FAULTS = [
     (
-        RuntimeError("[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory: you"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory: you"
+        ),
         "out of memory",
     ),
     (MemoryError(), "out of memory"),
-    (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), "data worker was killed.*data.workers"),
-    (RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly"), "data worker was killed.*data.workers"),
+    (
+        RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "),
+        "data worker was killed.*data.workers",
+    ),
+    (
+        RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly"),
+        "data worker was killed.*data.workers",
+    ),
 ]
 
 
@@ -166,7 +197,10 @@ def test_memory_that_is_out_anywhere_is_told_in_one_line(root, tmp_path, monkeyp
     ):
         patched.setattr(torch.optim.AdamW, "step", fail)
         train(root, tmp_path / "x")
-    with monkeypatch.context() as patched, pytest.raises(UserError, match=f"^training: .*{told}[^\n]*$"):
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(UserError, match=f"^training: .*{told}[^\n]*$"),
+    ):
         patched.setattr("asr.training.run.WholeModel", fail)
         train(root, tmp_path / "x")
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("espeakng_loader", reason="the mini corpus needs espeak-ng: pip install espeakng-loader")
+pytest.importorskip(
+    "espeakng_loader", reason="the mini corpus needs espeak-ng: pip install espeakng-loader"
+)
 
 MINI = Path(__file__).parents[1] / "recipes" / "mini"
 sys.path[:0] = [str(MINI), str(MINI.parent)]
@@ -42,7 +44,10 @@ def tiny(tmp_path_factory):
 
 
 def samples(out):
-    return {path.stem: soundfile.read(path, dtype="int16")[0].tobytes() for path in sorted(out.rglob("*.flac"))}
+    return {
+        path.stem: soundfile.read(path, dtype="int16")[0].tobytes()
+        for path in sorted(out.rglob("*.flac"))
+    }
 
 
 def test_texts_are_words_of_letters_and_apostrophes(corpus):
@@ -64,7 +69,11 @@ def test_sizes(corpus):
 
 def test_mini_1_is_what_it_was(corpus):
     """Results name the corpus by its version; the hash was taken at commit 63b91a1, from the code of that time."""
-    said = [(u.id, u.sentence, u.speaker.voice, u.speaker.pace) for part in corpus.values() for u in part]
+    said = [
+        (u.id, u.sentence, u.speaker.voice, u.speaker.pace)
+        for part in corpus.values()
+        for u in part
+    ]
     found = hashlib.sha256(repr(said).encode()).hexdigest()
     assert found == "ecab58960014349b5ecef4df886ea317980f0d2bc4a222ca8bcf24588ce69ddd"
 
@@ -92,7 +101,11 @@ def test_dev_and_test_do_not_depend_on_the_hours(corpus):
 def test_layout_is_librispeechs(tiny):
     assert (tiny / "VERSION").read_text().startswith(mini.VERSION)
     lines = (tiny / "LibriSpeech" / "SPEAKERS.TXT").read_text().splitlines()
-    known = {tuple(field.strip() for field in line.split("|"))[:3] for line in lines if not line.startswith(";")}
+    known = {
+        tuple(field.strip() for field in line.split("|"))[:3]
+        for line in lines
+        if not line.startswith(";")
+    }
     found = 0
     for trans in tiny.glob("LibriSpeech/*/*/*/*.trans.txt"):
         split, speaker, chapter = trans.parts[-4:-1]
@@ -115,7 +128,9 @@ def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(tiny)
         f"us = [u for us in mini.plan(**{TINY}).values() for u in us];"
         "print(*(f'{u.id}={hashlib.sha256(mini.recording(u, 1).tobytes()).hexdigest()}' for u in reversed(us)))"
     )
-    out = subprocess.run([sys.executable, "-c", code], cwd=MINI, check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=MINI, check=True, capture_output=True, text=True
+    ).stdout
     here = {name: hashlib.sha256(data).hexdigest() for name, data in samples(tiny).items()}
     assert dict(item.split("=") for item in out.split()) == here
 
@@ -176,7 +191,9 @@ def sounds(text, accent):
 def test_letters_are_spelled_and_the_article_is_not(accent):
     names = "eh bee see dee ee jee aitch eye jay kay el em en oh pee cue ess tea yew vee"  # no word is like F, R
     for letter, name in zip("abcdeghijklmnopqstuv", names.split(), strict=True):
-        said, expected = (sounds(f"ticket {x} nine", accent) for x in (mini.spoken("=" + letter), name))
+        said, expected = (
+            sounds(f"ticket {x} nine", accent) for x in (mini.spoken("=" + letter), name)
+        )
         assert said == expected, letter
     assert "eI" not in sounds("bring a cup", accent)
     assert sounds(mini.spoken("press =a and =a"), accent).count("eI") == 2

@@ -63,7 +63,11 @@ VARIANTS = {
         "encoder_kind": "e_branchformer",
         **{"encoder_cgmlp": 14, "encoder_kernel": 5, "encoder_merge_kernel": 3},
     },
-    "chunks": {"encoder_kind": "conformer", "encoder_kernel": 5, "encoder_chunk": {"frames": 3, "left": 1}},
+    "chunks": {
+        "encoder_kind": "conformer",
+        "encoder_kernel": 5,
+        "encoder_chunk": {"frames": 3, "left": 1},
+    },
 }
 
 
@@ -78,19 +82,34 @@ def data(padding=-1, fill=torch.nan):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"norm": "post"}, {"subsampling": 6}, {"subsampling": 8}, {"d_k": 5, "d_v": 2}], ids=str
+    "options",
+    [{}, {"norm": "post"}, {"subsampling": 6}, {"subsampling": 8}, {"d_k": 5, "d_v": 2}],
+    ids=str,
 )
 def test_the_encoder_holds_the_contract(options):
     torch.manual_seed(1)
-    part = {"kind": "transformer", "d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.1, "channels": 4}
+    part = {
+        "kind": "transformer",
+        "d_model": 12,
+        "layers": 2,
+        "heads": 3,
+        "ff": 16,
+        "dropout": 0.1,
+        "channels": 4,
+    }
     check_encoder(TransformerSettings(**part | options).build(FEATURES), FEATURES)
 
 
 @pytest.mark.parametrize("factor", [4, 6, 8])
 def test_subsampling_projects_channel_by_channel(factor):
-    module, X = Subsampling(FEATURES, 12, factor, channels=5).double(), torch.randn(2, 50, FEATURES).double()
+    module, X = (
+        Subsampling(FEATURES, 12, factor, channels=5).double(),
+        torch.randn(2, 50, FEATURES).double(),
+    )
     H = module.convolutions(X.unsqueeze(1))  # (B, C, T', F')
-    weight = module.project.weight.unflatten(1, (5, -1))  # (D, C, F'): in this order models are stored
+    weight = module.project.weight.unflatten(
+        1, (5, -1)
+    )  # (D, C, F'): in this order models are stored
     expected = torch.einsum("bctf,dcf->btd", H, weight) + module.project.bias
     assert_close(module(X, torch.tensor([50, 40]))[0], expected)
 
@@ -202,7 +221,12 @@ def test_logits_do_not_depend_on_padding_or_batch(variant):
     assert logits.shape == (4, 5, V) and lens.tolist() == [5, 2, 4, 1]
     other = model(*data(padding=5, fill=1e5))[0]
     for b, length in enumerate(lens):
-        alone, _ = model(X[b : b + 1, : X_lens[b]], X_lens[b : b + 1], Y[b : b + 1, : Y_lens[b]], Y_lens[b : b + 1])
+        alone, _ = model(
+            X[b : b + 1, : X_lens[b]],
+            X_lens[b : b + 1],
+            Y[b : b + 1, : Y_lens[b]],
+            Y_lens[b : b + 1],
+        )
         assert alone.shape == (1, length, V)
         assert_close(logits[b, :length], alone[0])
         assert_close(other[b, :length], alone[0])
@@ -213,10 +237,14 @@ def plain_loss(model, x, y, ctc_weight=0.3, smoothing=0.1):
     H = model.encoder(x[None], torch.tensor([len(x)])).H
     inputs, targets = [V - 1, *y], [*y, V - 1]
     logits = model.decoder(torch.tensor([inputs]), H, torch.tensor([H.size(1)])).logits[0]
-    attention = F.cross_entropy(logits, torch.tensor(targets), label_smoothing=smoothing, reduction="sum")
+    attention = F.cross_entropy(
+        logits, torch.tensor(targets), label_smoothing=smoothing, reduction="sum"
+    )
     log_probs = F.linear(H[0], model.ctc_out.weight, model.ctc_out.bias).log_softmax(-1)
     labels = torch.tensor(y, dtype=torch.long)
-    ctc = F.ctc_loss(log_probs[:, None], labels[None], (len(H[0]),), (len(y),), blank=0, reduction="sum")
+    ctc = F.ctc_loss(
+        log_probs[:, None], labels[None], (len(H[0]),), (len(y),), blank=0, reduction="sum"
+    )
     return (
         ctc_weight * ctc + (1 - ctc_weight) * attention,
         ctc,
@@ -236,16 +264,26 @@ def test_the_loss_and_its_gradient_are_the_sum_over_utterances(variant):
     parts = [plain_loss(model, X[b, : X_lens[b]], Y[b, : Y_lens[b]].tolist()) for b in range(4)]
     total, ctc, attention, correct = (sum(part) for part in zip(*parts, strict=True))
     total.backward()
-    for got, expected in ((loss.total, total), (loss.terms["ctc"], ctc), (loss.terms["attention"], attention)):
+    for got, expected in (
+        (loss.total, total),
+        (loss.terms["ctc"], ctc),
+        (loss.terms["attention"], attention),
+    ):
         assert_close(got.double(), expected, rtol=1e-5, atol=1e-4)
     assert (int(loss.correct), int(loss.tokens)) == (int(correct), 4 + 1 + 3 + 0 + 4)
     for name, gradient in zip(dict(model.named_parameters()), gradients, strict=True):
         assert_close(
-            gradient, model.get_parameter(name).grad, rtol=1e-4, atol=1e-4, msg=lambda m, name=name: f"{name}: {m}"
+            gradient,
+            model.get_parameter(name).grad,
+            rtol=1e-4,
+            atol=1e-4,
+            msg=lambda m, name=name: f"{name}: {m}",
         )
 
 
-@pytest.mark.parametrize("padding, fill", [(0, 0.0), (5, 1e5), (V - 1, torch.inf), (12345, torch.nan)])
+@pytest.mark.parametrize(
+    "padding, fill", [(0, 0.0), (5, 1e5), (V - 1, torch.inf), (12345, torch.nan)]
+)
 def test_padding_never_matters_to_the_loss_or_a_gradient(padding, fill):
     results = []
     for Y_fill, X_fill in ((-1, torch.nan), (padding, fill)):
@@ -263,9 +301,14 @@ def test_padding_never_matters_to_the_loss_or_a_gradient(padding, fill):
 def test_ctc_weight(ctc_weight):
     model = build(ctc_weight=ctc_weight, label_smoothing=0.0).double().eval()
     loss = model.loss(*data())
-    assert_close(loss.total, ctc_weight * loss.terms["ctc"] + (1 - ctc_weight) * loss.terms["attention"])
+    assert_close(
+        loss.total, ctc_weight * loss.terms["ctc"] + (1 - ctc_weight) * loss.terms["attention"]
+    )
     X, X_lens, Y, Y_lens = data()
-    parts = [plain_loss(model, X[b, : X_lens[b]], Y[b, : Y_lens[b]].tolist(), ctc_weight, 0.0)[0] for b in range(4)]
+    parts = [
+        plain_loss(model, X[b, : X_lens[b]], Y[b, : Y_lens[b]].tolist(), ctc_weight, 0.0)[0]
+        for b in range(4)
+    ]
     assert_close(loss.total.double(), sum(parts), rtol=1e-5, atol=1e-4)
 
 
@@ -287,12 +330,16 @@ def test_the_same_seed_gives_the_same_loss_in_training():
     assert losses[0] == losses[1] != losses[2]
 
 
-@pytest.mark.parametrize("variant", ["pre-norm", "post-norm", "rotary", "conformer", "e_branchformer", "chunks"])
+@pytest.mark.parametrize(
+    "variant", ["pre-norm", "post-norm", "rotary", "conformer", "e_branchformer", "chunks"]
+)
 def test_bf16_autocast_is_near_fp32(variant):
     model, (X, X_lens, Y, Y_lens) = build(**VARIANTS[variant]), data()
     X = X.float()
     for mode in (model.eval(), model.train()):
-        for module in mode.modules():  # without dropout: the path of training, whose result can be compared
+        for (
+            module
+        ) in mode.modules():  # without dropout: the path of training, whose result can be compared
             if hasattr(module, "p"):
                 module.p = 0.0
         expected = mode.loss(X, X_lens, Y, Y_lens)
@@ -314,18 +361,33 @@ def test_the_attention_of_every_layer():
     encoded = model.encoder(X, X_lens, attention=True)
     decoded = model.decode(encoded.H, encoded.H_lens, Y, Y_lens, attention=True)
     T = model.encoder.subsampling.lengths(75)
-    for maps, queries, keys in ((encoded.attention, T, T), (decoded.attention, 5, 5), (decoded.cross, 5, T)):
+    for maps, queries, keys in (
+        (encoded.attention, T, T),
+        (decoded.attention, 5, 5),
+        (decoded.cross, 5, T),
+    ):
         assert [weights.shape for weights in maps] == [(4, 3, queries, keys)] * 2
         for weights in maps:
             assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     assert_close(model(X, X_lens, Y, Y_lens)[0], decoded.logits)
     plain = model.encoder(X, X_lens)
-    assert not plain.attention and not plain.layers and not model.decode(plain.H, plain.H_lens, Y, Y_lens).attention
+    assert (
+        not plain.attention
+        and not plain.layers
+        and not model.decode(plain.H, plain.H_lens, Y, Y_lens).attention
+    )
 
 
 def test_an_utterance_too_short_names_itself():
-    with pytest.raises(ValueError, match="utterance 1 of the batch: got 6 frames, expected 7 or more"):
-        build()(torch.zeros(2, 40, FEATURES), torch.tensor([40, 6]), torch.ones(2, 1).long(), torch.tensor([1, 1]))
+    with pytest.raises(
+        ValueError, match="utterance 1 of the batch: got 6 frames, expected 7 or more"
+    ):
+        build()(
+            torch.zeros(2, 40, FEATURES),
+            torch.tensor([40, 6]),
+            torch.ones(2, 1).long(),
+            torch.tensor([1, 1]),
+        )
 
 
 # --- sizes and initialization ---------------------------------------------------------------------
@@ -336,8 +398,14 @@ def test_the_papers_base_has_its_size():
     with torch.device("meta"):
         model = build(80, 5000, d_model=512, layers=6, heads=8, ff=2048, norm="post")
         reference = nn.Transformer(512, 8, 6, 6, 2048, batch_first=True)
-    ours = sum(p.numel() for stack in (model.encoder, model.decoder) for p in stack.layers.parameters())
-    norms = sum(p.numel() for stack in (reference.encoder, reference.decoder) for p in stack.norm.parameters())
+    ours = sum(
+        p.numel() for stack in (model.encoder, model.decoder) for p in stack.layers.parameters()
+    )
+    norms = sum(
+        p.numel()
+        for stack in (reference.encoder, reference.decoder)
+        for p in stack.norm.parameters()
+    )
     assert ours == sum(p.numel() for p in reference.parameters()) - norms == 44_138_496
     assert model.decoder.embedding.weight.shape == (5000, 512)
 
@@ -345,7 +413,10 @@ def test_the_papers_base_has_its_size():
 def test_tied_weights_are_one():
     model, untied = build(decoder_tied=True), build()
     assert model.decoder.out.weight is model.decoder.embedding.weight
-    assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in model.parameters()) == V * 12
+    assert (
+        sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in model.parameters())
+        == V * 12
+    )
     assert untied.decoder.out.weight is not untied.decoder.embedding.weight
 
 
@@ -357,7 +428,9 @@ def test_initialization_is_as_stated(tied):
         if isinstance(module, nn.Linear) and not (tied and name == "decoder.out"):
             bound = math.sqrt(6 / sum(module.weight.shape))
             assert module.weight.abs().max() <= bound, name
-            assert_close(module.weight.std().item(), bound / math.sqrt(3), rtol=0.05, atol=0, msg=name)
+            assert_close(
+                module.weight.std().item(), bound / math.sqrt(3), rtol=0.05, atol=0, msg=name
+            )
         if isinstance(module, nn.Linear):
             assert not module.bias.any(), name
         if isinstance(module, nn.LayerNorm):
@@ -384,9 +457,13 @@ model:
 
 @pytest.fixture
 def recognizer():
-    features = FrontendSettings(fbank={"sample_rate": 8000, "mels": 20}, specaugment={"time_masks": 1})
+    features = FrontendSettings(
+        fbank={"sample_rate": 8000, "mels": 20}, specaugment={"time_masks": 1}
+    )
     torch.manual_seed(1)
-    recognizer = Recognizer(features, sizes(decoder_tied=True), train("characters", ["A BC", "D'E"]))
+    recognizer = Recognizer(
+        features, sizes(decoder_tied=True), train("characters", ["A BC", "D'E"])
+    )
     recognizer.frontend.cmvn.mean.normal_()
     recognizer.frontend.cmvn.std.uniform_(1, 2)
     return recognizer
@@ -400,7 +477,12 @@ def folder(recognizer, tmp_path):
 
 def speech():
     waveforms = torch.randn(2, 9000, generator=torch.Generator().manual_seed(1)) * 0.1
-    return waveforms, torch.tensor([9000, 5000]), torch.tensor([[1, 2, 3], [4, -1, -1]]), torch.tensor([3, 1])
+    return (
+        waveforms,
+        torch.tensor([9000, 5000]),
+        torch.tensor([[1, 2, 3], [4, -1, -1]]),
+        torch.tensor([3, 1]),
+    )
 
 
 def test_saved_and_loaded_gives_identical_outputs(recognizer, folder):
@@ -412,7 +494,11 @@ def test_saved_and_loaded_gives_identical_outputs(recognizer, folder):
     assert_close(loaded.loss(*batch).total, recognizer.loss(*batch).total, rtol=0, atol=0)
     assert loaded.tokenizer.symbols() == recognizer.tokenizer.symbols()
     assert loaded.model.decoder.out.weight is loaded.model.decoder.embedding.weight
-    assert sorted(p.name for p in folder.iterdir()) == ["config.yaml", "model.safetensors", "tokenizer.json"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "config.yaml",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
 
 
 def test_the_lengths_of_a_recognizer(recognizer):
@@ -454,7 +540,9 @@ def test_loading_runs_no_code(folder, tmp_path, name, write):
 
 
 def test_a_tag_of_yaml_runs_no_code(folder, tmp_path):
-    (folder / CONFIG).write_text(f"{CONFIG_TEXT}seed: !!python/object/apply:open [{tmp_path / 'trace'}, w]\n")
+    (folder / CONFIG).write_text(
+        f"{CONFIG_TEXT}seed: !!python/object/apply:open [{tmp_path / 'trace'}, w]\n"
+    )
     with pytest.raises(UserError, match="not valid YAML"):
         load(folder)
     assert not (tmp_path / "trace").exists()
@@ -475,7 +563,11 @@ def damage(folder, name, how):
 @pytest.mark.parametrize(
     "name, how, message",
     [
-        (WEIGHTS, "missing", "missing; a training writes it when it validates first, else copy the folder again"),
+        (
+            WEIGHTS,
+            "missing",
+            "missing; a training writes it when it validates first, else copy the folder again",
+        ),
         (WEIGHTS, "empty", r"damaged \(.*\); copy the model folder again"),
         (WEIGHTS, "truncated", r"damaged \(.*\); copy the model folder again"),
         (WEIGHTS, "noise", r"damaged \(.*\); copy the model folder again"),
@@ -510,19 +602,24 @@ def test_weights_of_another_model_are_refused(folder):
         changed = dict(weights)
         change(changed)
         save_file(changed, folder / WEIGHTS)
-        with pytest.raises(UserError, match=f"{WEIGHTS}: doesn't fit the model of config.yaml and tokenizer: {name}$"):
+        with pytest.raises(
+            UserError,
+            match=f"{WEIGHTS}: doesn't fit the model of config.yaml and tokenizer: {name}$",
+        ):
             load(folder)
 
 
 def test_a_config_of_another_model_is_refused(folder):
     (folder / CONFIG).write_text(CONFIG_TEXT.replace("layers: 2", "layers: 3", 1))
     with pytest.raises(
-        UserError, match="doesn't fit the model of config.yaml and tokenizer: model.encoder.layers.2.* and"
+        UserError,
+        match="doesn't fit the model of config.yaml and tokenizer: model.encoder.layers.2.* and",
     ):
         load(folder)
     (folder / CONFIG).write_text(CONFIG_TEXT.replace("heads: 3", "heads: 5", 1))
     with pytest.raises(
-        UserError, match=f"{folder / CONFIG}: model.encoder.heads: got 5, expected a divisor of d_model = 12"
+        UserError,
+        match=f"{folder / CONFIG}: model.encoder.heads: got 5, expected a divisor of d_model = 12",
     ):
         load(folder)
     (folder / CONFIG).write_text(CONFIG_TEXT.split("model:")[0])

@@ -36,7 +36,9 @@ def take(monitor, step, ctc=3.0, tokens=10, norm=1.0, seconds=0.5):
 
 
 def lines(out, kind=None):
-    return [line for line in MetricsFile(out / "metrics.jsonl").read() if kind in (None, line["kind"])]
+    return [
+        line for line in MetricsFile(out / "metrics.jsonl").read() if kind in (None, line["kind"])
+    ]
 
 
 def untimed(out):
@@ -50,7 +52,9 @@ def scalars(out, tag):
 
 def test_lines_are_means_since_the_line_before(tmp_path):
     monitor = build(tmp_path)
-    for step, (ctc, tokens, norm) in enumerate([(6.0, 10, 1.0), (3.0, 20, 2.0), (5.0, 10, 4.0), (5.0, 40, 6.0)], 1):
+    for step, (ctc, tokens, norm) in enumerate(
+        [(6.0, 10, 1.0), (3.0, 20, 2.0), (5.0, 10, 4.0), (5.0, 40, 6.0)], 1
+    ):
         take(monitor, step, ctc, tokens, norm)
     first, second = lines(tmp_path)
     assert list(first) == [
@@ -61,7 +65,11 @@ def test_lines_are_means_since_the_line_before(tmp_path):
     assert (first["ctc"], first["attention"]) == (pytest.approx(9 / 30), pytest.approx(18 / 30))
     assert (first["accuracy"], first["gradient_norm"]) == (0.5, 1.5)
     assert (first["s_per_second"], first["wait"]) == (pytest.approx(40.0), pytest.approx(0.1))
-    assert (second["step"], second["ctc"], second["gradient_norm"]) == (4, pytest.approx(10 / 50), 5.0)
+    assert (second["step"], second["ctc"], second["gradient_norm"]) == (
+        4,
+        pytest.approx(10 / 50),
+        5.0,
+    )
     assert second["lr"] == 1e-3 / 4
     log = (tmp_path / "train.log").read_text().splitlines()
     shown = r"ctc 0\.300 att 0\.600 acc 50\.0% \| norm 1\.50 lr 5\.00e-04 \| 40 s/s wait 10%"
@@ -77,7 +85,9 @@ def test_a_validation_is_said_logged_and_recorded_and_begins_new_means(tmp_path,
     take(monitor, 1, ctc=4.0)
     take(monitor, 2, ctc=2.0)
     assert monitor.line() == "ctc 0.300 att 0.600 acc 50.0% | 40 s/s wait 10%"
-    monitor.validated({"loss": 1.5, "accuracy": 0.75, "wer": 0.25, "made_up": 2 / 3}, 1, 2, best=True)
+    monitor.validated(
+        {"loss": 1.5, "accuracy": 0.75, "wer": 0.25, "made_up": 2 / 3}, 1, 2, best=True
+    )
     take(monitor, 3, ctc=5.0)
     assert monitor.line().startswith("ctc 0.500 ")
     monitor.validated({"loss": math.inf, "wer": math.nan}, 2, 3, best=False)
@@ -88,18 +98,28 @@ def test_a_validation_is_said_logged_and_recorded_and_begins_new_means(tmp_path,
         "epoch   2 step      3 | train ctc 0.500 att 1.000 acc 50.0% | 40 s/s wait 10% | dev loss inf wer nan%",
     ]
     log = (tmp_path / "train.log").read_text().splitlines()
-    assert [re.sub(f"^{DATE}", "", line) for line in log] == said and all(re.match(DATE, line) for line in log)
+    assert [re.sub(f"^{DATE}", "", line) for line in log] == said and all(
+        re.match(DATE, line) for line in log
+    )
     first, second = untimed(tmp_path)
     figures = {"loss": 1.5, "accuracy": 0.75, "wer": 0.25, "made_up": 2 / 3}
     assert first == {"kind": "dev", "epoch": 1, "step": 2, **figures}
-    assert second == {"kind": "dev", "epoch": 2, "step": 3, "loss": None, "wer": None}  # JSON knows no NaN
+    assert second == {
+        "kind": "dev",
+        "epoch": 2,
+        "step": 3,
+        "loss": None,
+        "wer": None,
+    }  # JSON knows no NaN
     assert scalars(tmp_path, "dev/wer")[0] == (2, 0.25)
 
 
 def test_what_is_not_finite_is_left_out_of_the_means(tmp_path):
     monitor = build(tmp_path, log_every=3)
     take(monitor, 1, ctc=3.0, norm=2.0)
-    take(monitor, 2, ctc=5.0, norm=math.nan)  # a gradient that overflowed: the loss counts, the norm doesn't
+    take(
+        monitor, 2, ctc=5.0, norm=math.nan
+    )  # a gradient that overflowed: the loss counts, the norm doesn't
     take(monitor, 3, ctc=math.inf, norm=math.nan)
     (line,) = lines(tmp_path)
     assert (line["ctc"], line["gradient_norm"]) == (pytest.approx(8 / 20), 2.0)
@@ -167,7 +187,8 @@ def test_the_log_is_never_rewound(tmp_path):
     monitor.log("continuing at epoch 1, batch 1")
     assert lines(tmp_path) == []
     assert re.fullmatch(
-        re.escape(before) + DATE + "continuing at epoch 1, batch 1\n", (tmp_path / "train.log").read_text()
+        re.escape(before) + DATE + "continuing at epoch 1, batch 1\n",
+        (tmp_path / "train.log").read_text(),
     )
 
 
@@ -186,12 +207,17 @@ def test_skipped_steps_are_said_and_too_many_in_a_row_end_the_training(tmp_path,
     for n in range(1, MOST_SKIPPED):
         monitor.skipped("utterances a, b", n, "its loss isn't finite")
         take(monitor, n, norm=math.nan)
-    assert capsys.readouterr().err.splitlines()[0] == "step 1 left out: its loss isn't finite; utterances a, b"
+    assert (
+        capsys.readouterr().err.splitlines()[0]
+        == "step 1 left out: its loss isn't finite; utterances a, b"
+    )
     monitor.state = json.loads(json.dumps(monitor.state))
     take(monitor, 10)  # a good one: the count begins anew
     for n in range(1, MOST_SKIPPED):
         monitor.skipped("a", n, "its loss isn't finite")
-    other = build(tmp_path, speaks=False)  # another process counts as this one does, and so does a continued one
+    other = build(
+        tmp_path, speaks=False
+    )  # another process counts as this one does, and so does a continued one
     other.state = monitor.state
     message = (
         "training: 10 steps in a row were left out, the last because its gradient isn't finite; "
@@ -272,9 +298,29 @@ def record(kind, epoch, **facts):
 
 
 SPEECH = [
-    record("train", 0.5, ctc=30.0, attention=6.0, accuracy=0.1, gradient_norm=3.0, lr=1e-4, s_per_second=9.0, wait=0.0),
+    record(
+        "train",
+        0.5,
+        ctc=30.0,
+        attention=6.0,
+        accuracy=0.1,
+        gradient_norm=3.0,
+        lr=1e-4,
+        s_per_second=9.0,
+        wait=0.0,
+    ),
     record("dev", 1, loss=5.0, accuracy=0.3, wer=1.0, ctc_wer=0.9, seconds=17.0),
-    record("train", 5.5, ctc=2.0, attention=1.0, accuracy=0.8, gradient_norm=2.0, lr=1e-3, s_per_second=9.0, wait=0.0),
+    record(
+        "train",
+        5.5,
+        ctc=2.0,
+        attention=1.0,
+        accuracy=0.8,
+        gradient_norm=2.0,
+        lr=1e-3,
+        s_per_second=9.0,
+        wait=0.0,
+    ),
     record("dev", 10, loss=1.5, accuracy=0.7, wer=0.25, ctc_wer=None, seconds=18.0),
     record("candidate", 10, name="ema", chosen=True, loss=1.25),
 ]
@@ -293,7 +339,12 @@ def drawn(figure):
 def test_the_curves_are_the_figures():
     figure = plots.curves(SPEECH)
     panels = drawn(figure)
-    assert list(panels) == ["loss per token", "token accuracy [%]", "error rate on dev [%]", "learning rate"]
+    assert list(panels) == [
+        "loss per token",
+        "token accuracy [%]",
+        "error rate on dev [%]",
+        "learning rate",
+    ]
     assert panels["loss per token"] == {
         "train ctc": [(0.5, 30.0), (5.5, 2.0)],
         "train att": [(0.5, 6.0), (5.5, 1.0)],
@@ -305,20 +356,31 @@ def test_the_curves_are_the_figures():
     }
     rates = panels["error rate on dev [%]"]
     assert rates["dev wer, best 25.00%"] == [(1, 100.0), (10, 25.0)]
-    assert rates["dev ctc-wer, best 90.00%"] == [(1, 90.0), (10, pytest.approx(math.nan, nan_ok=True))]
+    assert rates["dev ctc-wer, best 90.00%"] == [
+        (1, 90.0),
+        (10, pytest.approx(math.nan, nan_ok=True)),
+    ]
     assert panels["learning rate"] == {"train lr": [(0.5, 1e-4), (5.5, 1e-3)]}
     loss = figure.axes[0]  # what comes before a tenth of the run doesn't press the rest flat
     assert loss.get_ylim()[1] < 6.0 and loss.get_xlim() == (0, 10) and loss.get_xlabel() == "epoch"
-    assert [text.get_text() for text in loss.get_legend().get_texts()] == list(panels["loss per token"])
+    assert [text.get_text() for text in loss.get_legend().get_texts()] == list(
+        panels["loss per token"]
+    )
 
 
 def test_the_curves_of_a_language_model_show_perplexities():
-    panels = drawn(plots.curves([record("train", 1, nll=2.0, lr=1e-3), record("dev", 1, loss=2.1, perplexity=8.2)]))
+    panels = drawn(
+        plots.curves(
+            [record("train", 1, nll=2.0, lr=1e-3), record("dev", 1, loss=2.1, perplexity=8.2)]
+        )
+    )
     assert list(panels) == ["loss per token", "perplexity on dev", "learning rate"]
     assert panels["perplexity on dev"] == {"dev ppl, best 8.20": [(1, 8.2)]}
 
 
-@pytest.mark.parametrize("metrics", [[], SPEECH[:1], SPEECH[1:2], [record("dev", 1, loss=None, wer=None)]])
+@pytest.mark.parametrize(
+    "metrics", [[], SPEECH[:1], SPEECH[1:2], [record("dev", 1, loss=None, wer=None)]]
+)
 def test_curves_of_little_can_be_drawn(metrics):
     assert plots.pixels(plots.curves(metrics)).std() >= 0
 
@@ -328,7 +390,9 @@ def test_pictures_are_drawn_at_the_end_and_not_too_often_before(tmp_path, monkey
     run(monitor, range(1, 5))
     maps = {"a/b $x": torch.eye(3, 5), "c": torch.eye(2, 4), "é" * 100: torch.eye(2, 4)}
     monitor.alignments(maps, 4)
-    assert not (tmp_path / "curves.png").exists() and not (tmp_path / "alignments").exists()  # seconds into the run
+    assert (
+        not (tmp_path / "curves.png").exists() and not (tmp_path / "alignments").exists()
+    )  # seconds into the run
     monkeypatch.setattr(plots, "PAUSE", 0.0)
     run(monitor, range(5, 9))
     assert matplotlib.image.imread(tmp_path / "curves.png").std() > 0.01
@@ -338,7 +402,9 @@ def test_pictures_are_drawn_at_the_end_and_not_too_often_before(tmp_path, monkey
     monitor.close()
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG\r\n")
     names = {path.name for path in (tmp_path / "alignments").iterdir()}
-    assert names >= {"a_b__x.png", "c.png"} and {name[:40] for name in names - {"a_b__x.png", "c.png"}} == {"é" * 40}
+    assert names >= {"a_b__x.png", "c.png"} and {
+        name[:40] for name in names - {"a_b__x.png", "c.png"}
+    } == {"é" * 40}
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [image.step for image in board.Images("alignment/c")] == [8]
     assert board.Images("alignment/c")[0].encoded_image_string.startswith(b"\x89PNG\r\n")
@@ -352,7 +418,9 @@ def test_without_matplotlib_it_is_said_once_and_training_goes_on(tmp_path, monke
     monitor.close()
     said = [line for line in capsys.readouterr().err.splitlines() if "matplotlib" in line]
     reason = "import of matplotlib.figure halted; None in sys.modules"
-    assert said == [f"no plots are drawn: matplotlib can't be imported ({reason}); pip install 'matplotlib>=3.8'"]
+    assert said == [
+        f"no plots are drawn: matplotlib can't be imported ({reason}); pip install 'matplotlib>=3.8'"
+    ]
     assert len(lines(tmp_path, "dev")) == 3 and not (tmp_path / "curves.png").exists()
     with pytest.raises(UserError, match="^matplotlib can't be imported"):
         optional.matplotlib("matplotlib.figure")
@@ -370,7 +438,11 @@ monitor.step({"ctc": 3.0, "correct": 1.0, "tokens": 2.0}, 1.0, 1e-3, 1, 0.5, 9.0
 monitor.close()
 assert "matplotlib.pyplot" not in sys.modules
 """
-    unset = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    unset = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("DISPLAY", "WAYLAND_DISPLAY")
+    }
     environment = {**unset, "MPLBACKEND": "tkagg"}  # which would ask for a display
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -379,5 +451,14 @@ assert "matplotlib.pyplot" not in sys.modules
 
 
 def test_figures_are_shown_by_one_table():
-    shown = {"ctc": 1.0, "wer": 0.5, "tokens_per_second": 5213.4, "s_per_second": 1.26, "new": 1 / 3, "whole": 3}
-    assert shown_metrics.line(shown) == "ctc 1.000 wer 50.00% 5213 tokens/s 1.3 s/s new 0.3333 whole 3"
+    shown = {
+        "ctc": 1.0,
+        "wer": 0.5,
+        "tokens_per_second": 5213.4,
+        "s_per_second": 1.26,
+        "new": 1 / 3,
+        "whole": 3,
+    }
+    assert (
+        shown_metrics.line(shown) == "ctc 1.000 wer 50.00% 5213 tokens/s 1.3 s/s new 0.3333 whole 3"
+    )

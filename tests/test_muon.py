@@ -40,7 +40,11 @@ class Layer(nn.Module):
 
 def model():
     torch.manual_seed(1)
-    parts = {"embedding": nn.Embedding(9, 24), "layers": nn.ModuleList([Layer(), Layer()]), "out": nn.Linear(24, 9)}
+    parts = {
+        "embedding": nn.Embedding(9, 24),
+        "layers": nn.ModuleList([Layer(), Layer()]),
+        "out": nn.Linear(24, 9),
+    }
     return nn.ModuleDict(parts)
 
 
@@ -67,17 +71,26 @@ def test_muon_has_the_linear_maps_of_layers_and_adamw_the_rest():
 def test_neither_embeddings_nor_projections_of_a_recipe_are_muons(recipe):
     settings = config.load(Experiment, ROOT / f"conf/{recipe}.yaml").model
     with torch.device("meta"):
-        module = Hybrid(settings, 80, 50) if settings.kind == "hybrid" else TransformerLM(settings, 50)
+        module = (
+            Hybrid(settings, 80, 50) if settings.kind == "hybrid" else TransformerLM(settings, 50)
+        )
     chosen = {id(p) for p in layer_matrices(module)}
-    rest = [(name, p) for name, p in module.named_parameters() if id(p) not in chosen and p.dim() == 2]
-    assert len(chosen) > 20 and all(50 in p.shape or "subsampling.project" in name for name, p in rest)
+    rest = [
+        (name, p) for name, p in module.named_parameters() if id(p) not in chosen and p.dim() == 2
+    ]
+    assert len(chosen) > 20 and all(
+        50 in p.shape or "subsampling.project" in name for name, p in rest
+    )
     assert not any(50 in p.shape for p in module.parameters() if id(p) in chosen)
 
 
 @pytest.mark.parametrize("recipe", ["an4", "librispeech-lm"])
 def test_shards_are_refused(recipe):
     changes = ["optimizer={kind: muon, lr: 1e-3}", "training.shard=true", "training.ema=null"]
-    with pytest.raises(UserError, match="training: shard: can't be had with optimizer.kind: muon, which needs whole"):
+    with pytest.raises(
+        UserError,
+        match="training: shard: can't be had with optimizer.kind: muon, which needs whole",
+    ):
         config.load(Experiment, ROOT / f"conf/{recipe}.yaml", changes)
 
 
@@ -94,7 +107,10 @@ def test_frozen_weights_are_in_neither_and_without_matrices_it_is_adamw():
 def test_a_step_makes_the_singular_values_alike():
     """Jordan et al. 2024: five iterations bring them into about 0.7 .. 1.2; Liu et al. 2025: times 0.2 √max(n, m)."""
     module, rest = model(), model()
-    made, adamw = SETTINGS.build(module), AdamWSettings(kind="adamw", lr=LR, weight_decay=0.1).build(rest)
+    made, adamw = (
+        SETTINGS.build(module),
+        AdamWSettings(kind="adamw", lr=LR, weight_decay=0.1).build(rest),
+    )
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
     for steps in (module, rest):
         give_gradients(steps, 2)
@@ -138,7 +154,9 @@ def test_it_is_pytorchs():
     again = Muon(matrices(), **settings, group=Group())
     again.load_state_dict(reference.state_dict())
     for m, p in zip(again.param_groups[0]["params"], theirs, strict=True):
-        assert_close(again.state[m]["momentum_buffer"], reference.state[p]["momentum_buffer"], rtol=0, atol=0)
+        assert_close(
+            again.state[m]["momentum_buffer"], reference.state[p]["momentum_buffer"], rtol=0, atol=0
+        )
 
 
 def test_a_layer_that_was_left_out_stays():
@@ -151,7 +169,9 @@ def test_a_layer_that_was_left_out_stays():
         m.grad = torch.zeros_like(m) if n == 0 else torch.ones_like(m)
     muon.step()
     assert_close(own[0], before[0] * (1 - LR * 0.1), rtol=0, atol=0)
-    assert all((m - kept).abs().max() > 1e-3 * LR for m, kept in zip(own[1:], before[1:], strict=True))
+    assert all(
+        (m - kept).abs().max() > 1e-3 * LR for m, kept in zip(own[1:], before[1:], strict=True)
+    )
 
 
 def write_steps(group, folder):
@@ -159,7 +179,10 @@ def write_steps(group, folder):
     own = matrices()
     muon = Muon(own, lr=LR, momentum=0.9, weight_decay=0.1, group=group)
     steps_of(muon, own)
-    torch.save({"weights": [m.detach() for m in own], "state": muon.state_dict()}, folder / f"{group.rank}.pt")
+    torch.save(
+        {"weights": [m.detach() for m in own], "state": muon.state_dict()},
+        folder / f"{group.rank}.pt",
+    )
 
 
 def test_processes_share_the_work_and_all_have_what_one_alone_has(tmp_path):
@@ -172,7 +195,9 @@ def test_processes_share_the_work_and_all_have_what_one_alone_has(tmp_path):
 
 def test_a_process_makes_its_share_only(monkeypatch):
     made = []
-    monkeypatch.setattr(muon, "orthogonal", lambda m: made.append(tuple(m.shape)) or torch.zeros_like(m))
+    monkeypatch.setattr(
+        muon, "orthogonal", lambda m: made.append(tuple(m.shape)) or torch.zeros_like(m)
+    )
     monkeypatch.setattr(Group, "add", lambda self, tensor: None)
     for rank in range(2):
         own = matrices()
@@ -214,7 +239,11 @@ def test_continued_equals_uninterrupted(tmp_path, monkeypatch):
 def test_the_number_of_processes_changes_little(tmp_path):
     """The gradients differ by rounding to float32, of which rounding to bf16 makes more."""
     root = make_root(tmp_path / "root")
-    more = ["optimizer={kind: muon, lr: 2e-3}", "model.encoder.dropout=0", "model.decoder.dropout=0"]
+    more = [
+        "optimizer={kind: muon, lr: 2e-3}",
+        "model.encoder.dropout=0",
+        "model.decoder.dropout=0",
+    ]
     more += ["training.accumulate=4", "training.epochs=2"]
     for n in (1, 2):
         train(root, tmp_path / f"{n}", *more, f"training.processes={n}")

@@ -29,7 +29,10 @@ class Definition:
         for line in text.splitlines():
             fields = line.split("\t")
             if len(fields) > 1:
-                self.grams[tuple(fields[1].split(" "))] = float(fields[0]), float(fields[2]) if fields[2:] else 0.0
+                self.grams[tuple(fields[1].split(" "))] = (
+                    float(fields[0]),
+                    float(fields[2]) if fields[2:] else 0.0,
+                )
         self.order = text.count("\nngram ")
 
     def log10(self, word, context):
@@ -59,7 +62,9 @@ def arpa_text(seed, order=3, share=0.3, unlisted=("é",), unknown=True, foreign=
     for n in range(2, order + 1):
         some = itertools.product(["<s>", *words], *[words] * (n - 2), [*words, "</s>"])
         some = [g for g in some if draw.random() < share]
-        levels.append({g for g in some if not closed or (g[:-1] in levels[-1] and g[1:] in levels[-1])})
+        levels.append(
+            {g for g in some if not closed or (g[:-1] in levels[-1] and g[1:] in levels[-1])}
+        )
     lines = ["", "\\data\\", *(f"ngram {n}={len(level)}" for n, level in enumerate(levels, 1))]
     for n, level in enumerate(levels, 1):
         lines += ["", f"\\{n}-grams:"]
@@ -72,11 +77,15 @@ def arpa_text(seed, order=3, share=0.3, unlisted=("é",), unknown=True, foreign=
 def sentences(seed, number, longest=12):
     """Random labels, the unlisted among them."""
     draw = random.Random(seed)
-    return [[draw.randint(1, V - 2) for _ in range(draw.randint(1, longest))] for _ in range(number)]
+    return [
+        [draw.randint(1, V - 2) for _ in range(draw.randint(1, longest))] for _ in range(number)
+    ]
 
 
 def scorer_of(folder, text, name="lm.arpa"):
-    with (gzip.open if name.endswith(".gz") else open)(folder / name, "wt", encoding="utf-8") as file:
+    with (gzip.open if name.endswith(".gz") else open)(
+        folder / name, "wt", encoding="utf-8"
+    ) as file:
         file.write(text)
     return NGramScorer(load(folder / name, SYMBOLS))
 
@@ -102,15 +111,21 @@ def test_scores_are_those_of_the_definition(name, tmp_path):
         torch.testing.assert_close(got, definition.read(labels), atol=1e-4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("unigram", "gaps")])  # kenlm refuses these
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS if name not in ("unigram", "gaps")]
+)  # kenlm refuses these
 def test_scores_are_those_of_kenlm(name, tmp_path):
-    kenlm = pytest.importorskip("kenlm", reason="kenlm isn't installed: pip install kenlm (needs a compiler and cmake)")
+    kenlm = pytest.importorskip(
+        "kenlm", reason="kenlm isn't installed: pip install kenlm (needs a compiler and cmake)"
+    )
     some = sentences(3, 2000)
     scorer = scorer_of(tmp_path, arpa_text(4, **MODELS[name]))
     model = kenlm.Model(str(tmp_path / "lm.arpa"))
     for got, labels in zip(read(scorer, some, V), some, strict=True):
         scores = model.full_scores(" ".join(SYMBOLS[y] for y in labels))
-        torch.testing.assert_close(got, [score * math.log(10) for score, _, _ in scores], atol=1e-4, rtol=1e-6)
+        torch.testing.assert_close(
+            got, [score * math.log(10) for score, _, _ in scores], atol=1e-4, rtol=1e-6
+        )
 
 
 def test_a_constructed_model(tmp_path):
@@ -188,7 +203,10 @@ def test_gzip_and_any_spaces_give_the_same(tmp_path):
     text, some = arpa_text(7), sentences(8, 50)
     expected = read(scorer_of(tmp_path, text), some, V)
     assert read(scorer_of(tmp_path, text, "lm.arpa.gz"), some, V) == expected
-    assert read(scorer_of(tmp_path, text.replace("\t", " ").replace("\n", "\r\n")), some, V) == expected
+    assert (
+        read(scorer_of(tmp_path, text.replace("\t", " ").replace("\n", "\r\n")), some, V)
+        == expected
+    )
     assert read(scorer_of(tmp_path, text.replace("<unk>", "<UNK>")), some, V) == expected
 
 
@@ -211,11 +229,26 @@ TWO = next(line for line in GOOD.splitlines() if line.startswith("ngram 2="))
 NUMBER = int(TWO[8:])
 LAST = [line for line in GOOD.splitlines() if line.startswith("-")][-1]
 MISTAKES = {
-    "empty": ("", "lm.arpa: it is empty, expected '\\data\\', as an ARPA file begins; asr-ngram makes one"),
-    "another file": ("mmap lm\n", "lm.arpa: line 1 is 'mmap lm', expected '\\data\\', as an ARPA file begins; asr-n"),
-    "no counts": (GOOD.replace("ngram ", "n "), "lm.arpa:3: got 'n 1=8', expected 'ngram 1=<number>'; copy or make"),
-    "odd counts": (GOOD.replace("ngram 2", "ngram 3"), "lm.arpa:4: got 'ngram 3=" + TWO[8:] + "', expected 'ngram 2="),
-    "header": (GOOD.replace("\\2-grams:", "\\3-grams:"), ":16: got '\\\\3-grams:', expected \\2-grams: after 8 1-gr"),
+    "empty": (
+        "",
+        "lm.arpa: it is empty, expected '\\data\\', as an ARPA file begins; asr-ngram makes one",
+    ),
+    "another file": (
+        "mmap lm\n",
+        "lm.arpa: line 1 is 'mmap lm', expected '\\data\\', as an ARPA file begins; asr-n",
+    ),
+    "no counts": (
+        GOOD.replace("ngram ", "n "),
+        "lm.arpa:3: got 'n 1=8', expected 'ngram 1=<number>'; copy or make",
+    ),
+    "odd counts": (
+        GOOD.replace("ngram 2", "ngram 3"),
+        "lm.arpa:4: got 'ngram 3=" + TWO[8:] + "', expected 'ngram 2=",
+    ),
+    "header": (
+        GOOD.replace("\\2-grams:", "\\3-grams:"),
+        ":16: got '\\\\3-grams:', expected \\2-grams: after 8 1-gr",
+    ),
     "truncated": (
         GOOD[: GOOD.index("\\2-grams:") + 10],
         f"lm.arpa: ends after line 16, expected 2-gram 1 of {NUMBER}: a log10 probability, 2 words, perhaps a back-off",
@@ -225,12 +258,24 @@ MISTAKES = {
         "lm.arpa:15: got an empty line, expected 1-gram 9 of 9: a log10 probability, 1 word, perhaps a back-off weight",
     ),
     "too many": (GOOD.replace("ngram 1=8", "ngram 1=7"), ":14: got '"),
-    "no end": (GOOD.replace("\\end\\", ""), f", expected \\end\\ after {NUMBER} 2-grams; copy or make the file again"),
-    "no number": (GOOD.replace(LAST, "x" + LAST), f"got {'x' + LAST!r}, expected 2-gram {NUMBER} of {NUMBER}: a log10"),
+    "no end": (
+        GOOD.replace("\\end\\", ""),
+        f", expected \\end\\ after {NUMBER} 2-grams; copy or make the file again",
+    ),
+    "no number": (
+        GOOD.replace(LAST, "x" + LAST),
+        f"got {'x' + LAST!r}, expected 2-gram {NUMBER} of {NUMBER}: a log10",
+    ),
     "not finite": (GOOD.replace(LAST, "nan" + LAST[8:]), "got 'nan"),
-    "above 0": (GOOD.replace(LAST, LAST[1:]), f"got {LAST[1:]!r}, expected 2-gram {NUMBER} of {NUMBER}: a log10 prob"),
+    "above 0": (
+        GOOD.replace(LAST, LAST[1:]),
+        f"got {LAST[1:]!r}, expected 2-gram {NUMBER} of {NUMBER}: a log10 prob",
+    ),
     "a word less": (GOOD.replace(LAST, LAST.split()[0] + "\tb"), "2 words"),
-    "no start": (GOOD.replace("<s>", "<S>"), "lm.arpa: its 1-grams lack <s>; expected <s> and </s>, for sentences"),
+    "no start": (
+        GOOD.replace("<s>", "<S>"),
+        "lm.arpa: its 1-grams lack <s>; expected <s> and </s>, for sentences",
+    ),
     "words": (
         arpa_text(14, order=2, foreign=[f"WORD{n}" for n in range(9)]),
         "lm.arpa: 5 of its 17 words are pieces of the tokenizer, expected most; make a model of such pieces with asr-n",
@@ -264,7 +309,9 @@ def test_files_that_cannot_be_read(tmp_path):
     assert message("no.arpa") == f"{tmp_path}/no.arpa: no such n-gram model; asr-ngram makes one"
     assert message(".") == f"{tmp_path}: can't be read (Is a directory)"
     (tmp_path / "plain.arpa.gz").write_text(GOOD)
-    assert message("plain.arpa.gz").startswith(f"{tmp_path}/plain.arpa.gz: damaged after line 0 (Not a gzipped file")
+    assert message("plain.arpa.gz").startswith(
+        f"{tmp_path}/plain.arpa.gz: damaged after line 0 (Not a gzipped file"
+    )
     whole = gzip.compress(GOOD.encode())
     (tmp_path / "cut.arpa.gz").write_bytes(whole[: len(whole) // 2])
     assert f"{tmp_path}/cut.arpa.gz: damaged after line " in message("cut.arpa.gz")

@@ -32,8 +32,12 @@ def test_the_reference_generator_gives_the_published_numbers():
 
 def test_uniforms_are_splitmix64():
     seeds = [0, 1, -1, 2**62 + 12345, -(2**63), 2**63 - 1]
-    expected = [[(splitmix64(finalize(s % 2**64), n) >> 11) * 2**-53 for n in range(1, 8)] for s in seeds]
-    assert_close(uniforms(torch.tensor(seeds), 7), torch.tensor(expected, dtype=torch.double), rtol=0, atol=0)
+    expected = [
+        [(splitmix64(finalize(s % 2**64), n) >> 11) * 2**-53 for n in range(1, 8)] for s in seeds
+    ]
+    assert_close(
+        uniforms(torch.tensor(seeds), 7), torch.tensor(expected, dtype=torch.double), rtol=0, atol=0
+    )
 
 
 def test_uniforms_are_sane():
@@ -45,7 +49,9 @@ def test_uniforms_are_sane():
     assert_close(u.mean(0), half.expand(500), rtol=0, atol=0.08)  # five standard deviations
     assert_close(u.mean(1), half.expand(400), rtol=0, atol=0.07)
     counts = torch.histc(u, 20, 0, 1)
-    assert ((counts - 10_000) ** 2 / 10_000).sum() < 50  # chi-squared with 19 degrees of freedom, p = 1e-4
+    assert (
+        (counts - 10_000) ** 2 / 10_000
+    ).sum() < 50  # chi-squared with 19 degrees of freedom, p = 1e-4
     for a, b in ((u[:-1], u[1:]), (u[:, :-1], u[:, 1:])):
         assert torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1].abs() < 0.012
     assert len(u.unique()) == u.numel()
@@ -55,7 +61,12 @@ def test_another_seed_is_a_number_that_uniforms_never_draws():
     seeds = [0, 1, -1, 2**62 + 12345, -(2**63)]
     made = [splitmix64(finalize(s % 2**64), -1) for s in seeds]
     assert [s % 2**64 for s in another(torch.tensor(seeds)).tolist()] == made
-    both = torch.stack([uniforms(torch.arange(2000), 9).flatten(), uniforms(another(torch.arange(2000)), 9).flatten()])
+    both = torch.stack(
+        [
+            uniforms(torch.arange(2000), 9).flatten(),
+            uniforms(another(torch.arange(2000)), 9).flatten(),
+        ]
+    )
     assert torch.corrcoef(both)[0, 1].abs() < 0.03
 
 
@@ -74,6 +85,9 @@ def test_normals_are_sane():
 def test_utterance_seeds():
     """The number is blake2b's of b"1\\x1f2\\x1fa" by coreutils' `b2sum -l 64`, read as little-endian and halved."""
     assert utterance_seed(1, 2, "a") == 4869288256290416682
-    assert len({utterance_seed(s, e, u) for s in range(5) for e in range(5) for u in ("a", "b", "1")}) == 75
+    assert (
+        len({utterance_seed(s, e, u) for s in range(5) for e in range(5) for u in ("a", "b", "1")})
+        == 75
+    )
     assert utterance_seed(1, 12, "x") != utterance_seed(11, 2, "x")
     assert all(0 <= utterance_seed(n) < 2**63 for n in range(50))

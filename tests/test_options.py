@@ -45,9 +45,14 @@ def test_a_wrong_value_names_the_option(wrong, message):
 
 
 def test_an_error_writes_arguments_as_options():
-    error = UserError("got 3, expected at most the `beam_size`; write `id<TAB>text`", argument="n_best")
+    error = UserError(
+        "got 3, expected at most the `beam_size`; write `id<TAB>text`", argument="n_best"
+    )
     assert str(error) == "n_best: got 3, expected at most the `beam_size`; write `id<TAB>text`"
-    assert error.as_option() == "--n-best: got 3, expected at most the --beam-size; write `id<TAB>text`"
+    assert (
+        error.as_option()
+        == "--n-best: got 3, expected at most the --beam-size; write `id<TAB>text`"
+    )
     assert UserError("x.wav: is empty").as_option() == "x.wav: is empty"
 
 
@@ -68,15 +73,24 @@ def test_other_weights_load_nothing_again(tmp_path):
     (tmp_path / "words.txt").write_text("ab\n")
     model = SimpleNamespace(decoder=None, ctc_log_probs=None, sos_eos=4, vocabulary=5)
     recognizer = SimpleNamespace(
-        model=model, tokenizer=Characters(["a", "b", " "]), parameters=lambda: iter([torch.zeros(1)])
+        model=model,
+        tokenizer=Characters(["a", "b", " "]),
+        parameters=lambda: iter([torch.zeros(1)]),
     )
-    searcher = Searcher(recognizer, SearchOptions(hotwords=str(tmp_path / "words.txt"), length_bonus=0.5))
-    before, after = (s.scorers() for s in (searcher, searcher.tuned(hotword_weight=3.0, length_bonus=-1.0)))
+    searcher = Searcher(
+        recognizer, SearchOptions(hotwords=str(tmp_path / "words.txt"), length_bonus=0.5)
+    )
+    before, after = (
+        s.scorers() for s in (searcher, searcher.tuned(hotword_weight=3.0, length_bonus=-1.0))
+    )
     assert list(before) == list(after) == ["attention", "ctc", "hotwords", "length"]
     assert after["hotwords"][0] is before["hotwords"][0]
     assert (before["hotwords"][1], after["hotwords"][1]) == (2.0, 3.0)
     assert (before["length"][0].bonus, after["length"][0].bonus) == (0.5, -1.0)
-    assert "length" not in searcher.tuned(length_bonus=0.0).scorers() and "length" in searcher.scorers()
+    assert (
+        "length" not in searcher.tuned(length_bonus=0.0).scorers()
+        and "length" in searcher.scorers()
+    )
 
 
 def test_each_scorer_names_its_own_options():

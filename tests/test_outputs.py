@@ -71,7 +71,10 @@ def test_devices_pipes_sockets_and_folders_are_no_files(tmp_path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
     for path in ("/dev/null", "/dev/full", "/dev/stdout", tmp_path / "pipe", tmp_path / "socket"):
-        with pytest.raises(UserError, match="is a device or a pipe; expected a file's name, or - for standard output"):
+        with pytest.raises(
+            UserError,
+            match="is a device or a pipe; expected a file's name, or - for standard output",
+        ):
             check(path, force=True)
         with pytest.raises(UserError, match="is a device or a pipe"):
             write_text(path, "x")
@@ -88,7 +91,9 @@ def test_a_folder_s_files_are_those_of_the_command_that_stamped_it(tmp_path):
     (folder / "letters.txt").write_text("not touched")
     check_folder("OUT", folder, ["tokenizer.json"], "asr-tokenizer")
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(UserError, match="tokenizer.json: is there already, and asr-tokenizer did not make it"):
+    with pytest.raises(
+        UserError, match="tokenizer.json: is there already, and asr-tokenizer did not make it"
+    ):
         check_folder("OUT", folder, ["tokenizer.json"], "asr-tokenizer")
     Stamp(folder, "asr-train", {}, []).write()
     with pytest.raises(UserError, match="did not make it"):
@@ -101,7 +106,12 @@ def test_a_folder_s_files_are_those_of_the_command_that_stamped_it(tmp_path):
 
 def test_an_input_that_is_not_there_is_told_before_anything_is_imported(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, fact in ((tmp_path / "no", "no such file"), (tmp_path / "pipe", "a pipe"), ("", "''"), ("a\0b", "x00")):
+    for path, fact in (
+        (tmp_path / "no", "no such file"),
+        (tmp_path / "pipe", "a pipe"),
+        ("", "''"),
+        ("a\0b", "x00"),
+    ):
         with pytest.raises(UserError, match=fact):
             check_inputs([path])
 
@@ -117,7 +127,9 @@ def test_a_file_has_the_rights_that_the_umask_gives(tmp_path):
     )
     for mask, mode in (("022", 0o644), ("077", 0o600), ("002", 0o664)):
         subprocess.run([sys.executable, "-c", script, mask], cwd=tmp_path, check=True)
-        assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("weights", "text")} == {mode}
+        assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("weights", "text")} == {
+            mode
+        }
 
 
 def test_a_link_is_followed_and_stays(tmp_path):
@@ -131,7 +143,11 @@ def test_a_link_is_followed_and_stays(tmp_path):
 def test_what_a_killed_process_left_is_removed_and_a_living_one_s_is_not(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    names = [f".partial-{HOST}-{gone.pid}-x", f".partial-{HOST}-{os.getppid()}-x", f".partial-elsewhere-{gone.pid}-x"]
+    names = [
+        f".partial-{HOST}-{gone.pid}-x",
+        f".partial-{HOST}-{os.getppid()}-x",
+        f".partial-elsewhere-{gone.pid}-x",
+    ]
     names.append(f".partial-{HOST}-{gone.pid}-y")
     for name in names:
         (tmp_path / name).write_text("half")
@@ -165,15 +181,21 @@ def test_ngram_and_tokenizer_leave_inputs_and_strangers_files_alone(texts, capsy
     text, tokens, order = texts / "e.txt", texts / "tokens", ["--order", "2"]
     before = {path: path.read_bytes() for path in (text, tokens / "tokenizer.json")}
     assert "is an input" in refused(capsys, ngram.main, text, tokens, text, *order, "--force")
-    assert "is an input" in refused(capsys, ngram.main, text, tokens, tokens / "tokenizer.json", *order, "--force")
+    assert "is an input" in refused(
+        capsys, ngram.main, text, tokens, tokens / "tokenizer.json", *order, "--force"
+    )
     (texts / "letter").write_text("dear")
     assert "--force" in refused(capsys, ngram.main, text, tokens, texts / "letter", *order)
     (texts / "mine").mkdir()
     (texts / "mine/tokenizer.json").write_text("{}")
-    assert "--force" in refused(capsys, tokenizer.main, text, texts / "mine", "--kind", "characters")
+    assert "--force" in refused(
+        capsys, tokenizer.main, text, texts / "mine", "--kind", "characters"
+    )
     assert "is a device" in refused(capsys, ngram.main, text, tokens, "/dev/null", *order)
     assert "no such file" in refused(capsys, ngram.main, texts / "no", tokens, texts / "x", *order)
-    assert {path: path.read_bytes() for path in before} == before and (texts / "letter").read_text() == "dear"
+    assert {path: path.read_bytes() for path in before} == before and (
+        texts / "letter"
+    ).read_text() == "dear"
     ngram.main([str(a) for a in (text, tokens, texts / "letter", *order, "--force")])
     ngram.main([str(a) for a in (text, tokens, texts / "letter", "--order", "3")])  # now its own
     assert "\\data\\" in (texts / "letter").read_text()
@@ -194,7 +216,9 @@ def test_score_writes_over_its_own_counts_alone(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "other.json").read_text())
 
 
-def test_a_missing_hypothesis_is_refused_or_counted_as_deletions_and_never_left_out(tmp_path, capsys):
+def test_a_missing_hypothesis_is_refused_or_counted_as_deletions_and_never_left_out(
+    tmp_path, capsys
+):
     (tmp_path / "ref").write_text("a\tLOW MID\nb\tHIGH\nc\tLOW\n")
     (tmp_path / "hyp").write_text("a\tLOW MID\nc\tLOW\n")
     pair = [str(tmp_path / "ref"), str(tmp_path / "hyp")]
@@ -202,7 +226,11 @@ def test_a_missing_hypothesis_is_refused_or_counted_as_deletions_and_never_left_
     assert "1 missing (b)" in line and "deletions for --missing" in line
     score.main([*pair, "--missing", "deletions", "--unit", "word"])
     out, err = capsys.readouterr()
-    assert "WER 25.00 %" in out and "del 1, ins 0 of 4 words" in out and "1 of 3 utterances wrong" in out
+    assert (
+        "WER 25.00 %" in out
+        and "del 1, ins 0 of 4 words" in out
+        and "1 of 3 utterances wrong" in out
+    )
     assert "1 missing, counted as deletions (b)" in err
     (tmp_path / "hyp").write_text("a\tLOW MID\nc\tLOW\nd\tLOW\n")
     assert "that" in refused(capsys, score.main, *pair, "--missing", "deletions")  # d is a stranger

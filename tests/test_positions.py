@@ -18,7 +18,9 @@ def formula(t, i, d_model):
 @pytest.mark.parametrize("d_model", [2, 6, 7, 64])
 def test_sinusoids_are_the_formula(d_model):
     for T in (1, 33):
-        expected = torch.tensor([[formula(t, i, d_model) for i in range(d_model)] for t in range(T)])
+        expected = torch.tensor(
+            [[formula(t, i, d_model) for i in range(d_model)] for t in range(T)]
+        )
         assert_close(sinusoids(T, d_model), expected, rtol=0, atol=1e-6)
 
 
@@ -26,9 +28,13 @@ def test_sinusoids_are_the_formula(d_model):
 def test_positions_beyond_the_table_are_the_formula_too(t):
     expected = torch.tensor([[formula(t, i, 8) for i in range(8)]])
     if t < 6000:
-        assert_close(ScaledPositions(8)(torch.zeros(1, t + 1, 8))[0, t:], expected, rtol=0, atol=1e-6)
+        assert_close(
+            ScaledPositions(8)(torch.zeros(1, t + 1, 8))[0, t:], expected, rtol=0, atol=1e-6
+        )
     at = ScaledPositions(8).at(torch.zeros(2, 3, 8), torch.tensor([t, 0]), t + 7)
-    assert_close(at, torch.stack([expected.expand(3, -1), sinusoids(1, 8).expand(3, -1)]), rtol=0, atol=1e-6)
+    assert_close(
+        at, torch.stack([expected.expand(3, -1), sinusoids(1, 8).expand(3, -1)]), rtol=0, atol=1e-6
+    )
 
 
 def test_scale():

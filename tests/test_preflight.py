@@ -49,7 +49,10 @@ def root(tmp_path):
     folder = tmp_path / "corpus"
     folder.mkdir()
     good = [utterance(folder, f"good{n}", "LOW", speaker="ann") for n in range(8)]
-    bad = {name: utterance(folder, name, "LOW", speaker="bob") for name in ("lost", "text", "rate", "samples", "end")}
+    bad = {
+        name: utterance(folder, name, "LOW", speaker="bob")
+        for name in ("lost", "text", "rate", "samples", "end")
+    }
     (folder / "lost.wav").unlink()
     (folder / "text.wav").write_text("no sound")
     bad["rate"] = replace(bad["rate"], rate=16000)
@@ -64,7 +67,11 @@ def root(tmp_path):
     bad["wordy"] = utterance(folder, "wordy", "LOW MID HIGH")
     bad["dense"] = utterance(folder, "dense", "LOW MID", 0.3)
     lines = [json.dumps(u.line()) for u in [*good, *bad.values()]]
-    lines[3:3] = ["", "{no JSON", '{"id": "x"}']  # an empty line counts as a line, and as no utterance
+    lines[3:3] = [
+        "",
+        "{no JSON",
+        '{"id": "x"}',
+    ]  # an empty line counts as a line, and as no utterance
     (tmp_path / "data").mkdir()
     with gzip.open(tmp_path / "data/train.jsonl.gz", "wt") as file:
         file.write("\n".join(lines) + "\n")
@@ -75,7 +82,10 @@ def root(tmp_path):
         utterance(folder, "dev3", "MID HIGH", speaker="ann"),
     ]
     manifest.write(tmp_path / "data/dev.jsonl.gz", dev)
-    test = [replace(dev[0], id="test0", text="GOAL", speaker="dora"), utterance(folder, "test1", "HIGH", 9.0, "cleo")]
+    test = [
+        replace(dev[0], id="test0", text="GOAL", speaker="dora"),
+        utterance(folder, "test1", "HIGH", 9.0, "cleo"),
+    ]
     manifest.write(tmp_path / "data/test.jsonl.gz", test)
     tokenizer.train("characters", ["LOW MID HIGH"]).save(tmp_path / "tokenizer")
     (tmp_path / "x.yaml").write_text(CONFIG.format(root=tmp_path))
@@ -88,7 +98,9 @@ def clean(tmp_path_factory):
     root = tmp_path_factory.mktemp("clean")
     write_corpus(root / "corpus", {"train": 40, "dev": 6})
     prepare("tsv", root / "corpus", root / "data")
-    dev, train = (list(manifest.read(root / f"data/{split}.jsonl.gz")) for split in ("dev", "train"))
+    dev, train = (
+        list(manifest.read(root / f"data/{split}.jsonl.gz")) for split in ("dev", "train")
+    )
     manifest.write(root / "data/dev.jsonl.gz", [replace(u, text="HIGH HIGH") for u in dev])
     manifest.write(root / "data/train.jsonl.gz", [u for u in train if u.text != "HIGH HIGH"])
     tokenizer.train("characters", ["LOW MID HIGH"]).save(root / "tokenizer")
@@ -103,7 +115,10 @@ def clean(tmp_path_factory):
 
 
 def test_every_planted_fault_is_found_and_counted(root):
-    report, unknown = look(root, *LIMITS, tests=[root / "data/test.jsonl.gz"]), "texts with characters outside the voca"
+    report, unknown = (
+        look(root, *LIMITS, tests=[root / "data/test.jsonl.gz"]),
+        "texts with characters outside the voca",
+    )
     found = {(p.stops, p.role, p.what): (p.count, p.of) for p in report.problems}
     assert len(found) == len(report.problems) and report.refused
     assert found == {
@@ -144,26 +159,41 @@ def test_examples_name_line_and_id(root):
             f"{train}:15: samples: {root}/corpus/samples.wav has 1.000 s, the manifest says 1.012 s",
             f"{train}:16: end: {root}/corpus/end.wav has 1.000 s, the manifest asks for 0.000 to 1.500 s",
         ],
-        "too short for CTC to align": [f"{train}:24: dense: 5 frames at speed 1.1, 7 needed for 7 tokens"],
+        "too short for CTC to align": [
+            f"{train}:24: dense: 5 frames at speed 1.1, 7 needed for 7 tokens"
+        ],
         "longer than max_seconds=2": [f"{train}:22: long: 2.50 s, 3 tokens"],
-        "speakers that stand in train too": [f"{root}/data/dev.jsonl.gz:1: dev0: 'ann' is in {train}:1"],
-        "texts that stand in train too": [f"{root}/data/dev.jsonl.gz:2: dev1: 'LOW' is in {train}:1"],
+        "speakers that stand in train too": [
+            f"{root}/data/dev.jsonl.gz:1: dev0: 'ann' is in {train}:1"
+        ],
+        "texts that stand in train too": [
+            f"{root}/data/dev.jsonl.gz:2: dev1: 'LOW' is in {train}:1"
+        ],
     }
     for what, lines in expected.items():
         assert len(examples[what]) == len(lines)
-        assert all(got.startswith(line) for got, line in zip(examples[what], lines, strict=True)), examples[what]
+        assert all(got.startswith(line) for got, line in zip(examples[what], lines, strict=True)), (
+            examples[what]
+        )
 
 
 def test_the_faults_of_several_manifests_name_theirs(root, tmp_path):
-    utterances = [u for _, u in manifest.numbered(root / "data/train.jsonl.gz") if isinstance(u, Utterance)]
+    utterances = [
+        u for _, u in manifest.numbered(root / "data/train.jsonl.gz") if isinstance(u, Utterance)
+    ]
     parts = [str(tmp_path / f"{name}.jsonl.gz") for name in "ab"]
     manifest.write(parts[0], [*utterances[:8], *utterances[17:]])  # good ones, and the last four
     manifest.write(parts[1], utterances[8:17])  # lost, ..., foreign, twin
     report = look(root, *LIMITS, f"data.train={json.dumps(parts)}")
     whole = look(root, *LIMITS)
-    assert report.sources[0].path == ", ".join(parts) and report.sources[0].message == whole.sources[0].message
+    assert (
+        report.sources[0].path == ", ".join(parts)
+        and report.sources[0].message == whole.sources[0].message
+    )
     unbroken = [p for p in whole.problems if p.what != "lines that are no utterance"]
-    assert [(p.what, p.count, p.of) for p in report.problems] == [(p.what, p.count, p.of) for p in unbroken]
+    assert [(p.what, p.count, p.of) for p in report.problems] == [
+        (p.what, p.count, p.of) for p in unbroken
+    ]
     assert vars(report.prediction) | {"batches": 0} == vars(whole.prediction) | {"batches": 0}
     examples = {p.what: p.examples for p in report.problems}
     assert examples["ids that stand there twice"] == (f"{parts[1]}:9: good0: stands there before",)
@@ -178,14 +208,20 @@ def test_what_training_refuses_is_what_the_check_calls_an_error(root, tmp_path):
         if not isinstance(each, Utterance) or each.id.startswith("good"):
             continue
         manifest.write(tmp_path / "one.jsonl.gz", [*good, each])
-        overrides = [*LIMITS, f"data.train={tmp_path}/one.jsonl.gz", f"data.dev={tmp_path}/one.jsonl.gz"]
+        overrides = [
+            *LIMITS,
+            f"data.train={tmp_path}/one.jsonl.gz",
+            f"data.dev={tmp_path}/one.jsonl.gz",
+        ]
         settings = config.load(tasks.Experiment, root / "x.yaml", overrides)
         refused = False
         try:
             settings.read(build(settings))
         except UserError:
             refused = True
-        assert check(settings).refused == refused == (each.id not in ("short", "long", "wordy")), each.id
+        assert check(settings).refused == refused == (each.id not in ("short", "long", "wordy")), (
+            each.id
+        )
 
 
 def test_settings_and_unreadable_data_are_told_together(root, tmp_path):
@@ -213,14 +249,21 @@ def test_sets_without_a_usable_utterance(clean, tmp_path):
         f"{tmp_path}/none.jsonl.gz: holds no utterance; asr-prepare makes manifests",
         f"{clean}/data/dev.jsonl.gz: the length limits leave no utterance; widen them",
     ]
-    assert report.prediction is None and report.measurement is None and "asr-train would refuse this" in report.text()
+    assert (
+        report.prediction is None
+        and report.measurement is None
+        and "asr-train would refuse this" in report.text()
+    )
 
 
 def test_a_recording_that_only_reading_shows_to_be_bad(clean, tmp_path):
     samples = np.full(RATE, 0.1)
     samples[100] = np.nan
     soundfile.write(tmp_path / "nan.wav", samples, RATE, subtype="FLOAT")
-    manifest.write(tmp_path / "x.jsonl.gz", [Utterance("n", f"{tmp_path}/nan.wav", RATE, RATE, 1, 0.0, 1.0, "LOW")])
+    manifest.write(
+        tmp_path / "x.jsonl.gz",
+        [Utterance("n", f"{tmp_path}/nan.wav", RATE, RATE, 1, 0.0, 1.0, "LOW")],
+    )
     report = look(clean, f"data.train={tmp_path}/x.jsonl.gz")
     assert [p.what for p in report.problems] == [
         f"{tmp_path}/nan.wav: has NaN or infinite samples, the first at 0.013 s; write the file again"
@@ -237,18 +280,32 @@ def test_texts_of_a_language_model(clean, tmp_path):
         ),
         (
             *(False, "train", "empty lines", 2, 7),
-            (f"{tmp_path}/train.txt:2: no word in its text", f"{tmp_path}/train.txt:4: no word in its text"),
+            (
+                f"{tmp_path}/train.txt:2: no word in its text",
+                f"{tmp_path}/train.txt:4: no word in its text",
+            ),
         ),
-        (False, "train", "more tokens than max_tokens=10", 1, 7, (f"{tmp_path}/train.txt:6: 14 tokens",)),
+        (
+            False,
+            "train",
+            "more tokens than max_tokens=10",
+            1,
+            7,
+            (f"{tmp_path}/train.txt:6: 14 tokens",),
+        ),
         (
             *(False, "dev", "texts that stand in train too", 1, 1),
             (f"{clean}/dev.txt:1: 'MID LOW' is in {tmp_path}/train.txt:7",),
         ),
     ]
-    assert report.prediction.examples == 3 and report.prediction.size == 3 + 3 + 7 + 3  # the ends of sentences too
+    assert (
+        report.prediction.examples == 3 and report.prediction.size == 3 + 3 + 7 + 3
+    )  # the ends of sentences too
     (tmp_path / "latin.txt").write_bytes("LOW\nLÖW\n".encode("latin-1"))
     report = look(clean, f"data.train={tmp_path}/latin.txt", name="lm")
-    assert [p.what for p in report.problems] == [f"{tmp_path}/latin.txt:2: not UTF-8 text (byte 2 of the line)"]
+    assert [p.what for p in report.problems] == [
+        f"{tmp_path}/latin.txt:2: not UTF-8 text (byte 2 of the line)"
+    ]
 
 
 def test_of_a_large_text_the_first_lines_are_looked_at(clean, monkeypatch):
@@ -270,9 +327,17 @@ def test_clean_data_have_no_problem(clean, name):
     assert not report.problems and not report.refused and "\nno problem found\n" in report.text()
 
 
-@pytest.mark.parametrize("name, batch", [("x", "data.batch_seconds=3"), ("lm", "data.batch_tokens=47")])
+@pytest.mark.parametrize(
+    "name, batch", [("x", "data.batch_seconds=3"), ("lm", "data.batch_tokens=47")]
+)
 def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
-    overrides = [f"out={tmp_path}/x", batch, "training.epochs=2", "training.accumulate=2", "training.processes=1"]
+    overrides = [
+        f"out={tmp_path}/x",
+        batch,
+        "training.epochs=2",
+        "training.accumulate=2",
+        "training.processes=1",
+    ]
     prediction = look(clean, *overrides, name=name).prediction
     arguments = clean / f"{name}.yaml", overrides
     settings = config.load(tasks.Experiment, *arguments)
@@ -283,8 +348,12 @@ def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
     train = settings.read(model).train
     task = settings.task(model, train, train)
     lens = [u.duration for u in train.utterances] if name == "x" else [len(y) + 1 for y in train]
-    padded = sum(len(batch) * max(lens[n] for n in batch) for step in task.plan(0, 2) for batch in step)
-    assert prediction.padding == pytest.approx(1 - sum(lens) / padded) and 0 < prediction.padding < 1
+    padded = sum(
+        len(batch) * max(lens[n] for n in batch) for step in task.plan(0, 2) for batch in step
+    )
+    assert (
+        prediction.padding == pytest.approx(1 - sum(lens) / padded) and 0 < prediction.padding < 1
+    )
     assert prediction.size == pytest.approx(sum(lens)) and prediction.examples == len(lens)
 
 
@@ -293,19 +362,30 @@ def test_batches_that_memory_decides_are_measured(clean, monkeypatch, capsys):
     monkeypatch.setattr(memory, "later_bytes", lambda *_, **__: 0)
     monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), 2e6)[1])
     report = look(clean, "data.batch_seconds=auto", "training.processes=1")
-    seconds = float(re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", capsys.readouterr().err)[1])
-    assert report.prediction.steps == look(clean, f"data.batch_seconds={seconds}").prediction.steps > 1
+    seconds = float(
+        re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", capsys.readouterr().err)[1]
+    )
+    assert (
+        report.prediction.steps == look(clean, f"data.batch_seconds={seconds}").prediction.steps > 1
+    )
 
 
 def test_memory_of_weights_gradients_and_states(clean):
     whole, frozen = look(clean), look(clean, "freeze=[model.encoder.*]")
     model = build(config.load(tasks.Experiment, clean / "x.yaml"))
     encoder = sum(p.numel() for p in model.model.encoder.parameters())
-    for report, trained in ((whole, whole.prediction.parameters), (frozen, whole.prediction.parameters - encoder)):
+    for report, trained in (
+        (whole, whole.prediction.parameters),
+        (frozen, whole.prediction.parameters - encoder),
+    ):
         assert report.prediction.trained == trained
-        assert report.measurement.weights == 4 * (report.prediction.parameters + 2 * 24)  # CMVN: mean, std
+        assert report.measurement.weights == 4 * (
+            report.prediction.parameters + 2 * 24
+        )  # CMVN: mean, std
         assert report.measurement.gradients == 4 * trained
-        assert 8 * trained < report.measurement.states < 8.1 * trained  # two moments, and each tensor's step
+        assert (
+            8 * trained < report.measurement.states < 8.1 * trained
+        )  # two moments, and each tensor's step
     assert f"{encoder:,} of them frozen" in frozen.text()
     assert whole.measurement.peak > whole.measurement.weights
 
@@ -315,7 +395,9 @@ def test_time_is_that_of_the_median_when_its_size_is_known(clean, monkeypatch):
     monkeypatch.setattr(prediction, "step", lambda *_: next(seconds))
     alone = look(clean, "training.processes=1", "training.accumulate=3").measurement
     assert (alone.step, alone.processes) == (3 * 2.5 + 0.25, 1)  # nobody reads ahead
-    several = look(clean, "training.processes=2", "training.accumulate=3", "data.workers=2").measurement
+    several = look(
+        clean, "training.processes=2", "training.accumulate=3", "data.workers=2"
+    ).measurement
     assert (several.step, several.processes) == (2 * 2.0 + 0.25, 2)
     report = replace(look(clean, "training.epochs=100"), measurement=replace(alone, step=7.0))
     total = 100 * report.prediction.steps * 7.0
@@ -323,7 +405,12 @@ def test_time_is_that_of_the_median_when_its_size_is_known(clean, monkeypatch):
 
 
 def test_spans():
-    assert [span(s) for s in (2, 90, 5400, 129600)] == ["2.0 seconds", "1.5 minutes", "1.5 hours", "1.5 days"]
+    assert [span(s) for s in (2, 90, 5400, 129600)] == [
+        "2.0 seconds",
+        "1.5 minutes",
+        "1.5 hours",
+        "1.5 days",
+    ]
 
 
 # ---- the command
@@ -332,10 +419,15 @@ def test_spans():
 def test_the_command_prints_and_leaves_nothing_behind(clean, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in clean.rglob("*")}
-    command.main(["--config", str(clean / "x.yaml"), "--check", "--test", str(clean / "data/dev.jsonl.gz")])
+    command.main(
+        ["--config", str(clean / "x.yaml"), "--check", "--test", str(clean / "data/dev.jsonl.gz")]
+    )
     printed = capsys.readouterr().out
     assert "warning  test  6 of 6 (100.0%)  ids that stand in dev too\n" in printed
-    assert f"\n    {clean}/data/dev.jsonl.gz:1: dev000: 'dev000' is in {clean}/data/dev.jsonl.gz:1\n" in printed
+    assert (
+        f"\n    {clean}/data/dev.jsonl.gz:1: dev000: 'dev000' is in {clean}/data/dev.jsonl.gz:1\n"
+        in printed
+    )
     assert "\n    and 3 more\n    fix: give each recording to one set alone\n" in printed
     assert "asr-train would begin (kinds of problem: 0 of error, 3 of warning)" in printed
     assert {path: path.stat().st_mtime_ns for path in clean.rglob("*")} == before

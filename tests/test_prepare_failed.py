@@ -32,7 +32,12 @@ def corpus(tmp_path):
         "rate": "1 Hz",
         "samples": "has no samples",
     }
-    table = tsv(tmp_path, "mine.tsv", [f"{n}\tclips/{n}.wav\tA" for n in [*GOOD, *bad]], sounds=[*GOOD, "cut", "rate"])
+    table = tsv(
+        tmp_path,
+        "mine.tsv",
+        [f"{n}\tclips/{n}.wav\tA" for n in [*GOOD, *bad]],
+        sounds=[*GOOD, "cut", "rate"],
+    )
     clips = tmp_path / "clips"
     (clips / "text.wav").write_text("these are words\n" * 9)
     (clips / "empty.wav").touch()
@@ -74,7 +79,9 @@ def test_the_others_are_prepared_and_each_bad_one_is_named_and_listed(tmp_path, 
     assert f"left out: {len(bad)} sound files" in told and "failed.tsv" in told
 
 
-def test_again_says_the_same_opens_what_was_left_out_and_takes_a_mended_file(tmp_path, corpus, capsys, monkeypatch):
+def test_again_says_the_same_opens_what_was_left_out_and_takes_a_mended_file(
+    tmp_path, corpus, capsys, monkeypatch
+):
     table, bad = corpus
     run(table, tmp_path / "out")
     first = capsys.readouterr().err.splitlines()
@@ -96,7 +103,10 @@ def test_again_says_the_same_opens_what_was_left_out_and_takes_a_mended_file(tmp
         path.rmdir() if path.is_dir() else path.unlink()
         sound(path)
     assert run(table, tmp_path / "out") == 0
-    assert prepared(tmp_path / "out") == sorted([*GOOD, *bad]) and not (tmp_path / "out/failed.tsv").exists()
+    assert (
+        prepared(tmp_path / "out") == sorted([*GOOD, *bad])
+        and not (tmp_path / "out/failed.tsv").exists()
+    )
     assert run(table, tmp_path / "out") == 0
 
 
@@ -107,7 +117,9 @@ def test_a_mended_file_changes_no_split_of_the_others(tmp_path, corpus):
     sound(tmp_path / "clips/gone.wav")
     run(table, tmp_path / "out", "--dev", "0.3")
     after = {split: prepared(tmp_path / "out", split) for split in ("train", "dev")}
-    assert {split: set(after[split]) - {"gone"} for split in after} == {split: set(before[split]) for split in before}
+    assert {split: set(after[split]) - {"gone"} for split in after} == {
+        split: set(before[split]) for split in before
+    }
 
 
 def test_more_than_half_or_a_whole_split_is_rather_a_wrong_folder(tmp_path, capsys):
@@ -115,7 +127,10 @@ def test_more_than_half_or_a_whole_split_is_rather_a_wrong_folder(tmp_path, caps
     assert run(table, tmp_path / "half") == 3
     (tmp_path / "clips/1.wav").unlink()
     assert run(table, tmp_path / "most") == 2
-    assert "faulty sound files of 4, too many to continue without them (3): u1 (" in capsys.readouterr().err
+    assert (
+        "faulty sound files of 4, too many to continue without them (3): u1 ("
+        in capsys.readouterr().err
+    )
     tsv(tmp_path, "dev.tsv", ["v\tclips/no.wav\tA"], sounds="0123")
     assert run(tmp_path, tmp_path / "split") == 2
     assert not (tmp_path / "most").exists() and not (tmp_path / "split").exists()
@@ -125,8 +140,12 @@ def test_a_list_of_somebody_else_is_not_overwritten(tmp_path, corpus, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/failed.tsv").write_text("mine\n")
     assert run(corpus[0], tmp_path / "out") == 2
-    assert "failed.tsv: is there already, and asr-prepare did not make it" in capsys.readouterr().err
-    assert (tmp_path / "out/failed.tsv").read_text() == "mine\n" and not (tmp_path / "out/mine.jsonl.gz").exists()
+    assert (
+        "failed.tsv: is there already, and asr-prepare did not make it" in capsys.readouterr().err
+    )
+    assert (tmp_path / "out/failed.tsv").read_text() == "mine\n" and not (
+        tmp_path / "out/mine.jsonl.gz"
+    ).exists()
 
 
 def test_where_the_output_is_the_corpus_the_list_is_no_split(tmp_path, corpus):
@@ -181,4 +200,6 @@ def test_a_file_that_can_be_read_again_gets_in_though_it_is_the_same(tmp_path, c
         assert run(corpus[0], tmp_path / "out") == 3
     lost = set(map(str, GOOD)) - set(prepared(tmp_path / "out"))
     assert lost
-    assert run(corpus[0], tmp_path / "out") == 3 and prepared(tmp_path / "out") == sorted(map(str, GOOD))
+    assert run(corpus[0], tmp_path / "out") == 3 and prepared(tmp_path / "out") == sorted(
+        map(str, GOOD)
+    )

@@ -11,14 +11,24 @@ from asr.data.prepare import prepare
 from asr.errors import UserError
 
 
-@pytest.mark.parametrize("corpus", ["librispeech", "aishell", "an4", "yesno", "common_voice", "kaldi", "folder"])
+@pytest.mark.parametrize(
+    "corpus", ["librispeech", "aishell", "an4", "yesno", "common_voice", "kaldi", "folder"]
+)
 def test_absent_or_wrong_folder_says_what_was_expected(tmp_path, corpus):
     layout = import_module(f"asr.data.corpora.{corpus}").LAYOUT
-    assert_refused(f"{tmp_path / 'no'}: no such folder; expected {layout}", corpus, tmp_path / "no", tmp_path / "out")
+    assert_refused(
+        f"{tmp_path / 'no'}: no such folder; expected {layout}",
+        corpus,
+        tmp_path / "no",
+        tmp_path / "out",
+    )
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thing.txt").touch()
     assert_refused(
-        f"{tmp_path / 'other'}: holds thing.txt; expected {layout}", corpus, tmp_path / "other", tmp_path / "out"
+        f"{tmp_path / 'other'}: holds thing.txt; expected {layout}",
+        corpus,
+        tmp_path / "other",
+        tmp_path / "out",
     )
 
 
@@ -27,9 +37,16 @@ def test_no_tsv(tmp_path):
         "expected a .tsv file, or a folder with one .tsv per split (train.tsv, dev.tsv, test.tsv), "
         "of `id path text [speaker]`"
     )
-    assert_refused(f"{tmp_path / 'no'}: no such file or folder; {expected}", "tsv", tmp_path / "no", tmp_path / "out")
+    assert_refused(
+        f"{tmp_path / 'no'}: no such file or folder; {expected}",
+        "tsv",
+        tmp_path / "no",
+        tmp_path / "out",
+    )
     (tmp_path / "empty").mkdir()
-    assert_refused(f"{tmp_path / 'empty'}: is empty; {expected}", "tsv", tmp_path / "empty", tmp_path / "out")
+    assert_refused(
+        f"{tmp_path / 'empty'}: is empty; {expected}", "tsv", tmp_path / "empty", tmp_path / "out"
+    )
 
 
 def test_audio_without_transcript(tmp_path):
@@ -86,37 +103,60 @@ def test_a_dev_set_of_no_size(tmp_path, wish):
 @pytest.mark.parametrize(
     "line, says",
     [
-        ("u\x1b[2J\tclips/b.wav\tB", r"ids that a line of text can't hold (1): 'u\\x1b[2J' (FILE:2) has a control"),
-        ("u\u20282\tclips/b.wav\tB", r"ids that a line of text can't hold (1): 'u\\u20282' (FILE:2) has a control"),
+        (
+            "u\x1b[2J\tclips/b.wav\tB",
+            r"ids that a line of text can't hold (1): 'u\\x1b[2J' (FILE:2) has a control",
+        ),
+        (
+            "u\u20282\tclips/b.wav\tB",
+            r"ids that a line of text can't hold (1): 'u\\u20282' (FILE:2) has a control",
+        ),
         ("\ufeffu2\tclips/b.wav\tB", "ids that a line of text can't hold (1): "),
         (f"{'u' * 5000}\tclips/b.wav\tB", "ids that a line of text can't hold (1): "),
         (
             "u2\tclips/b.wav\tB\0",
             r"texts with characters that aren't text (1): 'B\\x00' (FILE:2) has a control character (U+0000)",
         ),
-        ("u2\tclips/b.wav\tB\ts\x07", r"speakers that no line can hold (1): 's\\x07' (FILE:2) has a control character"),
+        (
+            "u2\tclips/b.wav\tB\ts\x07",
+            r"speakers that no line can hold (1): 's\\x07' (FILE:2) has a control character",
+        ),
     ],
 )
 def test_what_a_line_of_text_cannot_hold(tmp_path, line, says):
     file = tsv(tmp_path, "a.tsv", ["u1\tclips/a.wav\tA", line])
     with pytest.raises(UserError) as error:
         prepare("tsv", file, tmp_path / "out")
-    assert str(error.value).startswith(says.replace("FILE", str(file))) and not (tmp_path / "out").exists()
+    assert (
+        str(error.value).startswith(says.replace("FILE", str(file)))
+        and not (tmp_path / "out").exists()
+    )
 
 
 def test_empty_text(tmp_path):
     file = tsv(tmp_path, "a.tsv", ["u1\tclips/a.wav\tA", "u2\tclips/b.wav\t "])
-    assert_refused(f"empty texts (1): u2 ({file}:2); transcribe or remove them", "tsv", file, tmp_path / "out")
+    assert_refused(
+        f"empty texts (1): u2 ({file}:2); transcribe or remove them", "tsv", file, tmp_path / "out"
+    )
 
 
 @pytest.mark.parametrize(
     "line,message",
     [
-        ("u2 clips/b.wav B", ":2: 1 tab-separated columns; expected 3 to 4: id, path, text, speaker"),
-        ("u2\tclips/b.wav\tB\tx\t3.1", ":2: 5 tab-separated columns; expected 3 to 4: id, path, text, speaker"),
+        (
+            "u2 clips/b.wav B",
+            ":2: 1 tab-separated columns; expected 3 to 4: id, path, text, speaker",
+        ),
+        (
+            "u2\tclips/b.wav\tB\tx\t3.1",
+            ":2: 5 tab-separated columns; expected 3 to 4: id, path, text, speaker",
+        ),
         ("\tclips/b.wav\tB", ":2: the id is empty"),
         ("u2\t\tB", ":2: the path is empty"),
-        ("u2,clips/b.wav,B", ":2: has commas, expected tabs between its columns; save the table as .tsv"),
+        (
+            "u2,clips/b.wav,B",
+            ":2: has commas, expected tabs between its columns; save the table as .tsv",
+        ),
         (
             "u2\thttps://x.org/b.wav\tB",
             ":2: path: got https://x.org/b.wav, expected a file; URLs aren't fetched, download it",
@@ -131,7 +171,10 @@ def test_malformed_tsv_line(tmp_path, line, message):
 def test_header_without_a_needed_column(tmp_path):
     file = tsv(tmp_path, "a.tsv", ["id\tpath\ttexts", "u1\tclips/a.wav\tA"])
     assert_refused(
-        f"{file}:1: expected a column 'text' in the header, got id, path, texts", "tsv", file, tmp_path / "out"
+        f"{file}:1: expected a column 'text' in the header, got id, path, texts",
+        "tsv",
+        file,
+        tmp_path / "out",
     )
 
 
@@ -139,7 +182,10 @@ def test_not_utf8(tmp_path):
     file = tsv(tmp_path, "a.tsv", ["u1\tclips/a.wav\tA"])
     file.write_bytes(file.read_bytes() + "u2\tclips/b.wav\tÄ\n".encode("latin-1"))
     assert_refused(
-        f"{file}:2: not UTF-8 (byte 0xc4); convert it, for example with iconv -t UTF-8", "tsv", file, tmp_path / "out"
+        f"{file}:2: not UTF-8 (byte 0xc4); convert it, for example with iconv -t UTF-8",
+        "tsv",
+        file,
+        tmp_path / "out",
     )
 
 
@@ -161,7 +207,9 @@ def test_a_test_set_that_cannot_be_carved(tmp_path):
 
 def test_unwritable_output(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/out: can't write into this folder \(Not a directory\)"):
+    with pytest.raises(
+        UserError, match=r"file/out: can't write into this folder \(Not a directory\)"
+    ):
         prepare("librispeech", librispeech(tmp_path / "c"), tmp_path / "file/out")
 
 
@@ -173,11 +221,17 @@ def test_damaged_manifests(tmp_path):
     path = made.manifests["dev-clean"]
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"dev-clean.jsonl.gz: damaged after line 0 \(.*\); prepare it again"):
+    with pytest.raises(
+        UserError, match=r"dev-clean.jsonl.gz: damaged after line 0 \(.*\); prepare it again"
+    ):
         list(manifest.read(path))
     path.write_bytes(gzip.compress(b'{"id": "u1"}\n'))
-    with pytest.raises(UserError, match=r"gz:1: expected a lhotse MonoCut with a recording \(no 'recording'\)"):
+    with pytest.raises(
+        UserError, match=r"gz:1: expected a lhotse MonoCut with a recording \(no 'recording'\)"
+    ):
         list(manifest.read(path))
     path.unlink()
-    with pytest.raises(UserError, match=r"dev-clean.jsonl.gz: no such manifest; asr-prepare makes it"):
+    with pytest.raises(
+        UserError, match=r"dev-clean.jsonl.gz: no such manifest; asr-prepare makes it"
+    ):
         list(manifest.read(path))

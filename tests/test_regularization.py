@@ -28,7 +28,14 @@ from asr.text import tokenizer
 from asr.training.build import build
 from asr.yaml_tree import Source
 
-MASKS = {"freq_masks": 1, "freq_width": 6, "time_masks": 2, "time_width": 9, "time_ratio": 0.3, "time_warp": 4}
+MASKS = {
+    "freq_masks": 1,
+    "freq_width": 6,
+    "time_masks": 2,
+    "time_width": 9,
+    "time_ratio": 0.3,
+    "time_warp": 4,
+}
 TERMS = ("total", "ctc", "attention", "inter", "cr", "correct", "tokens")
 LATE, FIRST = math.inf, 0  # epochs
 
@@ -48,7 +55,9 @@ def hybrid(**changes):
 def recognizer(masks=MASKS, **changes):
     torch.manual_seed(1)
     features = FrontendSettings(fbank={"sample_rate": 8000, "mels": 20}, specaugment=masks)
-    return Recognizer(features, settings(**changes), tokenizer.train("characters", ["A BC", "D'E"])).train()
+    return Recognizer(
+        features, settings(**changes), tokenizer.train("characters", ["A BC", "D'E"])
+    ).train()
 
 
 def speech():
@@ -77,7 +86,9 @@ def result(model, batch, *more):
 # --- intermediate CTC -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "post"}, {"encoder_kind": "conformer", "encoder_kernel": 5}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm": "post"}, {"encoder_kind": "conformer", "encoder_kernel": 5}], ids=str
+)
 def test_intermediate_ctc_is_that_of_an_encoder_cut_short(changes):
     model, (X, X_lens, Y, Y_lens) = hybrid(intermediate=([1, 2], 0.3), **changes).double(), data()
     loss = model.loss(X, X_lens, Y, Y_lens)
@@ -89,13 +100,20 @@ def test_intermediate_ctc_is_that_of_an_encoder_cut_short(changes):
     inter = (by_hand[0] + by_hand[1]) / 2
     assert by_hand[0] != by_hand[1] != by_hand[2]
     terms = loss.terms
-    assert_close((terms["inter"], terms["ctc"]), (inter.detach(), by_hand[2].detach()), rtol=1e-6, atol=1e-6)
-    expected = 0.3 * (0.7 * by_hand[2] + 0.3 * inter) + 0.7 * terms["attention"]  # ctc_weight is 0.3 too
+    assert_close(
+        (terms["inter"], terms["ctc"]), (inter.detach(), by_hand[2].detach()), rtol=1e-6, atol=1e-6
+    )
+    expected = (
+        0.3 * (0.7 * by_hand[2] + 0.3 * inter) + 0.7 * terms["attention"]
+    )  # ctc_weight is 0.3 too
     assert_close(loss.total, expected.to(loss.total.dtype), rtol=1e-6, atol=1e-6)
 
 
 def test_layers_are_counted_by_their_place_when_some_are_left_out():
-    model, (X, X_lens, *_) = hybrid(intermediate=([1, 2], 0.3), encoder_layer_dropout=0.5, layers=4).double(), data()
+    model, (X, X_lens, *_) = (
+        hybrid(intermediate=([1, 2], 0.3), encoder_layer_dropout=0.5, layers=4).double(),
+        data(),
+    )
     encoder, layers, met = model.encoder, list(model.encoder.layers), set()
     for seed in range(12):
         torch.manual_seed(seed)
@@ -115,7 +133,9 @@ def test_layers_are_counted_by_their_place_when_some_are_left_out():
 
 def test_evaluation_knows_nothing_of_it():
     batch = data()
-    plain, more = (model.double().eval().loss(*batch) for model in (hybrid(), hybrid(intermediate=([1], 0.3))))
+    plain, more = (
+        model.double().eval().loss(*batch) for model in (hybrid(), hybrid(intermediate=([1], 0.3)))
+    )
     assert_same(figures(more), figures(plain))
     assert set(more.terms) == {"ctc", "attention"}
 
@@ -125,7 +145,9 @@ def test_layers_that_cannot_be_chosen(layers):
     tree = settings().model_dump() | {"intermediate_ctc": {"layers": layers}}
     with pytest.raises(UserError) as caught:
         check(HybridSettings, tree, Source("x.yaml"))
-    expected = f"got layers {layers}, expected different ones from 1 to 2: CTC has the last one anyway"
+    expected = (
+        f"got layers {layers}, expected different ones from 1 to 2: CTC has the last one anyway"
+    )
     assert str(caught.value) == f"x.yaml: intermediate_ctc: {expected}"
 
 
@@ -144,7 +166,12 @@ def test_consistency_is_the_formula_over_real_frames():
     for b, length in enumerate(H_lens.tolist()):
         for t in range(length):
             p, q = log_probs[0, b, t].tolist(), log_probs[1, b, t].tolist()
-            expected += sum(math.exp(y) * (y - x) + math.exp(x) * (x - y) for x, y in zip(p, q, strict=True)) / 2
+            expected += (
+                sum(
+                    math.exp(y) * (y - x) + math.exp(x) * (x - y) for x, y in zip(p, q, strict=True)
+                )
+                / 2
+            )
     assert_close(criterion.consistency(log_probs, H_lens).item(), expected)
     assert criterion.consistency(log_probs[:1].expand(2, -1, -1, -1), H_lens) == 0
 
@@ -173,11 +200,16 @@ def test_the_loss_of_two_views_is_the_mean_of_theirs_and_their_consistency():
         expected = sum(view.sums[name].float() for view in views) / 2
         assert_close(loss.sums[name], expected, rtol=1e-5, atol=1e-4)
     H, H_lens = encode(model.model.encoder, X, X_lens)
-    cr = criterion.consistency(model.model.ctc_log_probs(H).view(2, 3, *H.shape[1:2], -1), H_lens[:3])
+    cr = criterion.consistency(
+        model.model.ctc_log_probs(H).view(2, 3, *H.shape[1:2], -1), H_lens[:3]
+    )
     terms = loss.terms
     assert terms["cr"] > 0 and loss.tokens == 3 + 1 + 2 + 3
     assert_close(terms["cr"], cr.detach(), rtol=1e-4, atol=1e-5)
-    expected = 0.3 * (0.7 * terms["ctc"] + 0.3 * terms["inter"] + 0.2 * terms["cr"]) + 0.7 * terms["attention"]
+    expected = (
+        0.3 * (0.7 * terms["ctc"] + 0.3 * terms["inter"] + 0.2 * terms["cr"])
+        + 0.7 * terms["attention"]
+    )
     assert_close(loss.total.detach(), expected)
 
 
@@ -213,7 +245,10 @@ def test_a_flat_start_of_two_views_is_the_mean_of_theirs():
     loss = model.loss(*batch, seeds, FIRST)
     flat = [
         criterion.flat_start(model.model.ctc_log_probs(H), H_lens, *batch[2:])
-        for H, H_lens in (encode(model.model.encoder, *view) for view in zip(X.chunk(2), X_lens.chunk(2), strict=True))
+        for H, H_lens in (
+            encode(model.model.encoder, *view)
+            for view in zip(X.chunk(2), X_lens.chunk(2), strict=True)
+        )
     ]
     assert loss.terms["cr"] > 0
     assert_close(loss.terms["ctc"], sum(flat).detach() / 2, rtol=1e-4, atol=1e-3)
@@ -230,7 +265,11 @@ def test_a_flat_start_takes_the_place_of_ctc_in_training():
     loss = model.loss(*batch, seeds, FIRST)
     terms = loss.terms
     assert_close((terms["ctc"], terms["inter"]), (flat.detach(), sum(inter).detach() / 2))
-    assert terms["ctc"] != model.loss(*batch, seeds, 1).terms["ctc"] == model.loss(*batch, seeds, LATE).terms["ctc"]
+    assert (
+        terms["ctc"]
+        != model.loss(*batch, seeds, 1).terms["ctc"]
+        == model.loss(*batch, seeds, LATE).terms["ctc"]
+    )
     ctc = 0.7 * terms["ctc"] + 0.3 * terms["inter"]
     weight = model.model.ctc_weight
     assert_close(loss.total.detach(), weight * ctc + (1 - weight) * terms["attention"])
@@ -239,7 +278,10 @@ def test_a_flat_start_takes_the_place_of_ctc_in_training():
 
 
 def test_an_utterance_alone_has_the_loss_that_it_has_in_a_batch():
-    model, (waveforms, lens, Y, Y_lens, seeds) = recognizer(consistency=0.2, intermediate=([1, 2], 0.3)), speech()
+    model, (waveforms, lens, Y, Y_lens, seeds) = (
+        recognizer(consistency=0.2, intermediate=([1, 2], 0.3)),
+        speech(),
+    )
     whole, gradients = result(model, (waveforms, lens, Y, Y_lens, seeds))
     parts, sums = [], None
     for n in range(3):
@@ -254,7 +296,9 @@ def test_an_utterance_alone_has_the_loss_that_it_has_in_a_batch():
 
 
 def test_consistency_without_masks_is_refused():
-    with pytest.raises(UserError, match=r"^model\.consistency: got no features\.specaugment, expected one"):
+    with pytest.raises(
+        UserError, match=r"^model\.consistency: got no features\.specaugment, expected one"
+    ):
         recognizer(None, consistency=0.2)
 
 
@@ -267,10 +311,17 @@ def test_consistency_without_masks_is_refused():
     ],
 )
 def test_terms_of_ctc_without_ctc_are_refused(setting, name):
-    none = ["model.intermediate_ctc=null", "model.consistency=null", "model.flat_start_epochs=0", "model.ctc_weight=0"]
+    none = [
+        "model.intermediate_ctc=null",
+        "model.consistency=null",
+        "model.flat_start_epochs=0",
+        "model.ctc_weight=0",
+    ]
     conf = Path(__file__).parents[1] / "conf/english.yaml"
     assert config.load(tasks.Experiment, conf, none).model.ctc_weight == 0
-    with pytest.raises(UserError, match=f"{name}: is a part of CTC, which model.ctc_weight: 0 leaves out; leave it"):
+    with pytest.raises(
+        UserError, match=f"{name}: is a part of CTC, which model.ctc_weight: 0 leaves out; leave it"
+    ):
         config.load(tasks.Experiment, conf, [*none, setting])
 
 
@@ -309,7 +360,9 @@ def whole(root):
 
 
 @pytest.mark.parametrize("stop_at", [3, 8, 12])
-def test_continued_equals_uninterrupted_whatever_the_workers(root, whole, tmp_path, monkeypatch, stop_at):
+def test_continued_equals_uninterrupted_whatever_the_workers(
+    root, whole, tmp_path, monkeypatch, stop_at
+):
     stopping(monkeypatch, stop_at)
     with pytest.raises(Stop):
         train(root, tmp_path / "x", *ALL, "training.save_steps=1", "data.workers=2")
@@ -351,7 +404,9 @@ def test_characters_and_bpe_dropout_are_refused_before_training(root, tmp_path):
 
 def speech_task(root, *overrides):
     """The task of a run, as training and the look before it make it."""
-    settings = config.load(tasks.Experiment, root / "x.yaml", [*ALL, "training.epochs=3", *overrides])
+    settings = config.load(
+        tasks.Experiment, root / "x.yaml", [*ALL, "training.epochs=3", *overrides]
+    )
     model = build(settings)
     examples = settings.read(model)
     return settings.task(model, examples.train, examples.dev)
@@ -381,7 +436,9 @@ def test_training_reads_other_token_ids_each_epoch_and_validation_the_plain_ones
     decode = task.model.tokenizer.decode
     assert [decode(row) for row in rows] == 3 * [task.train.utterances.texts[n] for n in range(9)]
     shortest = [int(u.duration / 1.1 * 8000 + 1e-6) for u in task.train.utterances]
-    assert task.train.segmentation.frames.tolist() == [task.model.encoder_frames(n) for n in shortest]
+    assert task.train.segmentation.frames.tolist() == [
+        task.model.encoder_frames(n) for n in shortest
+    ]
     assert task.dev.segmentation is None
 
 

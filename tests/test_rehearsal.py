@@ -48,7 +48,9 @@ def play(rehearsal, corpus, root):
 def test_librispeech(rehearsal, rehearsed, tmp_path):
     names = play(rehearsal, "librispeech", tmp_path)
     assert names[0] == "prepare" and names[-1] == "score, word errors" and len(names) == 6
-    counts = {name: len(table.read(tmp_path / f"data/{name}.jsonl.gz")) for name in rehearsed.LIBRISPEECH}
+    counts = {
+        name: len(table.read(tmp_path / f"data/{name}.jsonl.gz")) for name in rehearsed.LIBRISPEECH
+    }
     assert counts == {name: round(0.01 * count) for name, count in rehearsed.LIBRISPEECH.items()}
     train = table.read(tmp_path / "train.jsonl.gz")
     assert len(train) == sum(list(counts.values())[:3])
@@ -67,13 +69,17 @@ def test_aishell(rehearsal, rehearsed, tmp_path):
 def test_a_text(rehearsal, rehearsed, tmp_path):
     assert len(play(rehearsal, "text", tmp_path)) == 3
     state = json.loads((tmp_path / "tokens/state.json").read_text())
-    assert state["words"] == pytest.approx(0.01 * rehearsed.LINES * rehearsed.WORDS_A_LINE, rel=0.02)
+    assert state["words"] == pytest.approx(
+        0.01 * rehearsed.LINES * rehearsed.WORDS_A_LINE, rel=0.02
+    )
 
 
 def test_a_score_that_misses_a_planted_error_fails(rehearsed, tmp_path, monkeypatch):
     u = manifest.Utterance("u", "x.wav", 8000, 9, 1, 0.0, 1.0, "A B C D E F G H " * 9)
     manifest.write(tmp_path / "test.jsonl.gz", [u, manifest.Utterance(**vars(u) | {"id": "v"})])
-    monkeypatch.setattr("asr.scoring.report.aligned", lambda refs, hyps, unit: [ErrorRate(72, 0, 0, 0)] * 2)
+    monkeypatch.setattr(
+        "asr.scoring.report.aligned", lambda refs, hyps, unit: [ErrorRate(72, 0, 0, 0)] * 2
+    )
     with pytest.raises(AssertionError):
         rehearsed.score("word", str(tmp_path / "test.jsonl.gz"))
 
@@ -87,14 +93,19 @@ def test_seconds_and_memory_are_those_of_the_part(rehearsal):
     seconds, cpu, memory = map(float, out.split())
     assert 200 <= memory < 300 and seconds > 0.3 and cpu > 0
     part = rehearsal.Part("x", [], 60)
-    taken = [rehearsal.Taken(part, 99, s, m) for s, m in [(60, rehearsal.MEMORY), (61, 10), (1, rehearsal.MEMORY + 1)]]
+    taken = [
+        rehearsal.Taken(part, 99, s, m)
+        for s, m in [(60, rehearsal.MEMORY), (61, 10), (1, rehearsal.MEMORY + 1)]
+    ]
     assert [each.excess for each in taken] == [False, True, True]
     with pytest.raises(SystemExit, match=r"(?s)x: exit status 1\n.*ZeroDivisionError"):
         rehearsal.measure(rehearsal.Part("x", [sys.executable, "-c", "1 / 0"], 60))
 
 
 @pytest.mark.parametrize("bound, message", [(60, None), (0, "1 parts are beyond their bounds")])
-def test_a_part_beyond_its_bound_ends_it_with_status_1(rehearsal, monkeypatch, capsys, bound, message):
+def test_a_part_beyond_its_bound_ends_it_with_status_1(
+    rehearsal, monkeypatch, capsys, bound, message
+):
     part = rehearsal.Part("nothing", [sys.executable, "-c", ""], bound)
     monkeypatch.setattr(rehearsal, "CORPORA", {"x": lambda root, scale: iter([part])})
     monkeypatch.setattr(sys, "argv", ["rehearsal.py", "x"])
@@ -104,4 +115,6 @@ def test_a_part_beyond_its_bound_ends_it_with_status_1(rehearsal, monkeypatch, c
     else:
         rehearsal.main()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("| x | nothing | ") and lines[2].endswith("EXCEEDED") == bool(message)
+    assert lines[2].startswith("| x | nothing | ") and lines[2].endswith("EXCEEDED") == bool(
+        message
+    )

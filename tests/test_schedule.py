@@ -89,7 +89,9 @@ def test_steps_of_the_optimizers(settings, decoupled):
 
 def test_defaults_are_the_papers():
     chosen = AdamSettings(kind="adam", lr=1.0).build(model())
-    assert [(g["betas"], g["eps"], g["weight_decay"]) for g in chosen.param_groups] == [((0.9, 0.98), 1e-9, 0.0)] * 2
+    assert [(g["betas"], g["eps"], g["weight_decay"]) for g in chosen.param_groups] == [
+        ((0.9, 0.98), 1e-9, 0.0)
+    ] * 2
     chosen = AdamWSettings(kind="adamw", lr=1.0).build(model())
     assert [g["weight_decay"] for g in chosen.param_groups] == [0.01, 0.0]
 
@@ -98,5 +100,7 @@ def test_every_trainable_parameter_is_in_one_group():
     module = model()
     module[0].bias.requires_grad_(False)
     groups = AdamSettings(kind="adam", lr=1.0).build(module).param_groups
-    assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in module.parameters() if p.requires_grad}
+    assert {id(p) for g in groups for p in g["params"]} == {
+        id(p) for p in module.parameters() if p.requires_grad
+    }
     assert sum(len(g["params"]) for g in groups) == 3

@@ -72,9 +72,13 @@ def test_counts_are_the_edit_distance(unit):
     draw = lambda least: " ".join(rng.choice(["AB", "B", "C", "CA"], rng.integers(least, 9)))  # noqa: E731
     references, hypotheses = [draw(1) for _ in range(60)], [draw(0) for _ in range(60)]
     units = (lambda text: text.split()) if unit == "word" else list
-    for rate, r, h in zip(error_rates(references, hypotheses, unit), references, hypotheses, strict=True):
+    for rate, r, h in zip(
+        error_rates(references, hypotheses, unit), references, hypotheses, strict=True
+    ):
         assert rate.errors == edits(units(r), units(h))
-        assert rate.reference == len(units(r)) and rate.hits + rate.substitutions + rate.insertions == len(units(h))
+        assert rate.reference == len(
+            units(r)
+        ) and rate.hits + rate.substitutions + rate.insertions == len(units(h))
 
 
 # intervals and significance
@@ -117,9 +121,14 @@ def test_significance():
 
 def test_a_manifest_and_a_text_file_score_alike(tmp_path):
     texts = {"u1": "GO ON", "u2": "STOP"}
-    utterances = [Utterance(name, "/x.wav", 16000, 8000, 1, 0.0, 0.5, text) for name, text in texts.items()]
+    utterances = [
+        Utterance(name, "/x.wav", 16000, 8000, 1, 0.0, 0.5, text) for name, text in texts.items()
+    ]
     manifest.write(tmp_path / "r.jsonl.gz", utterances)
-    plain, hyp = write(tmp_path / "r.txt", texts), write(tmp_path / "h.txt", {"u2": "STOP IT", "u1": ""})
+    plain, hyp = (
+        write(tmp_path / "r.txt", texts),
+        write(tmp_path / "h.txt", {"u2": "STOP IT", "u1": ""}),
+    )
     report = score(tmp_path / "r.jsonl.gz", hyp)
     assert report == score(plain, hyp)
     assert report.scores["word"].total == ErrorRate(1, 0, 2, 1)
@@ -130,7 +139,10 @@ def test_a_manifest_and_a_text_file_score_alike(tmp_path):
 def test_characters_are_compared_composed(tmp_path):
     """Whether e and its accent are one, as tokens have them, or two; and a letter that NFC writes as two."""
     references = {"u1": "CAFE\u0301 NOIR", "u2": "\u0958"}
-    utterances = [Utterance(name, "/x.wav", 16000, 8000, 1, 0.0, 0.5, text) for name, text in references.items()]
+    utterances = [
+        Utterance(name, "/x.wav", 16000, 8000, 1, 0.0, 0.5, text)
+        for name, text in references.items()
+    ]
     manifest.write(tmp_path / "r.jsonl.gz", utterances)
     hyp = write(tmp_path / "h.txt", {"u1": "CAF\u00c9 NOIR", "u2": "\u0915\u093c"})
     for reference in (tmp_path / "r.jsonl.gz", write(tmp_path / "r.txt", references)):
@@ -141,7 +153,18 @@ def test_the_command_prints_a_line_a_unit(tmp_path, capsys):
     ref = write(tmp_path / "r", {f"u{n}": "ONE TWO" for n in range(10)})
     hyp = write(tmp_path / "h", {f"u{n}": "ONE TWO" for n in range(10)})
     other = write(tmp_path / "o", {f"u{n}": "ONE" for n in range(10)})
-    command.main([str(ref), str(hyp), "--against", str(other), "--unit", "word", "--json", str(tmp_path / "s.json")])
+    command.main(
+        [
+            str(ref),
+            str(hyp),
+            "--against",
+            str(other),
+            "--unit",
+            "word",
+            "--json",
+            str(tmp_path / "s.json"),
+        ]
+    )
     assert capsys.readouterr().out == (
         "WER 0.00 % [0.00, 0.00]: sub 0, del 0, ins 0 of 20 words, 0 of 10 utterances wrong\n"
         "WER difference -50.00 points [-50.00, -50.00], p = 0.0002 (paired bootstrap; below 0: the first is better)\n"
@@ -162,16 +185,27 @@ def test_han_is_scored_by_the_mixed_error_rate(tmp_path, capsys):
     assert capsys.readouterr().out == f"MER 28.57 % [25.00, 33.33]: {line}\n"
     assert score(ref, hyp).as_json()["mer"]["errors"] == 2
     assert list(score(ref, hyp, "both").scores) == ["word", "char"]
-    assert list(score(ref, ref).scores) == ["mixed"] and score(ref, ref).scores["mixed"].total.errors == 0
+    assert (
+        list(score(ref, ref).scores) == ["mixed"]
+        and score(ref, ref).scores["mixed"].total.errors == 0
+    )
     refused("unit: got 'words', expected one of auto, word, char, mixed, both", ref, hyp, "words")
 
 
 def test_texts_are_rewritten_before_they_are_compared(tmp_path, capsys):
     ref = write(tmp_path / "r", {"u1": "It’s me, José!"})
-    hyp, other = write(tmp_path / "h", {"u1": "IT'S ME JOSE"}), write(tmp_path / "o", {"u1": "its me jose"})
-    rates = [score(ref, hyp, "word", None, name).scores["word"].total.errors for name in (None, "plain", "english")]
+    hyp, other = (
+        write(tmp_path / "h", {"u1": "IT'S ME JOSE"}),
+        write(tmp_path / "o", {"u1": "its me jose"}),
+    )
+    rates = [
+        score(ref, hyp, "word", None, name).scores["word"].total.errors
+        for name in (None, "plain", "english")
+    ]
     assert rates == [3, 1, 0]
-    command.main([str(ref), str(hyp), "--against", str(other), "--normalize", "english", "--unit", "word"])
+    command.main(
+        [str(ref), str(hyp), "--against", str(other), "--normalize", "english", "--unit", "word"]
+    )
     assert [line.split(" [")[0] for line in capsys.readouterr().out.splitlines()] == [
         "WER 0.00 %",
         "WER difference -33.33 points",
@@ -191,12 +225,19 @@ def test_files_mappings_and_transcripts_score_alike(tmp_path):
     assert word.rate == word.total.rate == 1.0 and word.interval == (word.low, word.high)
     fix = "; choose deletions for `missing` to count them as errors"
     refused(f"hyp: expected the 2 ids of ref, got 1 missing (u2){fix}", references, transcripts[:1])
-    refused("repeated ids in hyp (1): u2; each utterance has one text", references, [*transcripts, transcripts[1]])
+    refused(
+        "repeated ids in hyp (1): u2; each utterance has one text",
+        references,
+        [*transcripts, transcripts[1]],
+    )
     refused("ref: got no texts", {}, hypotheses)
 
 
 def test_missing_and_extra_ids(tmp_path):
-    ref, hyp = write(tmp_path / "r", {f"u{n}": "A" for n in range(8)}), write(tmp_path / "h", {"u0": "A", "v1": "B"})
+    ref, hyp = (
+        write(tmp_path / "r", {f"u{n}": "A" for n in range(8)}),
+        write(tmp_path / "h", {"u0": "A", "v1": "B"}),
+    )
     missing = f"7 missing (u1, u2, u3, u4, u5 and 2 more) and 1 that {ref} doesn't have (v1)"
     refused(f"{hyp}: expected the 8 ids of {ref}, got {missing}", ref, hyp)
     good = write(tmp_path / "g", {f"u{n}": "A" for n in range(8)})
@@ -225,7 +266,9 @@ def test_files_that_are_none(tmp_path):
     refused(f"{hyp}:1: expected `id<TAB>text`, got 'u1 A'", ref, hyp)
     bad = tmp_path / "m.jsonl.gz"
     bad.write_bytes(gzip.compress(b"u1\tA\n"))
-    with pytest.raises(UserError, match=r"m.jsonl.gz:1: expected a lhotse MonoCut with a recording"):
+    with pytest.raises(
+        UserError, match=r"m.jsonl.gz:1: expected a lhotse MonoCut with a recording"
+    ):
         score(bad, hyp)
 
 
@@ -244,7 +287,16 @@ def test_the_old_spelling_of_an_option_is_accepted_and_not_shown(tmp_path, capsy
     (tmp_path / "ref.txt").write_text("a\tIt's José!\n")
     (tmp_path / "hyp.txt").write_text("a\tIT'S JOSE\n")
     for spelling in ("--normalize", "--normalise"):
-        command.main([str(tmp_path / "ref.txt"), str(tmp_path / "hyp.txt"), spelling, "english", "--unit", "word"])
+        command.main(
+            [
+                str(tmp_path / "ref.txt"),
+                str(tmp_path / "hyp.txt"),
+                spelling,
+                "english",
+                "--unit",
+                "word",
+            ]
+        )
         assert capsys.readouterr().out.startswith("WER 0.00 %")
     with pytest.raises(SystemExit):
         command.main(["--help"])

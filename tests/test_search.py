@@ -48,7 +48,9 @@ class Functions:
         return tuple([part[b] for b in utterances.tolist()] for part in state)
 
     def reorder(self, state, parents):
-        return state[0], [[ys[k] for k in row] for ys, row in zip(state[1], parents.tolist(), strict=True)]
+        return state[0], [
+            [ys[k] for k in row] for ys, row in zip(state[1], parents.tolist(), strict=True)
+        ]
 
     def merge(self, state, other):
         return state[0] + other[0], state[1] + other[1]
@@ -95,7 +97,9 @@ def total_of(scorers, b, labels):
     parts = {}
     for name, (function, _, _) in scorers.items():
         parts[name] = 0.0
-        for u, c in enumerate([*labels, -1]):  # beyond an impossible label a function needn't know better
+        for u, c in enumerate(
+            [*labels, -1]
+        ):  # beyond an impossible label a function needn't know better
             parts[name] = parts[name] + function(b, labels[:u])[c] if parts[name] > -INF else -INF
     return parts
 
@@ -116,7 +120,9 @@ def reference_search(scorers, b, limit, V, beam, nbest, pre_beam):
         for labels, parts in living:
             gains = {name: function(b, labels) for name, (function, _, _) in scorers.items()}
             by_full = [(name, w) for name, (_, full, w) in scorers.items() if full and w]
-            best = sorted(range(1, end), key=lambda c: -sum(w * gains[name][c] for name, w in by_full))  # noqa: B023
+            best = sorted(
+                range(1, end), key=lambda c: -sum(w * gains[name][c] for name, w in by_full)
+            )  # noqa: B023
             best = best[:C] if by_full else best
             for c in [*best, end]:
                 new = {name: parts[name] + gains[name][c] for name in scorers}
@@ -131,17 +137,24 @@ def reference_search(scorers, b, limit, V, beam, nbest, pre_beam):
 
 def numbered(H):
     """H (B, T, D) with the utterance's number in front, (B, T, 1 + D)."""
-    return torch.cat([torch.arange(len(H), dtype=H.dtype).view(-1, 1, 1).expand(-1, H.size(1), 1), H], 2)
+    return torch.cat(
+        [torch.arange(len(H), dtype=H.dtype).view(-1, 1, 1).expand(-1, H.size(1), 1), H], 2
+    )
 
 
 def as_scorers(scorers):
-    return {name: (f if hasattr(f, "start") else Functions(f, full), w) for name, (f, full, w) in scorers.items()}
+    return {
+        name: (f if hasattr(f, "start") else Functions(f, full), w)
+        for name, (f, full, w) in scorers.items()
+    }
 
 
 def search(scorers, limits, V, H=None, H_lens=None, **options):
     H = torch.zeros(len(limits), 1, 0) if H is None else H
     H_lens = torch.ones(len(limits), dtype=torch.long) if H_lens is None else H_lens
-    return beam_search(as_scorers(scorers), numbered(H), H_lens, torch.tensor(limits), V - 1, **options)
+    return beam_search(
+        as_scorers(scorers), numbered(H), H_lens, torch.tensor(limits), V - 1, **options
+    )
 
 
 def assert_equal(got, expected):
@@ -183,10 +196,16 @@ def tiny(V, seed=0, lens=(40, 23, 31, 7, 60, 12)):
 
 def real_scorers(model, weight, full=False):
     """Attention and CTC of a model; they don't see the utterance's number."""
-    network = SimpleNamespace(start=lambda H, H_lens: model.decoder.start(H[..., 1:], H_lens), step=model.decoder.step)
+    network = SimpleNamespace(
+        start=lambda H, H_lens: model.decoder.start(H[..., 1:], H_lens), step=model.decoder.step
+    )
     return {
         "attention": (NetworkScorer(network, model.sos_eos), True, 1 - weight),
-        "ctc": (CTCPrefixScorer(lambda H: model.ctc_log_probs(H[..., 1:]), model.sos_eos, full), full, weight),
+        "ctc": (
+            CTCPrefixScorer(lambda H: model.ctc_log_probs(H[..., 1:]), model.sos_eos, full),
+            full,
+            weight,
+        ),
     }
 
 
@@ -198,12 +217,24 @@ def plain_scorers(model, H, H_lens, ctc, weight):
     def attention(b, labels):
         Y = torch.tensor([[model.sos_eos, *labels]])
         T = int(H_lens[b])
-        return model.decoder(Y, H[b : b + 1, :T], H_lens[b : b + 1]).logits[0, -1].log_softmax(-1).tolist()
+        return (
+            model.decoder(Y, H[b : b + 1, :T], H_lens[b : b + 1])
+            .logits[0, -1]
+            .log_softmax(-1)
+            .tolist()
+        )
 
-    return {"attention": (attention, True, 1 - weight), "ctc": (ctc_function(ctc, H_lens), False, weight)}
+    return {
+        "attention": (attention, True, 1 - weight),
+        "ctc": (ctc_function(ctc, H_lens), False, weight),
+    }
 
 
-WIDE = {"beam": 500, "pre_beam": 1.0, "nbest": 20}  # wider than all continuations of the tiny vocabularies
+WIDE = {
+    "beam": 500,
+    "pre_beam": 1.0,
+    "nbest": 20,
+}  # wider than all continuations of the tiny vocabularies
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.9, 1.0])
@@ -245,14 +276,22 @@ def test_equals_the_reference_search(case):
     V, B = draw.randint(4, 9), draw.randint(1, 10)
     lens = [draw.randint(1, 9) for _ in range(B)]
     limits = [draw.randint(0, T + 1) for T in lens]
-    X, X_lens = log_probs(lens, V, case, fill=draw.choice([math.nan, INF, 3.0]), scale=draw.uniform(0.5, 4))
+    X, X_lens = log_probs(
+        lens, V, case, fill=draw.choice([math.nan, INF, 3.0]), scale=draw.uniform(0.5, 4)
+    )
     weight, forbidden = draw.choice([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), draw.choice([0.0, 0.0, 0.2])
-    full = {"attention": (random_function(case, V, forbidden, draw.uniform(-2, 1)), True, 1 - weight)}
+    full = {
+        "attention": (random_function(case, V, forbidden, draw.uniform(-2, 1)), True, 1 - weight)
+    }
     if draw.random() < 0.3:
         full["lm"] = (random_function(-case, V), True, draw.uniform(0, 1))
     fast = {**full, "ctc": (ctc_scorer(V), False, weight)}
     plain = {**full, "ctc": (ctc_function(X, X_lens), False, weight)}
-    options = {"beam": draw.randint(1, 6), "nbest": draw.randint(1, 4), "pre_beam": draw.choice([0.5, 1, 1.5, 20])}
+    options = {
+        "beam": draw.randint(1, 6),
+        "nbest": draw.randint(1, 4),
+        "pre_beam": draw.choice([0.5, 1, 1.5, 20]),
+    }
     for b, got in enumerate(search(fast, limits, V, X, X_lens, **options)):
         assert_equal(got, reference_search(plain, b, limits[b], V, **options))
 
@@ -274,7 +313,14 @@ def test_the_batch_changes_nothing(weight):
 
     def run(rows):
         T = int(H_lens[rows].max())
-        return search(real_scorers(model, weight), H_lens[rows].tolist(), 30, H[rows, :T], H_lens[rows], **options)
+        return search(
+            real_scorers(model, weight),
+            H_lens[rows].tolist(),
+            30,
+            H[rows, :T],
+            H_lens[rows],
+            **options,
+        )
 
     alone = [run([b])[0] for b in range(8)]
     for rows in ([0, 1, 2, 3, 4, 5, 6, 7], [6, 3, 7, 1], [5, 4, 2], [7, 7, 0]):
@@ -304,7 +350,9 @@ def test_a_limit_cuts_what_would_not_have_ended():
 
     def function(b, labels):
         ends = b == 1 and len(labels) == 3
-        return [math.log(p) for p in ([0.01, 0.01, 0.01, 0.97] if ends else [0.01, 0.9, 0.08, 0.01])]
+        return [
+            math.log(p) for p in ([0.01, 0.01, 0.01, 0.97] if ends else [0.01, 0.9, 0.08, 0.01])
+        ]
 
     scorers = {"a": (function, True, 1.0)}
     cut, complete = search(scorers, [3, 3], 4, beam=2)
@@ -352,7 +400,9 @@ def test_confident_ctc_agrees_in_every_search():
 
 def test_weights_and_scorers_that_cannot_be_searched():
     function = random_function(0, 5)
-    with pytest.raises(ValueError, match="scorers: got ctc, expected one or more that score all labels"):
+    with pytest.raises(
+        ValueError, match="scorers: got ctc, expected one or more that score all labels"
+    ):
         search({"ctc": (function, False, 1.0)}, [1], 5)
     with pytest.raises(ValueError, match=r"weights: got \{'a': -1.0\}, expected none below 0"):
         search({"a": (function, True, -1.0)}, [1], 5)
@@ -367,13 +417,17 @@ def test_any_slot_schedule_changes_nothing(seed, full):
     draw = random.Random(seed)
     lens = [draw.randint(7, 200) for _ in range(14)]
     model, H, H_lens, _ = tiny(V=15, seed=seed, lens=lens)
-    scorers = as_scorers({**real_scorers(model, 0.4, full), "length": (LengthBonus(0.3, 14), False, 1.0)})
+    scorers = as_scorers(
+        {**real_scorers(model, 0.4, full), "length": (LengthBonus(0.3, 14), False, 1.0)}
+    )
     options, order, found, keys = {"beam": 4, "nbest": 3}, list(range(14)), {}, []
     H = numbered(H)
     running = BeamSearch(scorers, 14, **options)
     draw.shuffle(order)
     while order or len(running):
-        rows, order = (order[: (n := draw.randint(1, 5))], order[n:]) if draw.random() < 0.2 else ([], order)
+        rows, order = (
+            (order[: (n := draw.randint(1, 5))], order[n:]) if draw.random() < 0.2 else ([], order)
+        )
         if rows:
             keys += rows
             running.add(H[rows, : H_lens[rows].max()], H_lens[rows], H_lens[rows])
@@ -383,7 +437,9 @@ def test_any_slot_schedule_changes_nothing(seed, full):
     assert sorted(found) == list(range(14))
     for b in range(14):
         rows = [b]
-        [alone] = beam_search(scorers, H[rows, : H_lens[b]], H_lens[rows], H_lens[rows], 14, **options)
+        [alone] = beam_search(
+            scorers, H[rows, : H_lens[b]], H_lens[rows], H_lens[rows], 14, **options
+        )
         assert_equal(found[b], [(h.score, h.tokens, h.scores, h.reason) for h in alone])
         for got, h in zip(found[b], alone, strict=True):
             assert got.confidences == pytest.approx(h.confidences, abs=1e-4)
@@ -395,13 +451,20 @@ def test_any_slot_schedule_changes_nothing(seed, full):
 def test_scores_above_zero_still_find_the_best(weight, bonus):
     """Rewards, as hotwords and length bonuses give them, can make up for a long way behind."""
     V, limits = 5, [4, 3, 4, 2]
-    rewards = lambda b, labels: [0.0, 2.0 * (labels[-1:] == (3,)), -1.0, 1.5 * (len(labels) == 3), 0.5]  # noqa: E731
+
+    def rewards(b, labels):
+        return [0.0, 2.0 * (labels[-1:] == (3,)), -1.0, 1.5 * (len(labels) == 3), 0.5]
+
     scorers = {
         "attention": (random_function(4, V, end=-1.0), True, 1.0),
         "rewards": (Functions(rewards, True, ceiling=2.0), True, weight),
         "length": (LengthBonus(bonus, V - 1), False, 1.0),
     }
-    plain = {**scorers, "rewards": (rewards, True, weight), "length": (lambda b, y: [bonus] * 4 + [0.0], False, 1.0)}
+    plain = {
+        **scorers,
+        "rewards": (rewards, True, weight),
+        "length": (lambda b, y: [bonus] * 4 + [0.0], False, 1.0),
+    }
     for b, got in enumerate(search(scorers, limits, V, patience=INF, **WIDE)):
         assert_equal(got, exhaustive(plain, b, limits[b], V)[:20])
 
@@ -412,7 +475,9 @@ def test_patience_shortens_the_list_but_not_the_best():
     lists = [search(scorers, limits, V, beam=6, nbest=6, patience=p) for p in (INF, 3.0)]
     for patient, hasty in zip(*lists, strict=True):
         assert [h.tokens for h in hasty[:1]] == [h.tokens for h in patient[:1]]
-        assert {tuple(h.tokens) for h in patient if h.score > patient[0].score - 3} <= {tuple(h.tokens) for h in hasty}
+        assert {tuple(h.tokens) for h in patient if h.score > patient[0].score - 3} <= {
+            tuple(h.tokens) for h in hasty
+        }
     assert sum(map(len, lists[1])) < sum(map(len, lists[0]))
 
 
@@ -434,23 +499,40 @@ def test_a_beam_of_ctc_alone_equals_the_reference_search(case):
     V, B = draw.randint(4, 20), draw.randint(1, 8)
     lens = [draw.randint(1, 30) for _ in range(B)]
     X, X_lens = log_probs(lens, V, case, scale=draw.uniform(0.5, 4))
-    options = {"beam": draw.randint(1, 6), "nbest": draw.randint(1, 4), "pre_beam": draw.choice([0.5, 1, 1.5])}
-    found = search({"ctc": (ctc_scorer(V, full=True), True, 1.0)}, lens, V, X, X_lens, patience=INF, **options)
+    options = {
+        "beam": draw.randint(1, 6),
+        "nbest": draw.randint(1, 4),
+        "pre_beam": draw.choice([0.5, 1, 1.5]),
+    }
+    found = search(
+        {"ctc": (ctc_scorer(V, full=True), True, 1.0)}, lens, V, X, X_lens, patience=INF, **options
+    )
     for b, got in enumerate(found):
-        assert_equal(got, reference_search({"ctc": (ctc_function(X, X_lens), True, 1.0)}, b, lens[b], V, **options))
+        assert_equal(
+            got,
+            reference_search(
+                {"ctc": (ctc_function(X, X_lens), True, 1.0)}, b, lens[b], V, **options
+            ),
+        )
 
 
 @pytest.fixture(scope="module")
 def language(tmp_path_factory):
     """Over the labels "a", "b" and the space: a trigram model, and hotwords of which one begins with the other."""
     root, tokenizer = tmp_path_factory.mktemp("language"), Characters(["a", "b", " "])
-    orders = kneser_ney.estimate([tokenizer.encode(t) for t in ("ab ba", "abba", "b a b", "aa ab")], 5, 3)
+    orders = kneser_ney.estimate(
+        [tokenizer.encode(t) for t in ("ab ba", "abba", "b a b", "aa ab")], 5, 3
+    )
     kneser_ney.write_arpa(root / "lm.arpa", orders, tokenizer.symbols())
     (root / "hotwords.txt").write_text("ab\t1.5\nab ba\nb\t0.5\n")
     phrases = read_phrases(root / "hotwords.txt", tokenizer.encode, tokenizer.symbols(), 1.0)
     return {
         "lm": (ngram.NGramScorer(ngram.load(root / "lm.arpa", tokenizer.symbols())), False, 0.4),
-        "hotwords": (automaton.HotwordScorer(automaton.build(phrases, tokenizer.symbols())), True, 1.1),
+        "hotwords": (
+            automaton.HotwordScorer(automaton.build(phrases, tokenizer.symbols())),
+            True,
+            1.1,
+        ),
         "length": (LengthBonus(-0.3, 4), False, 1.0),
     }
 
@@ -462,17 +544,26 @@ def walked(scorer):
     def state(labels):
         if not labels:
             return scorer.start(torch.zeros(1, 1, 1), torch.ones(1, dtype=torch.long))
-        return scorer.step(torch.tensor([[labels[-1]]]), scorer.reorder(state(labels[:-1]), torch.tensor([[0]])))
+        return scorer.step(
+            torch.tensor([[labels[-1]]]), scorer.reorder(state(labels[:-1]), torch.tensor([[0]]))
+        )
 
-    return lambda b, labels: scorer.score(state(tuple(labels)), torch.arange(5).view(1, 1, -1))[0, 0].tolist()
+    return lambda b, labels: scorer.score(state(tuple(labels)), torch.arange(5).view(1, 1, -1))[
+        0, 0
+    ].tolist()
 
 
-@pytest.mark.parametrize("more", [c for n in range(4) for c in itertools.combinations(("lm", "hotwords", "length"), n)])
+@pytest.mark.parametrize(
+    "more", [c for n in range(4) for c in itertools.combinations(("lm", "hotwords", "length"), n)]
+)
 @pytest.mark.parametrize("base", [("attention",), ("ctc",), ("attention", "ctc")])
 def test_every_combination_of_scorers_equals_exhaustive_search(base, more, language):
     V, limits, lens = 5, [5, 3, 4, 1], [6, 3, 7, 4]
     X, X_lens = log_probs(lens, V, 11)
-    own = {"attention": (random_function(11, V, end=-1.0), True, 0.6), "ctc": (ctc_scorer(V, full=True), True, 0.4)}
+    own = {
+        "attention": (random_function(11, V, end=-1.0), True, 0.6),
+        "ctc": (ctc_scorer(V, full=True), True, 0.4),
+    }
     scorers = {name: own[name] for name in base} | {name: language[name] for name in more}
     plain = dict(scorers)
     if "ctc" in base:

@@ -18,7 +18,9 @@ def test_each_promise_names_tests_that_exist():
     named = re.findall(r"`(tests/test_\w+\.py)::(test_\w+)`", text)
     assert len(named) > 15
     for file, test in named:
-        assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), (file, test)
+        assert re.search(
+            rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE
+        ), (file, test)
     promised = text.partition("## Archives")[2].partition("## Not promised")[0]
     for promise in re.split(r"^- ", promised, flags=re.MULTILINE)[1:]:
         assert "::test_" in promise, promise
@@ -28,8 +30,21 @@ def test_each_promise_names_tests_that_exist():
 def test_a_manifest_runs_no_command(tmp_path, kind):
     """lhotse's own kinds of source, one of which is a command line."""
     source = {"type": kind, "channels": [0], "source": f"touch {tmp_path}/trace; echo |"}
-    recording = {"id": "a", "sources": [source], "sampling_rate": 16000, "num_samples": 16000, "duration": 1.0}
-    cut = {"id": "a", "start": 0.0, "duration": 1.0, "channel": 0, "recording": recording, "type": "MonoCut"}
+    recording = {
+        "id": "a",
+        "sources": [source],
+        "sampling_rate": 16000,
+        "num_samples": 16000,
+        "duration": 1.0,
+    }
+    cut = {
+        "id": "a",
+        "start": 0.0,
+        "duration": 1.0,
+        "channel": 0,
+        "recording": recording,
+        "type": "MonoCut",
+    }
     (tmp_path / "x.jsonl").write_text(json.dumps(cut | {"supervisions": []}) + "\n")
     try:
         for utterance in manifest.read(tmp_path / "x.jsonl"):

@@ -44,20 +44,32 @@ def test_each_seed_has_its_folder_and_the_yamls_is_the_recipes(seeds, monkeypatc
         if name == "decode":
             wrong = {"exp/yesno/model": 0, "exp/yesno/seed-7/model": 2}[str(arguments[1])]
             arguments[-1].parent.mkdir(exist_ok=True)
-            arguments[-1].write_text("a\t" + " ".join(["NO"] * wrong + ["YES"] * (10 - wrong)) + "\n")
+            arguments[-1].write_text(
+                "a\t" + " ".join(["NO"] * wrong + ["YES"] * (10 - wrong)) + "\n"
+            )
 
     monkeypatch.setattr(seeds, "run", run)
     usage = next(line for line in seeds.__doc__.splitlines() if "python scripts/seeds.py" in line)
     for name, value in GIVEN.items():
         usage = usage.replace(name, value)
     seeds.main(shlex.split(usage)[2:])
-    train, decode = ("train", "--config", "conf/yesno.yaml"), ("--manifest", "data/yesno/test.jsonl.gz")
+    train, decode = (
+        ("train", "--config", "conf/yesno.yaml"),
+        ("--manifest", "data/yesno/test.jsonl.gz"),
+    )
     mode = ("--mode", "joint", "--out")
     assert calls == [
         (*train, "training.epochs=11", "seed=1", "out=exp/yesno/model"),
         ("decode", "--model", "exp/yesno/model", *decode, *mode, "exp/yesno/test.joint.txt"),
         (*train, "training.epochs=11", "seed=7", "out=exp/yesno/seed-7/model"),
-        ("decode", "--model", "exp/yesno/seed-7/model", *decode, *mode, "exp/yesno/seed-7/test.joint.txt"),
+        (
+            "decode",
+            "--model",
+            "exp/yesno/seed-7/model",
+            *decode,
+            *mode,
+            "exp/yesno/seed-7/test.joint.txt",
+        ),
     ]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("seed 1: WER 0.00 %") and lines[1].startswith("seed 7: WER 20.00 %")

@@ -27,7 +27,9 @@ def decoded(sentences, letters):
 
 def test_lines_become_sentences_and_empty_ones_are_counted(tmp_path, letters):
     path = tmp_path / "x.txt"
-    path.write_bytes("\ufeffa b\r\n\n  \nc   d é\nabc".encode())  # a byte order mark, Windows' ends, no end at all
+    path.write_bytes(
+        "\ufeffa b\r\n\n  \nc   d é\nabc".encode()
+    )  # a byte order mark, Windows' ends, no end at all
     sentences = tokenize(path, letters)
     assert decoded(sentences, letters) == ["a b", "c d é", "abc"]
     assert (sentences.words, sentences.empty, sentences.lines.tolist()) == (6, 2, [1, 4, 5])
@@ -40,7 +42,10 @@ def test_gz_and_manifest_are_the_same_text(tmp_path, letters):
     (tmp_path / "x.txt").write_text("a b\nc d\n")
     with gzip.open(tmp_path / "x.txt.gz", "wt") as file:
         file.write("a b\nc d\n")
-    spoken = [Utterance(f"u{n}", "x.wav", 8000, 9, 1, 0.0, 1.0, text) for n, text in enumerate(["a b", "", "c d"])]
+    spoken = [
+        Utterance(f"u{n}", "x.wav", 8000, 9, 1, 0.0, 1.0, text)
+        for n, text in enumerate(["a b", "", "c d"])
+    ]
     manifest.write(tmp_path / "x.jsonl.gz", spoken)
     read = [tokenize(tmp_path / name, letters) for name in ("x.txt", "x.txt.gz", "x.jsonl.gz")]
     assert [decoded(sentences, letters) for sentences in read] == [["a b", "c d"]] * 3
@@ -53,8 +58,13 @@ def test_too_long_sentences_are_left_out_and_listed(tmp_path, letters):
     path.write_text("abcd\nabcda\nab cd\na\n")
     sentences = tokenize(path, letters, max_tokens=4)
     assert decoded(sentences, letters) == ["abcd", "a"] and sentences.words == 2
-    assert sentences.message == "2 sentences, 2 words, 5 tokens; 2 too long ones left out (lines 2, 3)"
-    assert sentences.dropped == f"{path}:2\tmore tokens than max_tokens\n{path}:3\tmore tokens than max_tokens\n"
+    assert (
+        sentences.message == "2 sentences, 2 words, 5 tokens; 2 too long ones left out (lines 2, 3)"
+    )
+    assert (
+        sentences.dropped
+        == f"{path}:2\tmore tokens than max_tokens\n{path}:3\tmore tokens than max_tokens\n"
+    )
 
 
 def test_tokens_take_as_many_bytes_as_they_need(tmp_path):
@@ -68,14 +78,30 @@ def test_tokens_take_as_many_bytes_as_they_need(tmp_path):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("no.txt", None, r"no\.txt: no such text file; expected one sentence per line, or a manifest \(\.jsonl\.gz\)$"),
+        (
+            "no.txt",
+            None,
+            r"no\.txt: no such text file; expected one sentence per line, or a manifest \(\.jsonl\.gz\)$",
+        ),
         ("no.jsonl.gz", None, r"no\.jsonl\.gz: no such manifest; asr-prepare makes it$"),
-        ("x.txt", b"a b\n\nc x d\n", r"x\.txt:3: character 'x' \(U\+0078\) of 'c x d' is not in the tokenizer's vocab"),
+        (
+            "x.txt",
+            b"a b\n\nc x d\n",
+            r"x\.txt:3: character 'x' \(U\+0078\) of 'c x d' is not in the tokenizer's vocab",
+        ),
         ("x.txt", b"a b\nc \xff d\n", r"x\.txt:2: not UTF-8 text \(byte 3 of the line\)$"),
         ("x.txt", b"\n \n", r"x\.txt: holds no sentence to use$"),
-        ("x.txt", b"abcabc\n", r"x\.txt: holds no sentence to use; 1 sentences are longer than max_tokens=5$"),
+        (
+            "x.txt",
+            b"abcabc\n",
+            r"x\.txt: holds no sentence to use; 1 sentences are longer than max_tokens=5$",
+        ),
         ("x.txt.gz", b"a b\n", r"x\.txt\.gz: damaged after line 0 \(.*\); copy it again$"),
-        ("x.txt.gz", gzip.compress(b"a b\n" * 9)[:-9], r"x\.txt\.gz: damaged after line \d \(.*\); copy it again$"),
+        (
+            "x.txt.gz",
+            gzip.compress(b"a b\n" * 9)[:-9],
+            r"x\.txt\.gz: damaged after line \d \(.*\); copy it again$",
+        ),
         ("x.jsonl", b"{}\n", r"x\.jsonl:1: expected a lhotse MonoCut with a recording"),
     ],
 )
@@ -120,6 +146,14 @@ def test_halves_are_trimmed(tmp_path, letters):
 def test_a_tokenizer_is_made_from_text_files(tmp_path, capsys):
     (tmp_path / "x.txt").write_text("ab\n")
     (tmp_path / "y.txt").write_text("cd\n\n")
-    command.main([str(tmp_path / "x.txt"), str(tmp_path / "y.txt"), str(tmp_path / "t"), "--kind", "characters"])
+    command.main(
+        [
+            str(tmp_path / "x.txt"),
+            str(tmp_path / "y.txt"),
+            str(tmp_path / "t"),
+            "--kind",
+            "characters",
+        ]
+    )
     assert "6 ids from 3 texts" in capsys.readouterr().err
     assert tokenizer.load(tmp_path / "t").decode([1, 2, 3, 4]) == "abcd"

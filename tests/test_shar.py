@@ -86,7 +86,14 @@ def test_lhotse_reads_it_and_writes_the_same(sounds, tmp_path, monkeypatch):
     from lhotse import CutSet
     from lhotse.shar import SharWriter
 
-    for name in ("b.wav", "e.wav", "f.sph", "h.ogg", "i.opus", "j.mp3"):  # lhotse reads no sphere, writes 16 bits
+    for name in (
+        "b.wav",
+        "e.wav",
+        "f.sph",
+        "h.ogg",
+        "i.opus",
+        "j.mp3",
+    ):  # lhotse reads no sphere, writes 16 bits
         (sounds / "1" / name).unlink()
     monkeypatch.setattr(shar, "SHARD", 3)
     made = prepare("folder", sounds / "1", tmp_path / "out", shar=True).manifests
@@ -112,7 +119,10 @@ def content(folder, number):
         for member in tar:
             data = tar.extractfile(member).read()
             is_text = member.name.endswith(".json")
-            found += [member.name, json.loads(data) if is_text else soundfile.read(io.BytesIO(data))[0].tolist()]
+            found += [
+                member.name,
+                json.loads(data) if is_text else soundfile.read(io.BytesIO(data))[0].tolist(),
+            ]
     return found
 
 
@@ -128,7 +138,10 @@ def corpus(tmp_path):
 
 
 def written(folder):
-    return {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted((folder / "out/recordings.shar").iterdir())}
+    return {
+        p.name: (p.read_bytes(), p.stat().st_mtime_ns)
+        for p in sorted((folder / "out/recordings.shar").iterdir())
+    }
 
 
 def test_finished_shards_are_kept(corpus, monkeypatch):
@@ -137,7 +150,9 @@ def test_finished_shards_are_kept(corpus, monkeypatch):
     bad = corpus / "sounds" / last
     whole, state = bad.read_bytes(), bad.stat()
     recording = shar.recording
-    monkeypatch.setattr(shar, "recording", lambda path: refuse() if path == str(bad) else recording(path))
+    monkeypatch.setattr(
+        shar, "recording", lambda path: refuse() if path == str(bad) else recording(path)
+    )
 
     def refuse():
         raise UserError("gone")
@@ -146,15 +161,23 @@ def test_finished_shards_are_kept(corpus, monkeypatch):
         prepare("folder", corpus / "sounds", corpus / "out", shar=True)
     monkeypatch.setattr(shar, "recording", recording)
     before = written(corpus)
-    assert not (corpus / "out/recordings.shar.jsonl.gz").exists() and ".partial" not in str(list(before))
+    assert not (corpus / "out/recordings.shar.jsonl.gz").exists() and ".partial" not in str(
+        list(before)
+    )
     finished = [name for name in before if name.startswith("cuts") and "000007" not in name]
     torn = corpus / "out/recordings.shar/recording.000002.tar"
     torn.write_bytes(torn.read_bytes()[:3000])
     assert not prepare("folder", corpus / "sounds", corpus / "out", shar=True).current
     after = written(corpus)
     kept = {name for name in before if after[name] == before[name]}
-    assert {name for name in finished if "000002" not in name} <= kept and "cuts.000002.jsonl.gz" not in kept
-    assert len(after) == 16 and bad.read_bytes() == whole and bad.stat().st_mtime_ns == state.st_mtime_ns
+    assert {
+        name for name in finished if "000002" not in name
+    } <= kept and "cuts.000002.jsonl.gz" not in kept
+    assert (
+        len(after) == 16
+        and bad.read_bytes() == whole
+        and bad.stat().st_mtime_ns == state.st_mtime_ns
+    )
     assert prepare("folder", corpus / "sounds", corpus / "out", shar=True).current
     for name, utterance in read(corpus / "out/recordings.shar.jsonl.gz").items():
         assert audio.load(utterance.path, 8000)[0] == pytest.approx(int(name[:2]) / 100, abs=1e-4)
@@ -185,7 +208,10 @@ def test_another_recording_is_another_shar(corpus, monkeypatch):
     said = "recordings.shar: its manifest was removed, because the recordings changed; --shar copies them again"
     assert made.notes == [said] and not (corpus / "out/recordings.shar.jsonl.gz").exists()
     prepare("folder", corpus / "sounds", corpus / "out", shar=True)
-    assert audio.load(read(corpus / "out/recordings.shar.jsonl.gz")["07.wav"].path, 8000).tolist() == [0.5] * 900
+    assert (
+        audio.load(read(corpus / "out/recordings.shar.jsonl.gz")["07.wav"].path, 8000).tolist()
+        == [0.5] * 900
+    )
 
 
 def test_the_shar_of_a_dev_set_no_longer_wanted_does_not_stay(corpus):
@@ -203,7 +229,9 @@ def test_the_shar_of_a_dev_set_no_longer_wanted_does_not_stay(corpus):
 def test_the_folder_can_be_moved_and_the_command_says_what_it_made(corpus, capsys):
     arguments = ["folder", str(corpus / "sounds"), str(corpus / "out"), "--shar"]
     command.main(arguments)
-    assert capsys.readouterr().err.endswith("recordings.jsonl.gz, " + f"{corpus}/out/recordings.shar.jsonl.gz\n")
+    assert capsys.readouterr().err.endswith(
+        "recordings.jsonl.gz, " + f"{corpus}/out/recordings.shar.jsonl.gz\n"
+    )
     command.main(arguments)
     assert capsys.readouterr().err == f"{corpus}/out is up to date\n"
     (corpus / "out").rename(corpus / "elsewhere")
@@ -235,7 +263,8 @@ def test_damage_within_an_archive_is_named(corpus):
         file.seek(place.offset)
         file.write(b"\0" * place.size)
     with pytest.raises(
-        UserError, match=rf"recording\.000000\.tar:{place.offset}\+{place.size}: can't be read as sound"
+        UserError,
+        match=rf"recording\.000000\.tar:{place.offset}\+{place.size}: can't be read as sound",
     ):
         audio.load(one.path, 8000)
 
@@ -245,7 +274,10 @@ def test_damage_within_an_archive_is_named(corpus):
 
 def lie(numbers):
     """Shards of recordings, by the number of their archive, -1 for files of their own."""
-    rows = [(f"/x/{n}.tar:0+1" if n >= 0 else f"/x/{place}.wav").encode() for place, n in enumerate(numbers)]
+    rows = [
+        (f"/x/{n}.tar:0+1" if n >= 0 else f"/x/{place}.wav").encode()
+        for place, n in enumerate(numbers)
+    ]
     ends = np.cumsum([0, *map(len, rows)])
     return Shards.of(Strings(Ragged(np.frombuffer(b"".join(rows), np.uint8), ends)))
 
@@ -273,10 +305,14 @@ def test_a_plan_goes_from_window_to_window():
         open_ |= now
         held.append(len(open_))
         closed |= open_ - set().union(*needed[place + 1 :])
-        open_ = set() if open_ <= closed else open_  # a window's shards are all done with before the next's begin
+        open_ = (
+            set() if open_ <= closed else open_
+        )  # a window's shards are all done with before the next's begin
     assert max(held) == 8 and open_ == set() and len(closed) == 40
     news = lie(numbers).first_needed(batches)
-    assert sorted(path for paths in news for path in paths) == sorted(f"/x/{n}.tar" for n in range(40))
+    assert sorted(path for paths in news for path in paths) == sorted(
+        f"/x/{n}.tar" for n in range(40)
+    )
     assert steps == plan(lengths, 60, 1, 0, 4, shards=lie(numbers))
     assert steps != plan(lengths, 60, 1, 1, 4, shards=lie(numbers))
     padded = sum(len(batch) * lengths[batch].max() for batch in batches)
@@ -303,7 +339,10 @@ def test_one_window_is_the_plan_of_files_and_so_is_one_in_order_of_length():
     assert plan(lengths, 60, 1, 0, 4, shards=lie(numbers)) == plan(lengths, 60, 1, 0, 4)
     numbers = np.arange(900) % 20
     assert plan(lengths, 60, 1, 0, 4, True, shards=lie(numbers)) == plan(lengths, 60, 1, 0, 4, True)
-    assert Shards.of(Strings(Ragged(np.frombuffer(b"/a.wav/b.wav", np.uint8), np.array([0, 6, 12])))) is None
+    assert (
+        Shards.of(Strings(Ragged(np.frombuffer(b"/a.wav/b.wav", np.uint8), np.array([0, 6, 12]))))
+        is None
+    )
 
 
 def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeypatch):
@@ -348,12 +387,24 @@ def root(tmp_path_factory):
     return made
 
 
-STILL = ["training.epochs=2", "training.accumulate=2", "model.encoder.dropout=0", "model.decoder.dropout=0"]
+STILL = [
+    "training.epochs=2",
+    "training.accumulate=2",
+    "model.encoder.dropout=0",
+    "model.decoder.dropout=0",
+]
 
 
 def test_one_window_trains_as_files_do(root, tmp_path):
     made = [
-        weights(train(root, tmp_path / name, "training.epochs=1", f"data.train={root}/data/{name}.jsonl.gz"))
+        weights(
+            train(
+                root,
+                tmp_path / name,
+                "training.epochs=1",
+                f"data.train={root}/data/{name}.jsonl.gz",
+            )
+        )
         for name in ("train", "train.shar")
     ]
     assert_same(made[1], made[0])

@@ -14,20 +14,38 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = sorted([*ROOT.glob("recipes/*/*.sh"), *ROOT.glob("recipes/*/*.sbatch"), *ROOT.glob("scripts/**/*.sh")])
+SCRIPTS = sorted(
+    [*ROOT.glob("recipes/*/*.sh"), *ROOT.glob("recipes/*/*.sbatch"), *ROOT.glob("scripts/**/*.sh")]
+)
 RECIPES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("recipes/*/*.sh"))
 ARGUMENTS = {  # what each recipe is given; folders stand beside the caller
     "recipes/aishell/mini.sh": [],
     "recipes/aishell/run.sh": ["--corpus", "cor pus", "--lm", "conf/lm.yaml", "training.epochs=2"],
     "recipes/an4/run.sh": ["cor pus", "--gpu", "training.epochs=2"],
     "recipes/english/run.sh": ["cor pus", "a=b", "cor pus"],
-    "recipes/librispeech/run.sh": ["--corpus", "cor pus", "--ngram", "3", "--shar", "--name", "x.1"],
+    "recipes/librispeech/run.sh": [
+        "--corpus",
+        "cor pus",
+        "--ngram",
+        "3",
+        "--shar",
+        "--name",
+        "x.1",
+    ],
     "recipes/mandarin/run.sh": ["cor pus"],
     "recipes/mini/run.sh": ["training.epochs=2"],
     "recipes/own/run.sh": ["cor pus/all.tsv", "--name", "mine", "--normalize", "plain"],
     "recipes/yesno/run.sh": [],
 }
-COMMANDS = ["asr-download", "asr-prepare", "asr-tokenizer", "asr-train", "asr-ngram", "asr-decode", "asr-score"]
+COMMANDS = [
+    "asr-download",
+    "asr-prepare",
+    "asr-tokenizer",
+    "asr-train",
+    "asr-ngram",
+    "asr-decode",
+    "asr-score",
+]
 STAND_IN = """#!/bin/sh
 { printf '%s' "${0##*/}"; printf ' <%s>' "$@"; echo; } >>"$SAID"
 case "${0##*/} $1" in
@@ -61,8 +79,20 @@ def place(tmp_path):
     """A folder with a space, in which are a checkout, a caller's folder and stand-ins for the commands."""
     place = tmp_path / "a place"
     for folder in ("recipes", "scripts", "conf"):
-        shutil.copytree(ROOT / folder, place / "check out" / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in ("train", "wav/train", "wav/dev", "wav/test", "train-clean-100", "dev-clean", "test-clean"):
+        shutil.copytree(
+            ROOT / folder,
+            place / "check out" / folder,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    for folder in (
+        "train",
+        "wav/train",
+        "wav/dev",
+        "wav/test",
+        "train-clean-100",
+        "dev-clean",
+        "test-clean",
+    ):
         (place / "caller/cor pus" / folder).mkdir(parents=True)
     for folder in ("mini-corpus/train-mini", "mini-corpus/dev-mini", "mini-corpus/test-mini"):
         (place / "check out/data" / folder).mkdir(parents=True)
@@ -84,7 +114,12 @@ def run(place, recipe, *arguments, first=(), cwd="caller", **environment):
     said = place / "said"
     said.unlink(missing_ok=True)
     path = os.pathsep.join(map(str, [*first, place / "bin", os.environ["PATH"]]))
-    environment = {"PATH": path, "VIRTUAL_ENV": sys.prefix, "SAID": str(said), "FAILS": "none"} | environment
+    environment = {
+        "PATH": path,
+        "VIRTUAL_ENV": sys.prefix,
+        "SAID": str(said),
+        "FAILS": "none",
+    } | environment
     ways = {"cwd": place / cwd, "env": os.environ | environment, "stdin": subprocess.DEVNULL}
     words = ["bash", os.path.relpath(place / "check out" / recipe, place / cwd), *arguments]
     done = subprocess.run(words, capture_output=True, text=True, **ways)
@@ -121,20 +156,39 @@ def test_a_recipe_asks_the_same_from_anywhere_in_any_locale(place, recipe):
     (place / "elsewhere/scripts").mkdir(parents=True)  # to which a CDPATH would lead
     (place / "elsewhere" / recipe).parent.mkdir(parents=True)
     locales = subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout.split()
-    odd = {"CDPATH": f"{place / 'elsewhere'}:{place}", "LC_ALL": next((x for x in locales if x[:5] == "de_DE"), "C")}
-    odd |= dict.fromkeys(("dry_run", "settings", "places", "gpus", "status"), "x")  # somebody's own variables
+    odd = {
+        "CDPATH": f"{place / 'elsewhere'}:{place}",
+        "LC_ALL": next((x for x in locales if x[:5] == "de_DE"), "C"),
+    }
+    odd |= dict.fromkeys(
+        ("dry_run", "settings", "places", "gpus", "status"), "x"
+    )  # somebody's own variables
     assert run(place, recipe, *ARGUMENTS[recipe], **odd) == expected
     (place / "caller/check out").symlink_to(place / "check out")
-    moved = [str(place / "caller" / word) if (place / "caller" / word).exists() else word for word in ARGUMENTS[recipe]]
+    moved = [
+        str(place / "caller" / word) if (place / "caller" / word).exists() else word
+        for word in ARGUMENTS[recipe]
+    ]
     assert run(place, recipe, *moved, cwd="check out", **odd) == expected
-    assert not [path for path in (place / "caller").iterdir() if path.name not in ("cor pus", "a=b", "check out")]
+    assert not [
+        path
+        for path in (place / "caller").iterdir()
+        if path.name not in ("cor pus", "a=b", "check out")
+    ]
 
 
 def test_the_words_of_a_recipe(place):
     """One whole, by hand: corpora and settings with spaces and signs arrive as they were given."""
-    status, err, said = run(place, "recipes/own/run.sh", "cor pus/all.tsv", "--name", "mine", "a.b=[1, 2]")
-    table, train = place / "caller/cor pus/all.tsv", "<--gpus> <all> <--config> <exp/mine/config.yaml>"
-    train += " <out=exp/mine/model> <tokenizer=exp/mine/tokenizer> <data.train=data/mine/train.jsonl.gz>"
+    status, err, said = run(
+        place, "recipes/own/run.sh", "cor pus/all.tsv", "--name", "mine", "a.b=[1, 2]"
+    )
+    table, train = (
+        place / "caller/cor pus/all.tsv",
+        "<--gpus> <all> <--config> <exp/mine/config.yaml>",
+    )
+    train += (
+        " <out=exp/mine/model> <tokenizer=exp/mine/tokenizer> <data.train=data/mine/train.jsonl.gz>"
+    )
     train += " <data.dev=data/mine/dev.jsonl.gz> <a.b=[1, 2]>"
     test, model = "<data/mine/test.jsonl.gz>", "<exp/mine/test.txt>"
     assert (status, err) == (0, "") and said.splitlines() == [
@@ -157,9 +211,14 @@ def test_the_words_of_a_recipe(place):
 def test_what_could_not_be_prepared_is_told_at_the_end(place, recipe):
     expected = run(place, recipe, *ARGUMENTS[recipe])
     status, err, said = run(place, recipe, *ARGUMENTS[recipe], FAILS="asr-prepare")
-    assert status == 3 and "without the recordings that asr-prepare could not use" in err.splitlines()[-1]
+    assert (
+        status == 3
+        and "without the recordings that asr-prepare could not use" in err.splitlines()[-1]
+    )
     assert said.splitlines()[:-1] == expected[2].splitlines()[: len(said.splitlines()) - 1]
-    assert recipe == "recipes/mini/run.sh" or said == expected[2]  # which then has nothing to listen to
+    assert (
+        recipe == "recipes/mini/run.sh" or said == expected[2]
+    )  # which then has nothing to listen to
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -176,21 +235,31 @@ def test_help_is_the_head_of_the_recipe_and_needs_no_environment(place, recipe):
     for option in ("--help", "-h"):
         script = place / "check out" / recipe
         words = ["bash", script, "no-such-corpus", option]
-        done = subprocess.run(words, env=os.environ | bare, cwd=place / "caller", capture_output=True, text=True)
+        done = subprocess.run(
+            words, env=os.environ | bare, cwd=place / "caller", capture_output=True, text=True
+        )
         assert (done.returncode, done.stderr) == (0, "")
     known = re.search(r'(?m)^options "([^"]*)"', script.read_text())[1].split()
     assert recipe in done.stdout and all(f"--{name.rstrip('!')}" in done.stdout for name in known)
     assert not (place / "check out/.venv").exists() and "set -e" not in done.stdout
 
 
-@pytest.mark.parametrize("name", ["", "a b", "../x", "a/b", "-n", ".", "..", ".hidden", "a=b", "a,b", "a\nb", "$x"])
+@pytest.mark.parametrize(
+    "name", ["", "a b", "../x", "a/b", "-n", ".", "..", ".hidden", "a=b", "a,b", "a\nb", "$x"]
+)
 @pytest.mark.parametrize("recipe", ["own", "librispeech", "aishell"])
 def test_a_name_that_is_no_folders_is_refused(place, recipe, name):
     if recipe != "own" and not name:
         return  # the YAML's
-    arguments = [word for word in ARGUMENTS[f"recipes/{recipe}/run.sh"] if word not in ("--name", "mine", "x.1")]
+    arguments = [
+        word
+        for word in ARGUMENTS[f"recipes/{recipe}/run.sh"]
+        if word not in ("--name", "mine", "x.1")
+    ]
     status, err, said = run(place, f"recipes/{recipe}/run.sh", *arguments, "--name", name)
-    assert (status, said) == (2, "") and err.startswith(f"run.sh: --name '{name}': expected letters")
+    assert (status, said) == (2, "") and err.startswith(
+        f"run.sh: --name '{name}': expected letters"
+    )
 
 
 MISTAKES = {
@@ -198,12 +267,25 @@ MISTAKES = {
     ("an4", "--dry-run"): "run.sh: no such option --dry-run; --help lists them",
     ("yesno", "-x"): "run.sh: no such option -x; --help lists them",
     ("yesno", "cor pus", "--"): "run.sh: no such option --; --help lists them",
-    ("english", "cor pus"): "run.sh: got {here}/cor pus, expected SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR",
+    (
+        "english",
+        "cor pus",
+    ): "run.sh: got {here}/cor pus, expected SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR",
     ("mandarin",): "run.sh: got nothing, expected COMMON_VOICE_DIR; see --help",
     ("mandarin", "cor pus", "data.dev=x"): "run.sh: data.dev=x: the recipe sets data.dev itself",
     ("mini", "cor pus"): "run.sh: cor pus: expected key.path=value, as in training.epochs=50",
-    ("own", "cor pus/all.tsv", "--gpus", "two"): "run.sh: --gpus two: expected a number of GPUs, or all",
-    ("own", "cor pus/all.tsv", "--gpus", "0"): "run.sh: --gpus 0: expected a number of GPUs, or all",
+    (
+        "own",
+        "cor pus/all.tsv",
+        "--gpus",
+        "two",
+    ): "run.sh: --gpus two: expected a number of GPUs, or all",
+    (
+        "own",
+        "cor pus/all.tsv",
+        "--gpus",
+        "0",
+    ): "run.sh: --gpus 0: expected a number of GPUs, or all",
     ("own", "cor pus/all.tsv", "--name"): "run.sh: --name: expected a value",
     ("librispeech", "--gpu", "1"): "run.sh: no such option --gpu; --help lists them",
 }
@@ -212,7 +294,9 @@ MISTAKES = {
 @pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
 def test_mistakes_are_one_line(place, words):
     status, err, said = run(place, f"recipes/{words[0]}/run.sh", *words[1:])
-    assert (status, said) == (2, "") and err.startswith(MISTAKES[words].format(here=place / "caller"))
+    assert (status, said) == (2, "") and err.startswith(
+        MISTAKES[words].format(here=place / "caller")
+    )
     assert len(err.splitlines()) == 1
 
 
@@ -226,10 +310,18 @@ UNEVEN = re.compile(
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_script_has_nothing_that_machines_read_differently(script):
-    code = [line.partition(" # ")[0] for line in script.read_text().splitlines() if not line.lstrip().startswith("#")]
+    code = [
+        line.partition(" # ")[0]
+        for line in script.read_text().splitlines()
+        if not line.lstrip().startswith("#")
+    ]
     assert not [line for line in code if UNEVEN.search(line)]
-    unguarded = re.compile(r'(?<!\+)"\$\{(settings|places|unit|options|carve|texts|decoded)\[@\]\}"')
-    assert not [line for line in code if unguarded.search(line) and "texts" not in line], "bash 3.2 calls it unbound"
+    unguarded = re.compile(
+        r'(?<!\+)"\$\{(settings|places|unit|options|carve|texts|decoded)\[@\]\}"'
+    )
+    assert not [line for line in code if unguarded.search(line) and "texts" not in line], (
+        "bash 3.2 calls it unbound"
+    )
 
 
 def test_what_machines_read_differently_is_found():
@@ -243,4 +335,6 @@ def test_what_machines_read_differently_is_found():
         "echo ${a[@]^}",
     ]
     assert all(UNEVEN.search(line) for line in found)
-    assert not UNEVEN.search('step asr-decode --out "$exp/$set.txt" ${unit[@]+"${unit[@]}"} && wait "$recipe"')
+    assert not UNEVEN.search(
+        'step asr-decode --out "$exp/$set.txt" ${unit[@]+"${unit[@]}"} && wait "$recipe"'
+    )

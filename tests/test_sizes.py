@@ -42,14 +42,25 @@ MASKS = {  # by ESPnet's YAML: masks of frequency and their width, of time and t
     "aishell": (2, 27, 10, 150, 0.05),
     "aishell-transformer": (2, 30, 2, 40, 1.0),
 }
-STEPS = {"librispeech100": 8 * 210, "librispeech960": 8 * 450, "aishell": 4 * 190, "aishell-transformer": 4 * 130}  # s
+STEPS = {
+    "librispeech100": 8 * 210,
+    "librispeech960": 8 * 450,
+    "aishell": 4 * 190,
+    "aishell-transformer": 4 * 130,
+}  # s
 HYBRIDS = sorted(path.stem for path in CONF.glob("*.yaml") if not path.stem.endswith("lm"))
-TOKENS = {"librispeech": 5000, "aishell": 4233, "an4": 110}  # by how the configuration's name begins
+TOKENS = {
+    "librispeech": 5000,
+    "aishell": 4233,
+    "an4": 110,
+}  # by how the configuration's name begins
 
 
 def shown(name):
     """Millions of parameters in a configuration's opening comment, as written there; None = it names none."""
-    header = takewhile(lambda line: line.startswith("#"), (CONF / f"{name}.yaml").read_text("utf-8").splitlines())
+    header = takewhile(
+        lambda line: line.startswith("#"), (CONF / f"{name}.yaml").read_text("utf-8").splitlines()
+    )
     found = re.search(r"([\d.]+) M parameters", "\n".join(header))
     return found and found[1]
 
@@ -80,14 +91,23 @@ def test_published_hyper_parameters(name):
     e = load(Experiment, CONF / f"{name}.yaml")
     encoder, decoder, adam, training = e.model.encoder, e.model.decoder, e.optimizer, e.training
     heads, lr, warmup, decay, epochs, attention_dropout, layer_dropout = TRAINED[name]
-    tokens = 45 if name.startswith("librispeech") else 15  # of an utterance, whose sum is ESPnet's loss; ours is of one
-    assert (encoder.heads, decoder.heads, encoder.dropout, decoder.dropout) == (heads, heads, 0.1, 0.1)
+    tokens = (
+        45 if name.startswith("librispeech") else 15
+    )  # of an utterance, whose sum is ESPnet's loss; ours is of one
+    assert (encoder.heads, decoder.heads, encoder.dropout, decoder.dropout) == (
+        heads,
+        heads,
+        0.1,
+        0.1,
+    )
     assert (encoder.attention_dropout, decoder.attention_dropout) == attention_dropout
     assert (encoder.layer_dropout, decoder.layer_dropout) == layer_dropout
     assert (e.model.ctc_weight, e.model.label_smoothing) == (0.3, 0.1)
     assert (adam.kind, adam.lr, adam.beta1, adam.beta2) == ("adam", lr, 0.9, 0.999)
     ours = training.clip, adam.eps, adam.weight_decay
-    assert_close(ours, (5 / tokens, 1e-8 / tokens, decay / tokens), rtol=0.02, atol=0)  # as large as the gradient
+    assert_close(
+        ours, (5 / tokens, 1e-8 / tokens, decay / tokens), rtol=0.02, atol=0
+    )  # as large as the gradient
     assert (e.schedule.kind, e.schedule.warmup) == ("noam", warmup)
     assert (training.epochs, training.average, e.data.speeds) == (3 * epochs, 10, [0.9, 1.0, 1.1])
 
@@ -95,7 +115,10 @@ def test_published_hyper_parameters(name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_published_masks_and_batches(name):
     """Steps hold about as much as ESPnet's, whose batches count tokens, too (conf/)."""
-    e, corpus = load(Experiment, CONF / f"{name}.yaml"), name if name in MASKS else name.partition("-")[0]
+    e, corpus = (
+        load(Experiment, CONF / f"{name}.yaml"),
+        name if name in MASKS else name.partition("-")[0],
+    )
     masks = e.features.specaugment
     made = masks.freq_masks, masks.freq_width, masks.time_masks, masks.time_width, masks.time_ratio
     assert masks.time_warp == 5 and made == MASKS[corpus]
@@ -122,7 +145,9 @@ def test_dropout_is_as_set(name):
     parts = (model.encoder, settings.encoder), (model.decoder, settings.decoder)
     for part, s in parts:
         assert {m.p for m in part.modules() if isinstance(m, Dropout)} == {s.dropout}
-        assert {m.dropout for m in part.modules() if isinstance(m, MultiHeadAttention)} == {s.attention_dropout}
+        assert {m.dropout for m in part.modules() if isinstance(m, MultiHeadAttention)} == {
+            s.attention_dropout
+        }
         assert part.layer_dropout == s.layer_dropout
 
 

@@ -21,23 +21,35 @@ def augment(lens, seeds, features=40, **settings):
 
 def test_specaugment_never_touches_padding_and_stays_within_bounds():
     lens, seeds = [300, 40, 7, 1] * 50, list(range(200))
-    settings = {"freq_masks": 2, "freq_width": 10, "time_masks": 3, "time_width": 20, "time_ratio": 0.2}
+    settings = {
+        "freq_masks": 2,
+        "freq_width": 10,
+        "time_masks": 3,
+        "time_width": 20,
+        "time_ratio": 0.2,
+    }
     X, before = augment(lens, seeds, **settings)
     for n, length in enumerate(lens):
         assert (X[n, length:] == 2).all()
         times, bins = (X[n, :length] == 0).all(1).sum(), (X[n, :length] == 0).all(0).sum()
         assert times == length or bins <= 20
         assert times <= 3 * min(20, int(0.2 * length))
-        rest = X[n, :length][~(X[n, :length] == 0).all(1)]  # what time masks left shows the frequency masks alone
+        rest = X[n, :length][
+            ~(X[n, :length] == 0).all(1)
+        ]  # what time masks left shows the frequency masks alone
         assert ((rest == 0).all(0) | (rest == 1).all(0)).all()
     assert (before[:, 0] == 1).all()  # the input is left as it was
 
 
 def test_specaugment_masks_everywhere_and_as_much_as_stated():
     X, _ = augment([100] * 2000, list(range(2000)), freq_masks=1, freq_width=10, time_masks=0)
-    assert_close((X == 0).double().mean(), torch.tensor(5 / 40, dtype=torch.double), rtol=0, atol=0.01)
+    assert_close(
+        (X == 0).double().mean(), torch.tensor(5 / 40, dtype=torch.double), rtol=0, atol=0.01
+    )
     assert (X == 0).any(1).any(0).all()  # every bin is masked somewhere, the first and last too
-    X, _ = augment([100] * 2000, list(range(2000)), freq_masks=0, time_masks=1, time_width=50, time_ratio=0.2)
+    X, _ = augment(
+        [100] * 2000, list(range(2000)), freq_masks=0, time_masks=1, time_width=50, time_ratio=0.2
+    )
     assert_close((X == 0).double().mean(), torch.tensor(0.1, dtype=torch.double), rtol=0, atol=0.01)
     assert (X == 0).any(2).any(0).all()
 
@@ -72,7 +84,13 @@ def test_spans_are_plain_loops():
 
 
 def test_time_multiplicity_gives_longer_utterances_more_masks():
-    settings = {"freq_masks": 0, "time_masks": 6, "time_width": 1, "time_ratio": 1.0, "time_multiplicity": 0.04}
+    settings = {
+        "freq_masks": 0,
+        "time_masks": 6,
+        "time_width": 1,
+        "time_ratio": 1.0,
+        "time_multiplicity": 0.04,
+    }
     most = {300: 6, 125: 5, 100: 4, 24: 0}
     for frames, count in most.items():
         X, _ = augment([frames] * 500, list(range(500)), **settings)
@@ -96,7 +114,9 @@ def test_time_warp_is_a_loop_over_utterances():
     W, rng = 10, torch.Generator().manual_seed(1)
     X, before = ramps(WARPED * 40), ramps(WARPED * 40)
     u = torch.rand(len(X), 2, dtype=torch.double, generator=rng)
-    u[:16] = torch.tensor([[0, 0], [1 - 2**-53, 1 - 2**-53]], dtype=torch.double).repeat_interleave(8, 0)
+    u[:16] = torch.tensor([[0, 0], [1 - 2**-53, 1 - 2**-53]], dtype=torch.double).repeat_interleave(
+        8, 0
+    )
     Y = time_warp(X, torch.tensor(WARPED * 40), W, u)
     for n, frames in enumerate(WARPED * 40):
         expected = before[n].clone()
@@ -106,7 +126,9 @@ def test_time_warp_is_a_loop_over_utterances():
             d = c + range(-W, W + 1)[int(u[n, 1] * (2 * W + 1))]
             source = np.interp(np.arange(frames), [0, d, frames - 1], [0, c, frames - 1])
             for f in range(3):
-                warped = np.interp(source, np.arange(frames), before[n, :frames, f].double().numpy())
+                warped = np.interp(
+                    source, np.arange(frames), before[n, :frames, f].double().numpy()
+                )
                 expected[:frames, f] = torch.from_numpy(warped).float()
         assert_close(Y[n], expected, rtol=1e-5, atol=1e-5)
     assert_close(X, before, rtol=0, atol=0)  # the input is left as it was
@@ -129,11 +151,20 @@ def test_time_warp_by_seed_in_any_batch_and_before_the_masks():
     X, lens, seeds = ramps(WARPED), torch.tensor(WARPED), torch.arange(len(WARPED))
     Y = warp(X, lens, seeds)
     for n, frames in enumerate(WARPED):
-        assert_close(warp(X[n : n + 1, :frames], lens[n : n + 1], seeds[n : n + 1])[0], Y[n, :frames], rtol=0, atol=0)
-        assert (Y[n, :frames] != X[n, :frames]).any() == (frames >= 23) and (Y[n, frames:] == 99).all()
+        assert_close(
+            warp(X[n : n + 1, :frames], lens[n : n + 1], seeds[n : n + 1])[0],
+            Y[n, :frames],
+            rtol=0,
+            atol=0,
+        )
+        assert (Y[n, :frames] != X[n, :frames]).any() == (frames >= 23) and (
+            Y[n, frames:] == 99
+        ).all()
     assert (warp(X, lens, seeds + 9) != Y).any()
     assert_close(warp.eval()(X, lens, seeds), X, rtol=0, atol=0)
     none = SpecAugment(SpecAugmentSettings(**only | {"time_warp": 0}))
     assert_close(none(X, lens, seeds), X, rtol=0, atol=0)
     ones, masked = augment([200, 90], [1, 2])[0], augment([200, 90], [1, 2], time_warp=40)[0]
-    assert_close(masked, ones, rtol=0, atol=0)  # a mask is no wider for the warp, and stands where it stood
+    assert_close(
+        masked, ones, rtol=0, atol=0
+    )  # a mask is no wider for the warp, and stands where it stood

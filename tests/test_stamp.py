@@ -87,7 +87,10 @@ def test_reading_no_stamp_is_an_error(tmp_path, content):
     stamp(tmp_path).path.unlink()
     if content is not None:
         stamp(tmp_path).path.write_text(content)
-    with pytest.raises(UserError, match=r"out.txt: not finished, its stamp .out.txt.stamp.json is absent or damaged"):
+    with pytest.raises(
+        UserError,
+        match=r"out.txt: not finished, its stamp .out.txt.stamp.json is absent or damaged",
+    ):
         read(tmp_path / "out.txt")
 
 
@@ -95,7 +98,9 @@ def test_reading_no_stamp_is_an_error(tmp_path, content):
 def test_the_commit_is_that_of_the_code_and_tells_if_the_code_was_changed(tmp_path):
     def git(*words):
         who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-        done = subprocess.run(["git", "-C", tmp_path, *who, *words], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", "-C", tmp_path, *who, *words], check=True, capture_output=True, text=True
+        )
         return done.stdout.strip()
 
     assert provenance.commit(tmp_path) == f"version {__version__}"
@@ -127,7 +132,9 @@ def test_the_files_of_a_tokenizer_are_those_that_it_names(tmp_path, monkeypatch)
     for content in ("ab", "cd"):
         (tmp_path / "pairs.txt").write_text(content)
         how = decode.decoding(decode.parse(["--model", str(tmp_path), "a.wav"]))
-        (tmp_path / "x.yaml").write_text(f"{{out: x, tokenizer: {tmp_path}, init_from: {tmp_path}, data: {{}}}}")
+        (tmp_path / "x.yaml").write_text(
+            f"{{out: x, tokenizer: {tmp_path}, init_from: {tmp_path}, data: {{}}}}"
+        )
         files = [str(path) for path in how.files()]
         stamps.append((Stamp("x", "y", {}, files).facts, stamp_of(tmp_path / "x.yaml", []).facts))
         assert str(tmp_path / "pairs.txt") in files

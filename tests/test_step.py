@@ -70,7 +70,9 @@ class NumbersTask:
         X = batch.rows
         if len(batch) > self.fits and self.where == "forward":
             raise torch.OutOfMemoryError("tried to allocate 9 EiB")
-        if len(batch) > self.fits and self.where == "backward":  # after the last layer's gradient was added
+        if (
+            len(batch) > self.fits and self.where == "backward"
+        ):  # after the last layer's gradient was added
             X = OutOfMemory.apply(X.clone().requires_grad_())
         Z = model(X).square().sum()
         return Totals(Z, {"nll": Z.detach(), "tokens": torch.tensor(len(batch))})
@@ -87,12 +89,17 @@ def make(fits=99, where="forward", clip=1e9, group=ALONE):
     said = []
     settings = LoopSettings(epochs=1, accumulate=3, clip=clip)
     schedule = ConstantSettings(kind="constant", warmup=1)
-    return Trainer(NumbersTask(model, fits, where), replicas, schedule, settings, 1, group, said.append), said
+    return Trainer(
+        NumbersTask(model, fits, where), replicas, schedule, settings, 1, group, said.append
+    ), said
 
 
 def batches(*sizes, seed=2):
     generator = torch.Generator().manual_seed(seed)
-    return [MicroBatch((n,), Numbers(torch.randn(size, 3, generator=generator))) for n, size in enumerate(sizes)]
+    return [
+        MicroBatch((n,), Numbers(torch.randn(size, 3, generator=generator)))
+        for n, size in enumerate(sizes)
+    ]
 
 
 def weights(trainer):
@@ -104,7 +111,10 @@ def weights(trainer):
 def test_a_batch_that_does_not_fit_is_split_with_the_same_gradient(where, fits):
     (whole, _), (trainer, said) = make(), make(fits, where)
     expected, result = (one.train_step(batches(4, 9, 2), 3) for one in (whole, trainer))
-    assert result.totals.sums == pytest.approx(expected.totals.sums, rel=1e-6) and result.totals.amount == 15
+    assert (
+        result.totals.sums == pytest.approx(expected.totals.sums, rel=1e-6)
+        and result.totals.amount == 15
+    )
     assert result.norm == pytest.approx(expected.norm, rel=1e-5)
     torch.testing.assert_close(weights(trainer), weights(whole), rtol=1e-5, atol=1e-7)
     assert said[0].startswith("step 1: a batch of ") and "computed in halves" in said[0]
@@ -135,7 +145,9 @@ def step_with_little_memory(group, folder):
 def test_a_single_example_that_does_not_fit_is_told():
     trainer, _ = make(fits=0)
     trainer.progress.step = 2
-    with pytest.raises(UserError, match="step 3: a batch of 1 examples, 1 rows, doesn't fit in memory; set a sm"):
+    with pytest.raises(
+        UserError, match="step 3: a batch of 1 examples, 1 rows, doesn't fit in memory; set a sm"
+    ):
         trainer.train_step(batches(2), 1)
 
 
@@ -147,7 +159,9 @@ def test_other_errors_are_not_taken_for_it():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)
     assert is_oom(caught.value)  # a CPU's words
-    assert is_oom(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    assert is_oom(
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+    )
     assert not is_oom(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
 
 
@@ -164,15 +178,22 @@ def test_a_loss_that_is_not_finite_is_placed_and_changes_no_weight(fault):
 
 def test_the_gradient_is_that_of_the_mean_per_token_and_its_norm_is_clipped():
     trainer, _ = make(clip=0.5)
-    trainer.schedule = ConstantSettings(kind="constant", warmup=2)  # whose first step has half the rate
+    trainer.schedule = ConstantSettings(
+        kind="constant", warmup=2
+    )  # whose first step has half the rate
     before, share = weights(trainer), batches(2, 3)
     expected = make()[0].replicas.model
     (expected(torch.cat([batch.rows for _, batch, _ in share])).square().sum() / 5).backward()
     norm = torch.cat([p.grad.flatten() for p in expected.parameters()]).norm()
     result = trainer.train_step(share, len(share), requests=Requests(save=1, terminate=1))
     assert result.norm == pytest.approx(float(norm), rel=1e-5) and norm > 0.5
-    assert result.totals.requests == Requests(save=1, terminate=1) and result.totals.requests.end == signal.SIGTERM
-    moved = torch.cat([p.grad.flatten() for p in expected.parameters()]) * (0.5 / norm) * 0.1 * 0.5  # clip, lr, factor
+    assert (
+        result.totals.requests == Requests(save=1, terminate=1)
+        and result.totals.requests.end == signal.SIGTERM
+    )
+    moved = (
+        torch.cat([p.grad.flatten() for p in expected.parameters()]) * (0.5 / norm) * 0.1 * 0.5
+    )  # clip, lr, factor
     torch.testing.assert_close(before - weights(trainer), moved, rtol=1e-4, atol=1e-7)
 
 
@@ -204,7 +225,9 @@ def root(tmp_path_factory):
     return make_root(tmp_path_factory.mktemp("step"))
 
 
-def test_faulty_utterances_are_named_and_too_many_end_the_training(root, tmp_path, monkeypatch, capsys):
+def test_faulty_utterances_are_named_and_too_many_end_the_training(
+    root, tmp_path, monkeypatch, capsys
+):
     from asr.tasks.recognizer import RecognizerTask
 
     loss, faulty = RecognizerTask.loss, ["train007"]
@@ -215,10 +238,16 @@ def test_faulty_utterances_are_named_and_too_many_end_the_training(root, tmp_pat
         return replace(made, total=made.total * factor)
 
     monkeypatch.setattr(RecognizerTask, "loss", poisoned)
-    train(root, tmp_path / "x", "training.epochs=1", "training.accumulate=2", "training.processes=1")
+    train(
+        root, tmp_path / "x", "training.epochs=1", "training.accumulate=2", "training.processes=1"
+    )
     said = next(line for line in capsys.readouterr().err.splitlines() if "left out" in line)
     assert "its loss isn't finite; utterances " in said
-    assert all(0.0 <= line["accuracy"] <= 1.0 and line["loss"] > 0 for line in history(tmp_path / "x"))
+    assert all(
+        0.0 <= line["accuracy"] <= 1.0 and line["loss"] > 0 for line in history(tmp_path / "x")
+    )
     faulty += [f"train{n:03d}" for n in range(40)]
-    with pytest.raises(UserError, match="10 steps in a row were left out, the last because its loss isn't fin"):
+    with pytest.raises(
+        UserError, match="10 steps in a row were left out, the last because its loss isn't fin"
+    ):
         train(root, tmp_path / "y", "training.epochs=9")

@@ -31,12 +31,16 @@ def shell(redirected, folder, count=1, how="emit('result')"):
     (folder / "x.py").write_text(PRINTS.format(print=how))
     line = f"{sys.executable} {folder}/x.py {count} {folder}/file {redirected}"
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, env=buffered)
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=60, env=buffered
+    )
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
     return done, (folder / "file").exists()
 
 
-@pytest.mark.parametrize("count, how", [(1, "emit('result')"), (9999, "emit('result')"), (1, "sys.stdout.write('x')")])
+@pytest.mark.parametrize(
+    "count, how", [(1, "emit('result')"), (9999, "emit('result')"), (1, "sys.stdout.write('x')")]
+)
 def test_a_full_or_closed_stdout_is_one_line_and_status_2(tmp_path, count, how):
     for redirected, why in ((">/dev/full", "No space left on device"), (">&-", "it is closed")):
         done, _ = shell(redirected, tmp_path, count, how)
@@ -52,7 +56,9 @@ def test_a_closed_stdout_that_nothing_is_printed_on_is_no_matter(tmp_path):
 
 
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
-def test_without_stderr_the_results_are_the_same_and_nothing_else_is_among_them(tmp_path, redirected):
+def test_without_stderr_the_results_are_the_same_and_nothing_else_is_among_them(
+    tmp_path, redirected
+):
     done, written = shell(redirected, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "result\n", "") and written
 
@@ -65,9 +71,15 @@ def test_all_streams_closed(tmp_path):
 
 def test_results_are_utf8_whatever_the_locale(tmp_path):
     (tmp_path / "x.py").write_text(PRINTS.format(print="emit('é 漢')"))
-    places = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    places = {
+        "LC_ALL": "C",
+        "PYTHONIOENCODING": "ascii",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
     done = subprocess.run(
-        [sys.executable, tmp_path / "x.py", "1", tmp_path / "f"], env=os.environ | places, capture_output=True
+        [sys.executable, tmp_path / "x.py", "1", tmp_path / "f"],
+        env=os.environ | places,
+        capture_output=True,
     )
     assert done.stdout.decode() == "é 漢\n"
 
@@ -81,12 +93,20 @@ def test_signals_end_a_command_with_their_status_and_clean_up(tmp_path, number, 
         "        time.sleep(60)\nmain([])"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         process.stdout.readline()
         process.send_signal(number)
         said = process.communicate(timeout=30)[1]
-    assert process.returncode == status and said.endswith("stopped; it was little\n") and len(said.splitlines()) == 1
+    assert (
+        process.returncode == status
+        and said.endswith("stopped; it was little\n")
+        and len(said.splitlines()) == 1
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -114,7 +134,9 @@ def test_a_handler_that_was_there_stays():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize("error, fact", [(MemoryError(), "out of memory"), (RecursionError(), "nested too deeply")])
+@pytest.mark.parametrize(
+    "error, fact", [(MemoryError(), "out of memory"), (RecursionError(), "nested too deeply")]
+)
 def test_memory_and_depth_are_one_line(capsys, error, fact):
     @command
     def main(argv):
@@ -176,7 +198,9 @@ def test_files_in_the_cache_of_a_container_are_free(tmp_path, names, limit, free
     """`current` counts them, and the kernel gives them back."""
     for name, content in zip(names, (limit, "3950"), strict=True):
         (tmp_path / name).write_text(content + "\n")
-    (tmp_path / "memory.stat").write_text("anon 1000\ninactive_file 1200\nactive_file 700\nslab 5\n")
+    (tmp_path / "memory.stat").write_text(
+        "anon 1000\ninactive_file 1200\nactive_file 700\nslab 5\n"
+    )
     assert memory.container_free(tmp_path) == free
 
 

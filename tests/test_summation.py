@@ -14,14 +14,26 @@ from torch import nn
 from asr.training.distributed import summation
 from asr.training.distributed.group import Group
 from asr.training.distributed.replicas import WholeModel
-from asr.training.distributed.summation import Summation, leaf, merged, nodes, parent, sibling, slots
+from asr.training.distributed.summation import (
+    Summation,
+    leaf,
+    merged,
+    nodes,
+    parent,
+    sibling,
+    slots,
+)
 from asr.training.optim.adam import AdamSettings, AdamWSettings
 from asr.training.optim.muon import MuonSettings
 from asr.training.optim.schedule import ConstantSettings
 from asr.training.settings import LoopSettings
 from asr.training.trainer import MicroBatch, Trainer
 
-KINDS = [AdamSettings(kind="adam", lr=0.01), AdamWSettings(kind="adamw", lr=0.01), MuonSettings(kind="muon", lr=0.01)]
+KINDS = [
+    AdamSettings(kind="adam", lr=0.01),
+    AdamWSettings(kind="adamw", lr=0.01),
+    MuonSettings(kind="muon", lr=0.01),
+]
 ACCUMULATED = (1, 2, 3, 4, 5, 8)
 CLIP = 0.05  # of norms of about 1
 
@@ -124,7 +136,9 @@ def trained(group, settings, accumulate, steps, state=None):
         trainer.progress.step = number
         results.append(trainer.train_step(share, len(made)))
     assert all(result.applied for result in results)
-    return replicas.state(), [(result.totals.sums, result.norm, result.totals.amount) for result in results]
+    return replicas.state(), [
+        (result.totals.sums, result.norm, result.totals.amount) for result in results
+    ]
 
 
 def law(group, folder):
@@ -135,7 +149,9 @@ def law(group, folder):
             key = (settings.kind, accumulate)
             made[key] = trained(group, settings, accumulate, range(4))
             if (begun := folder / f"{settings.kind}-{accumulate}").exists():
-                made[(*key, "continued")] = trained(group, settings, accumulate, range(2, 4), torch.load(begun))
+                made[(*key, "continued")] = trained(
+                    group, settings, accumulate, range(2, 4), torch.load(begun)
+                )
     torch.save(made, folder / f"{group.size}-{group.rank}")
 
 
@@ -159,7 +175,9 @@ def test_any_number_of_processes_comes_to_the_same_bits(alone, size):
         got = torch.load(folder / f"{size}-{rank}")
         assert got.keys() == expected.keys()
         for key, (state, figures) in got.items():
-            torch.testing.assert_close(state, expected[key][0], rtol=0, atol=0, msg=lambda m, k=key: f"{k}: {m}")
+            torch.testing.assert_close(
+                state, expected[key][0], rtol=0, atol=0, msg=lambda m, k=key: f"{k}: {m}"
+            )
             assert figures == expected[key][1], key
 
 

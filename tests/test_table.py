@@ -43,8 +43,13 @@ def test_a_table_is_the_list_of_its_utterances(utterances):
     made = Table.of(iter(utterances))
     for same in (made, pickle.loads(pickle.dumps(made))):
         assert list(same) == utterances and len(same) == len(utterances)
-        assert list(same.ids) == [u.id for u in utterances] and list(same.texts) == [u.text for u in utterances]
-        assert same.durations.tolist() == [u.duration for u in utterances] and same.durations.dtype == np.float64
+        assert list(same.ids) == [u.id for u in utterances] and list(same.texts) == [
+            u.text for u in utterances
+        ]
+        assert (
+            same.durations.tolist() == [u.duration for u in utterances]
+            and same.durations.dtype == np.float64
+        )
         assert [same[n - len(utterances)] for n in range(len(utterances))] == utterances
         for outside in (len(utterances), -len(utterances) - 1):
             with pytest.raises(IndexError):
@@ -54,9 +59,13 @@ def test_a_table_is_the_list_of_its_utterances(utterances):
 @settings(deadline=None, max_examples=100, derandomize=True)
 @given(UTTERANCES, st.data())
 def test_some_utterances_of_a_table(utterances, data):
-    places = st.lists(st.integers(0, len(utterances) - 1), max_size=12) if utterances else st.just([])
+    places = (
+        st.lists(st.integers(0, len(utterances) - 1), max_size=12) if utterances else st.just([])
+    )
     chosen = data.draw(places)
-    assert list(Table.of(utterances).select(np.array(chosen, dtype=np.int64))) == [utterances[n] for n in chosen]
+    assert list(Table.of(utterances).select(np.array(chosen, dtype=np.int64))) == [
+        utterances[n] for n in chosen
+    ]
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)
@@ -64,14 +73,18 @@ def test_some_utterances_of_a_table(utterances, data):
 def test_rows_of_token_ids(vocabulary, data):
     rows = data.draw(st.lists(st.lists(st.integers(0, vocabulary - 1), max_size=5), max_size=8))
     made = Ragged.of_ids(rows, vocabulary)
-    assert [row.tolist() for row in made] == rows and made.lens.tolist() == [len(row) for row in rows]
+    assert [row.tolist() for row in made] == rows and made.lens.tolist() == [
+        len(row) for row in rows
+    ]
     assert made.values.itemsize == {2: 1, 256: 1, 257: 2, 70_000: 4}[vocabulary]
     places = np.arange(len(rows))[::-2]
     assert [row.tolist() for row in made.select(places)] == rows[::-2]
 
 
 def test_a_manifest_is_read_as_a_table(tmp_path):
-    utterances = [replace(PLAIN, id=f"u{n}", text="é 你好", speaker=None if n % 2 else "s") for n in range(5)]
+    utterances = [
+        replace(PLAIN, id=f"u{n}", text="é 你好", speaker=None if n % 2 else "s") for n in range(5)
+    ]
     manifest.write(tmp_path / "x.jsonl.gz", utterances)
     assert list(table.read(tmp_path / "x.jsonl.gz")) == utterances
 
@@ -79,11 +92,14 @@ def test_a_manifest_is_read_as_a_table(tmp_path):
 def test_several_manifests_are_one_table(tmp_path):
     paths = [tmp_path / f"{name}.jsonl.gz" for name in ("x", "none", "y")]
     parts = [
-        [replace(PLAIN, id=f"{path.name}{n}") for n in range(size)] for path, size in zip(paths, (3, 0, 2), strict=True)
+        [replace(PLAIN, id=f"{path.name}{n}") for n in range(size)]
+        for path, size in zip(paths, (3, 0, 2), strict=True)
     ]
     for path, part in zip(paths, parts, strict=True):
         manifest.write(path, part)
-    assert list(table.read(paths)) == list(table.read([str(path) for path in paths])) == sum(parts, [])
+    assert (
+        list(table.read(paths)) == list(table.read([str(path) for path in paths])) == sum(parts, [])
+    )
     with pytest.raises(UserError, match=r"gone\.jsonl\.gz: no such manifest"):
         table.read([*paths, tmp_path / "gone.jsonl.gz"])
 
@@ -114,7 +130,10 @@ def test_a_table_is_small():
         ({"id": "a\nb\tc"}, r"id: got 'a\\nb\\tc', which has a control character (U+000A)"),
         ({"id": "\u2028"}, r"id: got '\\u2028', which begins or ends with white space"),
         ({"id": ""}, "id: got '', which is empty"),
-        ({"speaker": "\x1b[2J"}, r"speaker: got '\\x1b[2J', which has a control character (U+001B)"),
+        (
+            {"speaker": "\x1b[2J"},
+            r"speaker: got '\\x1b[2J', which has a control character (U+001B)",
+        ),
         ({"text": "a\0b"}, r"text: got 'a\\x00b', which has a control character (U+0000)"),
         ({"path": "/a\0.wav"}, r"path: got '/a\\x00.wav', which has a control character (U+0000)"),
     ],

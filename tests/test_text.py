@@ -19,7 +19,12 @@ from asr.text.normalize import normalize
 from asr.text.sample import draw
 from asr.text.tokenizer import sos_eos, train
 
-LATIN = ["IT'S A TEST OF THE O'CLOCK NEWS", "DON'T PANIC THE TEST IS SHORT", "THE END'S NEAR", "QUICK BROWN FOX JUMPS"]
+LATIN = [
+    "IT'S A TEST OF THE O'CLOCK NEWS",
+    "DON'T PANIC THE TEST IS SHORT",
+    "THE END'S NEAR",
+    "QUICK BROWN FOX JUMPS",
+]
 HAN = ["今天天气很好", "我们今天去北京", "北京 的 天气", "语音识别很好"]
 MIXED = ["我用 iPhone 打 call", "AA 制 很好", "é voilà ça va", "Straße über Ölmühle", "привет мир"]
 CORPORA = {"latin": LATIN, "han": HAN, "mixed": LATIN + HAN + MIXED}
@@ -35,7 +40,9 @@ def make(kind, corpus):
     return train(kind, CORPORA[corpus], size_of(kind, corpus))
 
 
-@pytest.fixture(scope="module", params=[(k, c) for k in ("characters", "bpe") for c in CORPORA], ids="-".join)
+@pytest.fixture(
+    scope="module", params=[(k, c) for k in ("characters", "bpe") for c in CORPORA], ids="-".join
+)
 def both(request):
     """A tokenizer and its training texts."""
     return make(*request.param), CORPORA[request.param[1]]
@@ -54,8 +61,12 @@ def test_a_sample_is_drawn_evenly_and_again_the_same():
     assert draw(iter(texts), 20).texts == texts == draw(texts, 30).texts
     samples = [draw(texts, 5, seed).texts for seed in range(2000)]
     assert samples[3] == draw(texts, 5, 3).texts != samples[4]
-    assert all(len(set(sample)) == 5 and sample == sorted(sample, key=texts.index) for sample in samples)
-    counts = Counter(text for sample in samples for text in sample)  # 500 each, with a deviation of 19
+    assert all(
+        len(set(sample)) == 5 and sample == sorted(sample, key=texts.index) for sample in samples
+    )
+    counts = Counter(
+        text for sample in samples for text in sample
+    )  # 500 each, with a deviation of 19
     assert set(counts) == set(texts) and max(abs(count - 500) for count in counts.values()) < 80
 
 
@@ -114,7 +125,8 @@ def test_the_size_of_bpe_counts_blank_and_start():
 
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
 @pytest.mark.parametrize(
-    "text, character, code", [("THE ñ", "ñ", "U+00F1"), ("的 THE", "的", "U+7684"), ("X\U0001f600", "😀", "U+1F600")]
+    "text, character, code",
+    [("THE ñ", "ñ", "U+00F1"), ("的 THE", "的", "U+7684"), ("X\U0001f600", "😀", "U+1F600")],
 )
 def test_a_character_out_of_the_vocabulary_names_the_utterance(kind, text, character, code):
     with pytest.raises(UserError) as caught:
@@ -127,7 +139,9 @@ def test_a_character_out_of_the_vocabulary_names_the_utterance(kind, text, chara
 
 def test_normalize():
     assert normalize("  a\tb\n c\u3000d\u00a0e ") == "a b c d e"
-    assert normalize("e\u0301") == "\u00e9" and normalize("\u212b") == "\u00c5"  # combining accent; Ångström sign
+    assert (
+        normalize("e\u0301") == "\u00e9" and normalize("\u212b") == "\u00c5"
+    )  # combining accent; Ångström sign
     assert normalize("Don't ﬁ ½") == "Don't ﬁ ½"  # compatibility forms, case and punctuation stay
 
 
@@ -135,8 +149,12 @@ def test_normalize():
 def test_decomposed_text_is_the_same_text(kind):
     tokenizer = make(kind, "mixed")
     for text in MIXED:
-        assert tokenizer.encode(unicodedata.normalize("NFD", f" {text}  ")) == tokenizer.encode(text)
-    decomposed = train(kind, [unicodedata.normalize("NFD", t) for t in CORPORA["mixed"]], size_of(kind, "mixed"))
+        assert tokenizer.encode(unicodedata.normalize("NFD", f" {text}  ")) == tokenizer.encode(
+            text
+        )
+    decomposed = train(
+        kind, [unicodedata.normalize("NFD", t) for t in CORPORA["mixed"]], size_of(kind, "mixed")
+    )
     assert decomposed.symbols() == tokenizer.symbols()
 
 
@@ -149,7 +167,11 @@ def test_texts_of_a_lhotse_cutset(tmp_path):
     recording = lhotse.Recording("a", [source], 16000, 16000, 1.0, channel_ids=[0])
     cuts = []
     for n, text in enumerate(MIXED):
-        parts = [lhotse.SupervisionSegment(f"s{n}", "a", 0.0, 1.0, 0, text=unicodedata.normalize("NFD", text))]
+        parts = [
+            lhotse.SupervisionSegment(
+                f"s{n}", "a", 0.0, 1.0, 0, text=unicodedata.normalize("NFD", text)
+            )
+        ]
         cuts.append(lhotse.MonoCut(f"c{n}", 0.0, 1.0, 0, parts, recording=recording))
     path = tmp_path / "cuts.jsonl.gz"
     lhotse.CutSet.from_cuts(cuts).to_file(path)
@@ -189,7 +211,9 @@ def test_normalize_is_a_projection(text):
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), min_size=1, max_size=4))
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), min_size=1, max_size=4)
+)
 def test_characters_of_any_texts(texts):
     tokenizer = Characters.train(texts)
     for text in texts:
@@ -225,12 +249,17 @@ def test_mistakes_of_training(case):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("size, reason", [(5000, "is the maximum"), (3, "their characters alone need")])
+@pytest.mark.parametrize(
+    "size, reason", [(5000, "is the maximum"), (3, "their characters alone need")]
+)
 def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
     with pytest.raises(UserError) as caught:
         train("bpe", LATIN, size)
     message = str(caught.value)
-    assert message.startswith(f"tokenizer: a vocabulary of {size} doesn't fit these texts: ") and reason in message
+    assert (
+        message.startswith(f"tokenizer: a vocabulary of {size} doesn't fit these texts: ")
+        and reason in message
+    )
     fitting = int(next(word for word in message.split(": ")[-1].split() if word.isdigit()))
     assert train("bpe", LATIN, fitting).vocabulary == fitting
     with pytest.raises(UserError):
@@ -240,17 +269,36 @@ def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
 @pytest.mark.parametrize("kind, size", [("characters", None), ("bpe", 20)])
 @pytest.mark.parametrize("character", ["\x1b", "\x01", "\u200b\x7f"])
 def test_control_characters_become_no_tokens(kind, size, character):
-    with pytest.raises(UserError, match=r"tokenizer: the texts have the token .*, which no text can have; remove it"):
+    with pytest.raises(
+        UserError,
+        match=r"tokenizer: the texts have the token .*, which no text can have; remove it",
+    ):
         train(kind, [f"IT IS {character} A TEST"] * 9, size)
 
 
 DAMAGED = {
-    "no json": ("tokenizer.json", "{", "damaged, not the description of a tokenizer; make it again with asr-tokenizer"),
+    "no json": (
+        "tokenizer.json",
+        "{",
+        "damaged, not the description of a tokenizer; make it again with asr-tokenizer",
+    ),
     "no mapping": ("tokenizer.json", "[1]", "damaged, not the description of a tokenizer"),
     "no kind": ("tokenizer.json", "{}", "damaged, not the description of a tokenizer"),
-    "a kind of later": ("tokenizer.json", '{"kind": "words"}', "got kind 'words', expected one of characters, bpe"),
-    "no characters": ("tokenizer.json", '{"kind": "characters"}', "damaged, its characters are not a list of single"),
-    "words": ("tokenizer.json", '{"kind": "characters", "characters": ["ab"]}', "damaged, its characters are not a"),
+    "a kind of later": (
+        "tokenizer.json",
+        '{"kind": "words"}',
+        "got kind 'words', expected one of characters, bpe",
+    ),
+    "no characters": (
+        "tokenizer.json",
+        '{"kind": "characters"}',
+        "damaged, its characters are not a list of single",
+    ),
+    "words": (
+        "tokenizer.json",
+        '{"kind": "characters", "characters": ["ab"]}',
+        "damaged, its characters are not a",
+    ),
     "a character twice": (
         "tokenizer.json",
         '{"kind": "characters", "characters": ["a", "b", "a"]}',
@@ -273,11 +321,27 @@ DAMAGED = {
         '{"kind": "bpe", "sha255": ""}',
         "damaged, it holds 'sha255', which belongs",
     ),
-    "another digest": ("tokenizer.json", '{"kind": "bpe", "sha256": ""}', "its tokens aren't those that were written"),
-    "a digest that is none": ("tokenizer.json", '{"kind": "bpe", "sha256": [1]}', "its tokens aren't those that were"),
+    "another digest": (
+        "tokenizer.json",
+        '{"kind": "bpe", "sha256": ""}',
+        "its tokens aren't those that were written",
+    ),
+    "a digest that is none": (
+        "tokenizer.json",
+        '{"kind": "bpe", "sha256": [1]}',
+        "its tokens aren't those that were",
+    ),
     "size": ("tokenizer.json", " " * 50_000_001, "larger than 50 MB"),
-    "a broken model": ("bpe.model", "text", "damaged: not a sentencepiece model; make it again with asr-tokenizer"),
-    "an empty model": ("bpe.model", "", "damaged: not a sentencepiece model; make it again with asr-tokenizer"),
+    "a broken model": (
+        "bpe.model",
+        "text",
+        "damaged: not a sentencepiece model; make it again with asr-tokenizer",
+    ),
+    "an empty model": (
+        "bpe.model",
+        "",
+        "damaged: not a sentencepiece model; make it again with asr-tokenizer",
+    ),
 }
 
 
@@ -292,7 +356,9 @@ def test_damaged_files(tmp_path, case):
 
 
 def test_missing_and_binary_files(tmp_path):
-    with pytest.raises(UserError, match="tokenizer.json: no tokenizer here; asr-tokenizer makes one"):
+    with pytest.raises(
+        UserError, match="tokenizer.json: no tokenizer here; asr-tokenizer makes one"
+    ):
         tokenizers.load(tmp_path)
     TOKENIZERS["bpe"].save(tmp_path)
     (tmp_path / "bpe.model").unlink()

@@ -62,7 +62,11 @@ def in_memory(root):
 def test_a_text_on_disk_is_the_text_in_memory(root, monkeypatch, few):
     monkeypatch.setattr(encoding, "FEW", few)
     monkeypatch.setattr(encoding, "cores", lambda: 2)
-    assert len(list(texts.blocks(root / "x.txt"))) > 20 and in_memory(root).empty > 10 and in_memory(root).long
+    assert (
+        len(list(texts.blocks(root / "x.txt"))) > 20
+        and in_memory(root).empty > 10
+        and in_memory(root).long
+    )
     assert_same(store(root), in_memory(root))
 
 
@@ -100,7 +104,9 @@ def test_an_interrupted_text_goes_on_where_it_was_saved(root, monkeypatch, capsy
     monkeypatch.setattr(encoding, "FEW", 0)
     monkeypatch.setattr(encoding, "cores", lambda: 1)
     monkeypatch.setattr(tokens.Arrays, "append", stopping)
-    monkeypatch.setattr(tokens.Arrays, "save", lambda self: save(self) if len(counted) % 2 == 0 else None)
+    monkeypatch.setattr(
+        tokens.Arrays, "save", lambda self: save(self) if len(counted) % 2 == 0 else None
+    )
     for _ in range(2):
         counted.clear()
         with pytest.raises(KeyboardInterrupt):
@@ -117,22 +123,32 @@ def test_a_change_redoes_it(root, change):
     store(root)
     CHANGES[change](root)
     assert_same(store(root), in_memory(root))
-    assert_same(store(root, max_tokens=30), tokenize(root / "x.txt", tokenizer.load(root / "t"), 30))
+    assert_same(
+        store(root, max_tokens=30), tokenize(root / "x.txt", tokenizer.load(root / "t"), 30)
+    )
 
 
 def test_gz_and_manifests_are_stored_too(root):
     with gzip.open(root / "x.txt.gz", "wb") as file:
         file.write((root / "x.txt").read_bytes())
-    np.testing.assert_array_equal(store(root, "x.txt.gz").labels.values, in_memory(root).labels.values)
+    np.testing.assert_array_equal(
+        store(root, "x.txt.gz").labels.values, in_memory(root).labels.values
+    )
 
 
 @pytest.mark.parametrize("few", [10**6, 2], ids=["one process", "several processes"])
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("a b\n" * 2000 + "c x d\n" + "a b\n" * 2000, r"x\.txt:2001: character 'x' \(U\+0078\) of 'c x d' is not in"),
+        (
+            "a b\n" * 2000 + "c x d\n" + "a b\n" * 2000,
+            r"x\.txt:2001: character 'x' \(U\+0078\) of 'c x d' is not in",
+        ),
         ("\n\n", r"x\.txt: holds no sentence to use$"),
-        ("abcd" * 9 + "\n", r"x\.txt: holds no sentence to use; 1 sentences are longer than max_tokens=20$"),
+        (
+            "abcd" * 9 + "\n",
+            r"x\.txt: holds no sentence to use; 1 sentences are longer than max_tokens=20$",
+        ),
         (None, r"x\.txt: no such text file"),
     ],
 )
@@ -148,7 +164,9 @@ def test_a_damaged_array_is_refused(root):
     store(root)
     with open(root / "tokens/ids", "ab") as file:
         file.write(b"x")
-    with pytest.raises(UserError, match=r"tokens/ids: damaged; remove .*tokens, and it is made anew"):
+    with pytest.raises(
+        UserError, match=r"tokens/ids: damaged; remove .*tokens, and it is made anew"
+    ):
         store(root)
 
 
@@ -156,7 +174,9 @@ def test_a_damaged_array_is_refused(root):
 def test_an_absent_file_is_refused(root, name):
     store(root)
     (root / "tokens" / name).unlink()
-    with pytest.raises(UserError, match=rf"tokens/{name}: damaged; remove .*tokens, and it is made anew"):
+    with pytest.raises(
+        UserError, match=rf"tokens/{name}: damaged; remove .*tokens, and it is made anew"
+    ):
         store(root)
 
 
@@ -230,7 +250,9 @@ print(len(steps), anonymous() - before)
 """
     if not Path("/proc/self/status").exists():
         pytest.skip("the system doesn't tell")
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
+    ).stdout
     steps, taken = map(float, out.split())
     assert steps == 8 * (1 << 17) / 1024 / 8 and taken < 35
 
@@ -250,7 +272,11 @@ def labels(monkeypatch):
 def test_every_sentence_is_in_one_batch_of_at_most_so_many_tokens(labels):
     steps = list(Windows(labels, 200, 3, 0, 4))
     assert sorted(n for step in steps for batch in step for n in batch) == list(range(1990))
-    assert all(len(batch) == 1 or len(batch) * (labels.lens[batch].max() + 1) <= 200 for s in steps for batch in s)
+    assert all(
+        len(batch) == 1 or len(batch) * (labels.lens[batch].max() + 1) <= 200
+        for s in steps
+        for batch in s
+    )
     assert {len(step) for step in steps[:-1]} <= {1, 2, 3, 4}
     padded = sum(len(batch) * labels.lens[batch].max() for step in steps for batch in step)
     assert padded < 1.15 * labels.lens.sum()
@@ -271,7 +297,12 @@ def test_steps_depend_on_seed_and_epoch_alone_and_any_can_be_had_at_once(labels)
 def test_neighbors_of_the_text_part_and_windows_differ_from_epoch_to_epoch(labels):
     def first_window(epoch):
         steps = Windows(labels, 200, 3, epoch, 4)
-        return {n for step in (steps[n] for n in range(len(steps) // 5)) for batch in step for n in batch}
+        return {
+            n
+            for step in (steps[n] for n in range(len(steps) // 5))
+            for batch in step
+            for n in batch
+        }
 
     one, two = first_window(0), first_window(1)
     assert max(one) - min(one) > 1500 and len(one & two) < 0.5 * len(one)

@@ -52,7 +52,9 @@ def test_a_run_is_of_all_the_commits_and_machines_of_its_sessions(root, tmp_path
         with monkeypatch.context() as stopped:
             stopping(stopped, len(sessions) + 1 if len(sessions) < 2 else -1)
             with contextlib.suppress(Stop):
-                train(root, out, "training.epochs=1", "training.save_steps=1", "training.processes=1")
+                train(
+                    root, out, "training.epochs=1", "training.save_steps=1", "training.processes=1"
+                )
         sessions.append(json.loads((out / "versions.json").read_text())["commit"])
     assert sessions == ["aaaaaaa", *2 * ["aaaaaaa; bbbbbbb"]]
     made = read_stamp(out)["made"]
@@ -70,7 +72,11 @@ def test_parts_of_a_training_set_are_the_whole(root, tmp_path):
         arguments = (root / "x.yaml", [f"data.train={json.dumps(train)}"])
         settings = config.load(tasks.Experiment, *arguments)
         split = settings.read(build(settings)).train
-        return list(split.utterances), list(map(list, split.labels)), stamp_of(*arguments).facts["inputs"]
+        return (
+            list(split.utterances),
+            list(map(list, split.labels)),
+            stamp_of(*arguments).facts["inputs"],
+        )
 
     utterances = list(manifest.read(root / "data/train.jsonl.gz"))
     parts = [str(tmp_path / f"{name}.jsonl.gz") for name in "ab"]
@@ -104,7 +110,9 @@ def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop
     assert history(tmp_path / "x") == history(whole[0])
 
 
-def test_continued_equals_uninterrupted_with_a_running_average_and_recomputed_activations(root, tmp_path, monkeypatch):
+def test_continued_equals_uninterrupted_with_a_running_average_and_recomputed_activations(
+    root, tmp_path, monkeypatch
+):
     more = ["training.ema=0.9", "training.activation_checkpointing=true"]
     more += ["training.accumulate=2", "training.processes=1"]
     expected = weights(train(root, tmp_path / "whole", *more))
@@ -117,13 +125,23 @@ def test_continued_equals_uninterrupted_with_a_running_average_and_recomputed_ac
 
 
 def test_recomputed_activations_change_nothing(root, whole, tmp_path):
-    assert_same(weights(train(root, tmp_path / "x", "training.activation_checkpointing=true")), whole[1])
+    assert_same(
+        weights(train(root, tmp_path / "x", "training.activation_checkpointing=true")), whole[1]
+    )
 
 
-def test_sound_files_are_looked_at_when_a_run_begins_and_not_when_it_continues(root, tmp_path, monkeypatch):
+def test_sound_files_are_looked_at_when_a_run_begins_and_not_when_it_continues(
+    root, tmp_path, monkeypatch
+):
     looks = []
-    monkeypatch.setattr(examples, "check_audio", lambda cuts, path, progress: looks.append(len(cuts)))
-    for override, expected in (("", 1), ("", 1), ("seed=9", 2)):  # the last is another run, in the same place
+    monkeypatch.setattr(
+        examples, "check_audio", lambda cuts, path, progress: looks.append(len(cuts))
+    )
+    for override, expected in (
+        ("", 1),
+        ("", 1),
+        ("seed=9", 2),
+    ):  # the last is another run, in the same place
         train(root, tmp_path / "x", "training.epochs=1", *[override] * bool(override))
         assert looks == [40, 8] * expected
 
@@ -163,7 +181,9 @@ def test_where_all_states_are_damaged_it_is_said(root, stopped, tmp_path):
     shutil.copytree(stopped, tmp_path / "x")
     for state in (tmp_path / "x/checkpoints").glob("state-*"):
         flip_a_bit(state)
-    with pytest.raises(UserError, match="x/checkpoints: every training state is damaged; remove them to begin this"):
+    with pytest.raises(
+        UserError, match="x/checkpoints: every training state is damaged; remove them to begin this"
+    ):
         train(root, tmp_path / "x")
 
 
@@ -173,7 +193,10 @@ def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, ca
     train(root, out, "training.epochs=5", "training.ema=0.7", "training.best_by=loss")
     losses = dev_losses(out)
     best, last = sorted(range(1, 6), key=lambda epoch: losses[epoch - 1])[:2], [4, 5]
-    kept = {epoch: load_file(out / f"checkpoints/epoch-{epoch:04d}.safetensors") for epoch in {*best, *last}}
+    kept = {
+        epoch: load_file(out / f"checkpoints/epoch-{epoch:04d}.safetensors")
+        for epoch in {*best, *last}
+    }
     assert len(kept) == len(list((out / "checkpoints").glob("epoch-*")))
     model, settings = load(out), config.load(tasks.Experiment, out / "config.yaml")
     dev = examples.read_splits(settings.data, model)["dev"][0]
@@ -181,7 +204,10 @@ def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, ca
     chosen = task.validate("fp32", Group())["loss"]
     others = []
     for epochs in (best[:1], best, last):
-        mean = {name: sum(kept[e][name].double() for e in sorted(epochs)) / len(epochs) for name in kept[best[0]]}
+        mean = {
+            name: sum(kept[e][name].double() for e in sorted(epochs)) / len(epochs)
+            for name in kept[best[0]]
+        }
         model.load_state_dict(mean)
         others.append(task.validate("fp32", Group())["loss"])
     assert chosen <= min(others) + 1e-6
@@ -220,33 +246,49 @@ def test_lost_validated_weights_are_left_out_of_the_choice(root, unchosen, tmp_p
     assert judged and not any(str(len(files)) in name for name in judged)
     none = shutil.copytree(unchosen, tmp_path / "none")
     for n, file in enumerate(files):
-        (none / "checkpoints" / file.name).unlink() if n else flip_a_bit(none / "checkpoints" / file.name)
+        (none / "checkpoints" / file.name).unlink() if n else flip_a_bit(
+            none / "checkpoints" / file.name
+        )
     made = weights(train(root, none))
     said = capsys.readouterr().err
-    assert all(f"{file.name}: " in said for file in files) and "no validated weights are left" in said
+    assert (
+        all(f"{file.name}: " in said for file in files) and "no validated weights are left" in said
+    )
     assert_same(made, Checkpoints(none / "checkpoints", 2, print).load()["model"])
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(root, tmp_path, monkeypatch, processes):
+def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(
+    root, tmp_path, monkeypatch, processes
+):
     """By a data worker, whose end the failing process waits for."""
     write_corpus(tmp_path / "corpus", {"train": 12, "dev": 4})
     prepare("tsv", tmp_path / "corpus", tmp_path / "data")
     data = [f"data.{split}={tmp_path}/data/{split}.jsonl.gz" for split in ("train", "dev")]
     how = [f"training.processes={processes}", "data.workers=2", "training.accumulate=2"]
-    monkeypatch.setattr("asr.tasks.recognizer.fit_cmvn", lambda *_: (tmp_path / "corpus/train003.wav").unlink())
-    with pytest.raises(UserError, match=r"^[^\n]*train003\.wav: no such file; there is no training state yet$"):
+    monkeypatch.setattr(
+        "asr.tasks.recognizer.fit_cmvn", lambda *_: (tmp_path / "corpus/train003.wav").unlink()
+    )
+    with pytest.raises(
+        UserError, match=r"^[^\n]*train003\.wav: no such file; there is no training state yet$"
+    ):
         train(root, tmp_path / "x", *data, *how)
 
 
 def test_schedules():
     noam = NoamSettings(kind="noam", warmup=100)
-    assert [noam.factor(step, 0) for step in (1, 50, 100, 400)] == pytest.approx([0.01, 0.5, 1.0, 0.5])
+    assert [noam.factor(step, 0) for step in (1, 50, 100, 400)] == pytest.approx(
+        [0.01, 0.5, 1.0, 0.5]
+    )
     d_model, step = 512, 7000  # the paper's formula: d^-0.5 · min(step^-0.5, step · warmup^-1.5)
     peak = d_model**-0.5 * 4000**-0.5
-    assert peak * NoamSettings(kind="noam", warmup=4000).factor(step, 0) == pytest.approx(d_model**-0.5 * step**-0.5)
+    assert peak * NoamSettings(kind="noam", warmup=4000).factor(step, 0) == pytest.approx(
+        d_model**-0.5 * step**-0.5
+    )
     cosine = CosineSettings(kind="cosine", warmup=10, floor=0.1)
-    assert [cosine.factor(s, p) for s, p in ((5, 0.0), (20, 0.5), (99, 1.0))] == pytest.approx([0.5, 0.55, 0.1])
+    assert [cosine.factor(s, p) for s, p in ((5, 0.0), (20, 0.5), (99, 1.0))] == pytest.approx(
+        [0.5, 0.55, 0.1]
+    )
     constant = ConstantSettings(kind="constant", warmup=4)
     assert [constant.factor(s, 0) for s in (1, 4, 900)] == [0.25, 1.0, 1.0]
 
@@ -254,7 +296,10 @@ def test_schedules():
 def test_only_matrices_decay():
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3))
     made = AdamWSettings(kind="adamw", lr=1e-3, weight_decay=0.1).build(model)
-    assert [(len(g["params"]), g["weight_decay"]) for g in made.param_groups] == [(1, 0.1), (3, 0.0)]
+    assert [(len(g["params"]), g["weight_decay"]) for g in made.param_groups] == [
+        (1, 0.1),
+        (3, 0.0),
+    ]
 
 
 def test_denormal_numbers_are_numbers_again_after_training(root, tmp_path):
@@ -263,7 +308,10 @@ def test_denormal_numbers_are_numbers_again_after_training(root, tmp_path):
 
 
 def test_device_is_said():
-    assert choose("cpu") == (torch.device("cpu"), f"computing on the CPU, {torch.get_num_threads()} threads (as asked)")
+    assert choose("cpu") == (
+        torch.device("cpu"),
+        f"computing on the CPU, {torch.get_num_threads()} threads (as asked)",
+    )
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="device cuda: .*choose the CPU, or fix the driver"):
             choose("cuda")

@@ -28,7 +28,15 @@ from asr.training.identity import stamp_of
 from asr.training.layers import freeze
 
 OLD, NEW = "LOW MID HIGH", "HI WORLD"  # characters of the old and of the new texts
-SHARED = {" ": (1, 1), "D": (2, 2), "H": (4, 3), "I": (5, 4), "L": (6, 5), "O": (8, 6), "W": (9, 8)}  # in code points
+SHARED = {
+    " ": (1, 1),
+    "D": (2, 2),
+    "H": (4, 3),
+    "I": (5, 4),
+    "L": (6, 5),
+    "O": (8, 6),
+    "W": (9, 8),
+}  # in code points
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +77,9 @@ def state(model):
 
 
 def waveforms():
-    return torch.rand(2, 8000, generator=torch.Generator().manual_seed(0)) - 0.5, torch.tensor([8000, 6000])
+    return torch.rand(2, 8000, generator=torch.Generator().manual_seed(0)) - 0.5, torch.tensor(
+        [8000, 6000]
+    )
 
 
 def train(root, out, *overrides, name="x"):
@@ -84,10 +94,19 @@ def test_the_same_sizes_and_tokenizer_give_identical_logits(root):
     model = make(load(root, "x"), seed=2)
     transfer = load_what_fits(model, root / "base-x")
     assert len(transfer.loaded) == len(model.state_dict()) and transfer.has_statistics
-    assert not (transfer.rows or transfer.other_shape or transfer.missing or transfer.unused or transfer.notes)
+    assert not (
+        transfer.rows
+        or transfer.other_shape
+        or transfer.missing
+        or transfer.unused
+        or transfer.notes
+    )
     pretrained, Y = recognizer.load(root / "base-x"), torch.tensor([[1, 2, 3], [4, 5, -1]])
     features = [m.frontend(*waveforms()) for m in (model, pretrained)]
-    logits = [m.model(*f, Y, torch.tensor([3, 2]))[0] for m, f in zip((model, pretrained), features, strict=True)]
+    logits = [
+        m.model(*f, Y, torch.tensor([3, 2]))[0]
+        for m, f in zip((model, pretrained), features, strict=True)
+    ]
     assert_close(logits[0], logits[1], rtol=0, atol=0)
 
 
@@ -100,7 +119,10 @@ def test_language_models_too(root):
 def test_by_token_are_the_modules_whose_shape_follows_the_vocabulary(root):
     for name in ("x", "lm"):
         shapes = [
-            {n: t.shape for n, t in build(load(root, name, f"tokenizer={root}/{t}")).state_dict().items()}
+            {
+                n: t.shape
+                for n, t in build(load(root, name, f"tokenizer={root}/{t}")).state_dict().items()
+            }
             for t in ("tokenizer", "new")
         ]
         follow = {n.rpartition(".")[0] for n in shapes[0] if shapes[0][n] != shapes[1][n]}
@@ -141,7 +163,9 @@ def test_tokens_are_paired_by_their_text_and_roles():
     assert shared_tokens(old, new) == ([a for a, _ in pairs], [b for _, b in pairs])
     pieces = tokenizer.train("bpe", [OLD] * 9, 14)
     back = shared_tokens(pieces, tokenizer.train("characters", ["LO"]))
-    assert [pieces.symbols()[n] for n in back[0]] == ["<blank>", "L", "O", "<sos/eos>"] and back[1] == [0, 1, 2, 3]
+    assert [pieces.symbols()[n] for n in back[0]] == ["<blank>", "L", "O", "<sos/eos>"] and back[
+        1
+    ] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("old, new", [("false", "true"), ("true", "false"), ("true", "true")])
@@ -151,23 +175,45 @@ def test_tied_weights(root, tmp_path, old, new):
     pretrained.save(tmp_path / "base", config.dump(settings))
     model = make(load(root, "lm", f"model.tied={new}"), seed=2)
     transfer = load_what_fits(model, tmp_path / "base")
-    assert_close(model.model.decoder.embedding.weight, pretrained.model.decoder.embedding.weight, rtol=0, atol=0)
+    assert_close(
+        model.model.decoder.embedding.weight,
+        pretrained.model.decoder.embedding.weight,
+        rtol=0,
+        atol=0,
+    )
     if new == "false":  # the tied output projection was the embedding
-        assert_close(model.model.decoder.out.weight, pretrained.model.decoder.embedding.weight, rtol=0, atol=0)
-    assert (model.model.decoder.out.weight is model.model.decoder.embedding.weight) == (new == "true")
-    assert transfer.unused == (["model.decoder.out.weight"] if (old, new) == ("false", "true") else [])
+        assert_close(
+            model.model.decoder.out.weight,
+            pretrained.model.decoder.embedding.weight,
+            rtol=0,
+            atol=0,
+        )
+    assert (model.model.decoder.out.weight is model.model.decoder.embedding.weight) == (
+        new == "true"
+    )
+    assert transfer.unused == (
+        ["model.decoder.out.weight"] if (old, new) == ("false", "true") else []
+    )
     assert not transfer.missing and not transfer.other_shape
 
 
 def test_what_does_not_fit_is_told(root):
-    sizes = ["model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20", "model.ctc_weight=0.3"]
+    sizes = [
+        "model.encoder.layers=3",
+        "model.decoder.ff=48",
+        "features.fbank.mels=20",
+        "model.ctc_weight=0.3",
+    ]
     model = make(load(root, "x", *sizes), seed=2)
     before, transfer = state(model), load_what_fits(model, root / "base-x")
     layer = "model.decoder.layers.0.ff.inner.weight"
     assert transfer.other_shape[layer] == ((64, 32), (48, 32))
     assert f"{layer}: got (64, 32), expected (48, 32); not used" in transfer.message
     assert "model.encoder.layers.2.* (16): not in the folder" in transfer.message
-    assert all(name.startswith("model.encoder.layers.2.") for name in transfer.missing) and len(transfer.missing) == 16
+    assert (
+        all(name.startswith("model.encoder.layers.2.") for name in transfer.missing)
+        and len(transfer.missing) == 16
+    )
     assert not transfer.has_statistics and "frontend.cmvn.mean" in transfer.other_shape
     assert transfer.notes == [
         f"features.fbank differs from that of {root}/base-x, which its weights and statistics expect"
@@ -194,7 +240,9 @@ def test_statistics_of_another_normalization_are_not_taken(root):
 
 
 def test_another_floor_of_the_features_is_told(root):
-    transfer = load_what_fits(make(load(root, "x", "features.fbank.mel_floor=1e4")), root / "base-x")
+    transfer = load_what_fits(
+        make(load(root, "x", "features.fbank.mel_floor=1e4")), root / "base-x"
+    )
     said = f"features.fbank differs from that of {root}/base-x, which its weights and statistics expect"
     assert transfer.notes == [said] and transfer.has_statistics
 
@@ -209,7 +257,10 @@ def test_many_other_shapes_are_told_in_few_lines(root):
     transfer = fine_tune(load(root, "x", f"init_from={root}/base-x", *sizes))
     lines = transfer.message.splitlines()
     assert len(lines) < 12 and all(len(line) < 250 for line in lines)
-    assert any(line.startswith("  model.encoder: ") and line.endswith(" of another shape") for line in lines)
+    assert any(
+        line.startswith("  model.encoder: ") and line.endswith(" of another shape")
+        for line in lines
+    )
     assert "model.encoder.d_model is 32 there, 8 here" in lines[-1]
     assert lines[-1].endswith(f"take model: and features: of {root}/base-x/config.yaml")
     assert "expected (8, 8); not used" in transfer.lines()
@@ -234,7 +285,11 @@ def test_what_decides_about_shapes_is_compared(root):
         name, _, value = change.partition("=")
         unlike = unlike_settings(settings, root / "base-x")
         if told:
-            assert len(unlike) == 1 and unlike[0].startswith(f"{name} is ") and value in unlike[0].lower()
+            assert (
+                len(unlike) == 1
+                and unlike[0].startswith(f"{name} is ")
+                and value in unlike[0].lower()
+            )
             assert shapes(settings) != shapes(load(root, "x"))
         else:
             assert shapes(settings) == shapes(load(root, "x")) and (not unlike or "heads" in change)
@@ -245,14 +300,24 @@ def test_settings_scaled_for_a_model_take_all_its_weights(root, tmp_path, monkey
     scaled = importlib.import_module("scaled")
     path = tmp_path / "own/config.yaml"
     scaled.main([str(root / "data"), str(path.parent)])
-    plain = config.load(tasks.Experiment, path, [f"tokenizer={root}/tokenizer", f"init_from={root}/base-x"])
-    with pytest.raises(UserError, match="no matrix of it fits .*; take model: and features: of .*base-x/config.yaml"):
+    plain = config.load(
+        tasks.Experiment, path, [f"tokenizer={root}/tokenizer", f"init_from={root}/base-x"]
+    )
+    with pytest.raises(
+        UserError,
+        match="no matrix of it fits .*; take model: and features: of .*base-x/config.yaml",
+    ):
         fine_tune(plain)
     scaled.main([str(root / "data"), str(path.parent), "--init-from", str(root / "base-x")])
     made = config.load(tasks.Experiment, path, [f"tokenizer={root}/new"])
     transfer = fine_tune(made)
     assert made.training == plain.training and made.init_from == str(root / "base-x")
-    assert not transfer.other_shape and not transfer.missing and len(transfer.loaded) == 70 and len(transfer.rows) == 5
+    assert (
+        not transfer.other_shape
+        and not transfer.missing
+        and len(transfer.loaded) == 70
+        and len(transfer.rows) == 5
+    )
 
 
 def test_names_are_grouped_where_all_below_a_prefix_agree():
@@ -263,7 +328,8 @@ def test_names_are_grouped_where_all_below_a_prefix_agree():
 def test_what_cannot_begin_a_training_is_refused(root, tmp_path):
     model = make(load(root, "x"))
     for folder, message in {
-        root / "base-lm": r"init_from: .*base-lm: holds a language model \(model.kind: lm\), expected a recognizer",
+        root
+        / "base-lm": r"init_from: .*base-lm: holds a language model \(model.kind: lm\), expected a recognizer",
         root / "no": "init_from: .*no: no such model folder; asr-train makes one",
     }.items():
         with pytest.raises(UserError, match=message):
@@ -279,9 +345,13 @@ def test_what_cannot_begin_a_training_is_refused(root, tmp_path):
         "model.heads is 2 there, 1 here, model.ff is .*; take model: and features: of .*base-lm/config.yaml$",
     ):
         fine_tune(load(root, "lm", f"init_from={root}/base-lm", *widths))
-    with pytest.raises(UserError, match="init_from: .*base-x is out, too; a new model needs another folder"):
+    with pytest.raises(
+        UserError, match="init_from: .*base-x is out, too; a new model needs another folder"
+    ):
         fine_tune(load(root, "x", f"out={root}/base-x", f"init_from={root}/base-x"))
-    with pytest.raises(UserError, match="out: .*base-x: is no training's folder, for it holds .*base-x/config.yaml"):
+    with pytest.raises(
+        UserError, match="out: .*base-x: is no training's folder, for it holds .*base-x/config.yaml"
+    ):
         train(root, root / "base-x")
     with pytest.raises(UserError, match="init_from: .*no: no such model folder"):
         train(root, tmp_path / "new", f"init_from={root}/no")
@@ -295,7 +365,11 @@ def test_frozen_parameters(root):
     model = make(load(root, "x"))
     freeze(model, ["frontend.*", "model.encoder.layers.[0-0].*", "*.out.bias"])
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    expected = {n for n, _ in model.named_parameters() if n.startswith("model.encoder.layers.0.") or ".out.bias" in n}
+    expected = {
+        n
+        for n, _ in model.named_parameters()
+        if n.startswith("model.encoder.layers.0.") or ".out.bias" in n
+    }
     assert frozen == expected and len(frozen) > 16
     tied = make(load(root, "lm", "model.tied=true"))
     freeze(tied, ["model.decoder.out.weight"])
@@ -310,7 +384,10 @@ def test_frozen_parameters(root):
             "freeze: 'model.encoder.layer.0.*' matches no parameter; did you mean 'model.enc",
         ),
         (["Q"], "freeze: 'Q' matches no parameter; names are as 'model.ctc_out.bias'"),
-        (["model.encoder.*", "*"], "freeze: model.encoder.*, * leaves no parameter to train; take a pattern out"),
+        (
+            ["model.encoder.*", "*"],
+            "freeze: model.encoder.*, * leaves no parameter to train; take a pattern out",
+        ),
     ],
 )
 def test_patterns_that_make_no_sense(root, patterns, message):
@@ -338,23 +415,42 @@ def test_what_is_frozen_stays_to_the_bit_and_the_rest_moves(root, tuned, capsys)
 
 
 def test_it_is_said_and_listed(root, tmp_path, capsys):
-    train(root, tmp_path / "x", f"init_from={root}/base-x", "training.epochs=1", f"tokenizer={root}/tokenizer", *FINE)
+    train(
+        root,
+        tmp_path / "x",
+        f"init_from={root}/base-x",
+        "training.epochs=1",
+        f"tokenizer={root}/tokenizer",
+        *FINE,
+    )
     said, names = capsys.readouterr().err, list(recognizer.load(root / "base-x").state_dict())
-    assert f"init_from {root}/base-x: {len(names)} of {len(names)} tensors loaded\n  transfer.tsv lists all\n" in said
+    assert (
+        f"init_from {root}/base-x: {len(names)} of {len(names)} tensors loaded\n  transfer.tsv lists all\n"
+        in said
+    )
     assert f"CMVN: the statistics are those of {root}/base-x, which its weights expect" in said
     assert "M of them frozen" in said
-    assert (tmp_path / "x/transfer.tsv").read_text() == "".join(f"{name}\tloaded\n" for name in names)
+    assert (tmp_path / "x/transfer.tsv").read_text() == "".join(
+        f"{name}\tloaded\n" for name in names
+    )
 
 
 def test_processes_begin_with_the_same_weights(root, tuned, tmp_path):
-    two = ["training.accumulate=2", "training.epochs=1", "freeze=[model.encoder.*]", f"init_from={root}/base-x"]
+    two = [
+        "training.accumulate=2",
+        "training.epochs=1",
+        "freeze=[model.encoder.*]",
+        f"init_from={root}/base-x",
+    ]
     made = [state(train(root, tmp_path / n, *two, f"training.processes={n}")) for n in ("1", "2")]
     counted = [name for name in made[0] if not name.endswith("key.bias")]
     assert_close(*({n: m[n] for n in counted} for m in made), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("stop_at", [1, 4])
-def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(root, tuned, tmp_path, monkeypatch, capsys, stop_at):
+def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(
+    root, tuned, tmp_path, monkeypatch, capsys, stop_at
+):
     arguments = [f"init_from={root}/base-x", *FINE, "training.save_steps=1"]
     stopping(monkeypatch, stop_at)
     with pytest.raises(Stop):
@@ -362,7 +458,8 @@ def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(root, tuned, tmp_path
     monkeypatch.undo()
     listed = (tmp_path / "x/transfer.tsv").read_text()
     monkeypatch.setattr(
-        "asr.training.build.load_what_fits", lambda *_: pytest.fail("a resumed run has its own weights")
+        "asr.training.build.load_what_fits",
+        lambda *_: pytest.fail("a resumed run has its own weights"),
     )
     assert_close(state(train(root, tmp_path / "x", *arguments)), tuned, rtol=0, atol=0)
     assert (tmp_path / "x/transfer.tsv").read_text() == listed
@@ -370,7 +467,10 @@ def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(root, tuned, tmp_path
 
 def test_other_weights_to_begin_with_are_another_run(root, tmp_path):
     shutil.copytree(root / "base-lm", tmp_path / "base")
-    arguments = (root / "lm.yaml", [f"out={tmp_path}/x", f"init_from={tmp_path}/base", "training.epochs=1"])
+    arguments = (
+        root / "lm.yaml",
+        [f"out={tmp_path}/x", f"init_from={tmp_path}/base", "training.epochs=1"],
+    )
     first = stamp_of(*arguments)
     run.train(config.load(tasks.Experiment, *arguments), first)
     assert stamp_of(*arguments).is_current()
@@ -378,4 +478,6 @@ def test_other_weights_to_begin_with_are_another_run(root, tmp_path):
     assert not stamp_of(*arguments).is_current()
     assert json.dumps(first.facts) != json.dumps(stamp_of(*arguments).facts)
     plain = stamp_of(root / "lm.yaml", []).facts["inputs"]
-    assert len(plain) == 3 and len(first.facts["inputs"]) == 5  # texts and tokenizer; weights and theirs
+    assert (
+        len(plain) == 3 and len(first.facts["inputs"]) == 5
+    )  # texts and tokenizer; weights and theirs

@@ -66,13 +66,17 @@ def test_mixed_error_rate(reference, hypothesis, hits, substitutions, deletions,
 @settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.text("AB'É 1.", min_size=1).filter(str.strip), st.text("AB'É 1."))
 def test_without_such_characters_it_is_the_word_error_rate(reference, hypothesis):
-    assert error_rates([reference], [hypothesis], "mixed") == error_rates([reference], [hypothesis], "word")
+    assert error_rates([reference], [hypothesis], "mixed") == error_rates(
+        [reference], [hypothesis], "word"
+    )
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.text("今天气好", min_size=1), st.text("今天气好"))
 def test_of_such_characters_alone_it_is_the_character_error_rate(reference, hypothesis):
-    assert error_rates([reference], [hypothesis], "mixed") == error_rates([reference], [hypothesis], "char")
+    assert error_rates([reference], [hypothesis], "mixed") == error_rates(
+        [reference], [hypothesis], "char"
+    )
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)
@@ -93,7 +97,10 @@ def test_which_scripts_texts_have():
         ("Then, whose is it?", "THEN WHOSE IS IT"),
         ("“Don’t!” — it's the dogs' 'o'clock'...", "DON'T IT'S THE DOGS O'CLOCK"),
         ("well-known e.g. U.S. under_score", "WELL KNOWN E G U S UNDER SCORE"),
-        ("Müller & café, 5% of 3.5 €", "MÜLLER & CAFÉ 5% OF 3 5 €"),  # spoken, or not for us to read
+        (
+            "Müller & café, 5% of 3.5 €",
+            "MÜLLER & CAFÉ 5% OF 3 5 €",
+        ),  # spoken, or not for us to read
         ("straße ﬁne", "STRASSE FINE"),
         ("我用ｉＰｈｏｎｅ，打·电话。", "我用IPHONE 打电话"),
         ("今天， 天气「好」！", "今天天气好"),

@@ -30,7 +30,14 @@ def refused(message, call, *args, **options):
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"samples": 16008}, {"samples": 15990}, {"duration": 1.0009}, {"start": 0.5, "duration": 0.5}]
+    "change",
+    [
+        {},
+        {"samples": 16008},
+        {"samples": 15990},
+        {"duration": 1.0009},
+        {"start": 0.5, "duration": 0.5},
+    ],
 )
 def test_a_manifest_may_be_a_millisecond_off(good, change):
     check_audio([replace(good, **change)])
@@ -42,7 +49,13 @@ def test_lhotse_cuts_are_checked_too(good, tmp_path):
     cut = MonoCut.from_dict({k: v for k, v in good.line().items() if k != "type"})
     check_audio([cut])
     with pytest.raises(UserError, match="u1: .* has 1.000 s, the manifest says 2.000 s"):
-        check_audio([MonoCut.from_dict({k: v for k, v in replace(good, samples=32000).line().items() if k != "type"})])
+        check_audio(
+            [
+                MonoCut.from_dict(
+                    {k: v for k, v in replace(good, samples=32000).line().items() if k != "type"}
+                )
+            ]
+        )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +79,9 @@ def test_a_manifest_that_disagrees_with_its_file(good, change, says):
 
 def test_missing_file(good, tmp_path):
     gone = replace(good, path=str(tmp_path / "gone.wav"))
-    message = f"utterances of m that disagree with their sound files (1): u1: {gone.path}: no such file; "
+    message = (
+        f"utterances of m that disagree with their sound files (1): u1: {gone.path}: no such file; "
+    )
     message += "run asr-prepare again"
     refused(message, check_audio, [gone], "m")
 
@@ -80,7 +95,10 @@ def test_limits_count_and_name_what_they_drop():
         "dropped 4 of 6 utterances: 2 shorter than min_seconds=0.5 (a, f); "
         "1 longer than max_seconds=20 (d); 1 more tokens than max_tokens=8 (e)"
     )
-    assert selection.lines().splitlines()[:2] == ["a\tshorter than min_seconds=0.5", "d\tlonger than max_seconds=20"]
+    assert selection.lines().splitlines()[:2] == [
+        "a\tshorter than min_seconds=0.5",
+        "d\tlonger than max_seconds=20",
+    ]
     assert apply_limits(*data, [1] * 6, Limits()).message == ""
 
 
@@ -108,7 +126,18 @@ def alignments(frames, tokens):
 
 
 def test_frames_needed_is_the_shortest_alignment():
-    rows = [(1, 2), (2,), (), (2, 2, 1, 1), (), (1,), (1, 1), (1, 1, 1), (1, 2, 2, 1), ()]  # neighbors alike, too
+    rows = [
+        (1, 2),
+        (2,),
+        (),
+        (2, 2, 1, 1),
+        (),
+        (1,),
+        (1, 1),
+        (1, 1, 1),
+        (1, 2, 2, 1),
+        (),
+    ]  # neighbors alike, too
     for tokens, frames in zip(rows, frames_needed(ids(rows)).tolist(), strict=True):
         assert list(alignments(frames, tokens))
         assert frames == 0 or not list(alignments(frames - 1, tokens))
@@ -131,4 +160,13 @@ def test_alignable_at_every_speed():
         "(min_seconds, max_tokens), or use larger tokens, less subsampling or speed"
     )
     labels = ids([[1, 2, 3, 3, 4, 5, 6, 7, 8], [1], [1]])
-    refused(message, check_alignable, "abc", [0.4, 1.0, 0.04], labels, frames_of, 16000, speeds=(0.9, 1.0, 1.1))
+    refused(
+        message,
+        check_alignable,
+        "abc",
+        [0.4, 1.0, 0.04],
+        labels,
+        frames_of,
+        16000,
+        speeds=(0.9, 1.0, 1.1),
+    )

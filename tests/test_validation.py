@@ -24,10 +24,14 @@ def test_rates(monkeypatch, references, attention, ctc, wer, ctc_wer):
     model = torch.nn.Linear(1, 1)
     model.tokenizer = tokenizer
     model.loss = lambda *_: SimpleNamespace(total=3.0, correct=1.0, tokens=6.0)
-    given = [[Hypothesis(tokenizer.encode(text), 0.0) for text in texts] for texts in (attention, ctc)]
+    given = [
+        [Hypothesis(tokenizer.encode(text), 0.0) for text in texts] for texts in (attention, ctc)
+    ]
     monkeypatch.setattr(validation, "_greedy", lambda *_: given)
     labels = [tokenizer.encode(text) for text in references]
     waves = [torch.zeros(5).numpy()] * len(labels)
     batch = collate([str(n) for n in range(len(labels))], waves, labels, torch.zeros(len(labels)))
     figures = validation.metrics(validation.count(model, [batch]).sum(0))
-    assert figures == pytest.approx({"loss": 0.5, "accuracy": 1 / 6, "wer": wer, "ctc_wer": ctc_wer})
+    assert figures == pytest.approx(
+        {"loss": 0.5, "accuracy": 1 / 6, "wer": wer, "ctc_wer": ctc_wer}
+    )

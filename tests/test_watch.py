@@ -52,9 +52,18 @@ def root(tmp_path_factory):
 def stuck(root, out, what, when, *more):
     """Start a training that comes to a call which never returns."""
     code = DEAF.replace("WHEN", str(when)) + f"patched({what!r})\n"
-    arguments = ["--config", str(root / "x.yaml"), f"out={out}", "training.epochs=3", "training.save_steps=1", *more]
+    arguments = [
+        "--config",
+        str(root / "x.yaml"),
+        f"out={out}",
+        "training.epochs=3",
+        "training.save_steps=1",
+        *more,
+    ]
     code += f"command.main({arguments!r})\n"
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     said = ""
     while "stuck" not in said:
         line = process.stderr.readline()
@@ -74,7 +83,9 @@ def test_a_deaf_step_is_named_and_ends_after_a_signal(root, tmp_path, number):
     assert process.returncode == 128 + number
     assert 1 <= time.monotonic() - began < 30
     [line] = [line for line in said.splitlines() if "hasn't ended" in line]
-    assert line.startswith("step 4 (epoch 1, step 4 of it; utterances train") and number.name in line
+    assert (
+        line.startswith("step 4 (epoch 1, step 4 of it; utterances train") and number.name in line
+    )
     assert re.search(r"at asr/training/\w+\.py:\d+", line)
     assert line in (out / "train.log").read_text()
     assert Checkpoints(out / "checkpoints", 2, print).load()["progress"]["step"] == 3
@@ -85,16 +96,31 @@ def test_a_deaf_validation_too(root, tmp_path):
     process = stuck(root, tmp_path / "x", "validate", 1)
     process.terminate()
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 143 and "the validation of epoch 1: hasn't ended 1 s after SIGTERM" in said
+    assert (
+        process.returncode == 143
+        and "the validation of epoch 1: hasn't ended 1 s after SIGTERM" in said
+    )
 
 
 def test_one_deaf_process_of_two_ends_both(root, tmp_path):
     """The second is stuck; the first waits for it, and may say so, too."""
     out, script = tmp_path / "x", tmp_path / "deaf.py"  # which the processes import anew
-    arguments = ["--config", str(root / "x.yaml"), f"out={out}", "training.accumulate=2", "training.processes=2"]
-    body = DEAF.replace("if len(calls) == WHEN:", "if len(calls) == 2 and launch.dist.get_rank() == 1:")
-    script.write_text(f"{body}patched('loss')\nif __name__ == '__main__':\n    command.main({arguments!r})\n")
-    process = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    arguments = [
+        "--config",
+        str(root / "x.yaml"),
+        f"out={out}",
+        "training.accumulate=2",
+        "training.processes=2",
+    ]
+    body = DEAF.replace(
+        "if len(calls) == WHEN:", "if len(calls) == 2 and launch.dist.get_rank() == 1:"
+    )
+    script.write_text(
+        f"{body}patched('loss')\nif __name__ == '__main__':\n    command.main({arguments!r})\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, script], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     while "stuck" not in process.stderr.readline():
         assert process.poll() is None
     process.terminate()
@@ -102,7 +128,8 @@ def test_one_deaf_process_of_two_ends_both(root, tmp_path):
     assert process.returncode == 143, said
     assert "Traceback" not in said and "leaked" not in said
     assert re.search(
-        r"process 1 of 2: step 2 \(epoch 1, step 2 of it; utterances train.*hasn't ended 1 s after SIGT", said
+        r"process 1 of 2: step 2 \(epoch 1, step 2 of it; utterances train.*hasn't ended 1 s after SIGT",
+        said,
     )
 
 
@@ -131,7 +158,9 @@ def test_a_step_far_longer_than_others_is_told_of_once(monkeypatch):
             wait_until(lambda: told)
             time.sleep(0.1)
     [line] = told
-    assert line.startswith("long: 0 s so far, where the median is 0.0 s, at ") and line.endswith("; it goes on")
+    assert line.startswith("long: 0 s so far, where the median is 0.0 s, at ") and line.endswith(
+        "; it goes on"
+    )
 
 
 def test_steps_as_long_as_others_and_short_ones_are_not_told_of(monkeypatch):

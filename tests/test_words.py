@@ -20,7 +20,10 @@ from asr import __version__
 ROOT = Path(__file__).parents[1]
 SUFFIXES = {".py", ".md", ".sh", ".sbatch", ".yaml", ".toml", ".cff"}
 LISTS = {"tests/test_words.py", "CONTRIBUTING.md"}  # of the retired words
-GRAMMARS = {"recipes/mini/grammar.py", "recipes/aishell/mandarin.py"}  # of corpora that don't change any more
+GRAMMARS = {
+    "recipes/mini/grammar.py",
+    "recipes/aishell/mandarin.py",
+}  # of corpora that don't change any more
 EXEMPT = LISTS | GRAMMARS
 
 RETIRED = {  # a name in asr/ → what to use
@@ -52,7 +55,8 @@ RETIRED = {  # a name in asr/ → what to use
 }
 
 UNIT = (
-    "recording|utterance|token|line|sentence|layer|frame|label|file|process|processor|core|GPU|corpus|split|epoch|step"
+    "recording|utterance|token|line|sentence|layer|frame|label|file|process|processor|core|GPU|"
+    "corpus|split|epoch|step"
 )
 PHRASES = {  # a regular expression → what to write
     rf"\ba \w+ an? ({UNIT})\b(?! of)": "one … per …",
@@ -168,7 +172,9 @@ def test_nothing_retired_comes_back():
     found = standing()
     total = sum(found.values(), Counter())
     more = {
-        word: [path for path in found if word in found[path]] for word in total if total[word] > ALLOWED.get(word, 0)
+        word: [path for path in found if word in found[path]]
+        for word in total
+        if total[word] > ALLOWED.get(word, 0)
     }
     assert not more, f"retired (CONTRIBUTING.md, Words): {more}"
 

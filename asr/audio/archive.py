@@ -55,7 +55,9 @@ def check(within: Place) -> None:
     except OSError as error:
         raise unreadable(within, error) from None
     if size < within.offset + within.size:
-        raise UserError(f"{within.archive}: truncated: has {size} of {within.offset + within.size} bytes; {FIX}")
+        raise UserError(
+            f"{within.archive}: truncated: has {size} of {within.offset + within.size} bytes; {FIX}"
+        )
 
 
 def unreadable(within: Place, error: OSError) -> UserError:

@@ -1,7 +1,7 @@
 """Find the recordings in a file that holds several, joined as by `cat a.mp3 b.mp3 > c.mp3`.
 
-Decoders read the first one and silently ignore the others. Usually there is only one. To see that, the whole file must
-be read only for Ogg, and for an mp3 whose header doesn't state its length.
+Decoders read the first one and silently ignore the others. Usually there is only one. To see that,
+the whole file must be read only for Ogg, and for an mp3 whose header doesn't state its length.
 """
 
 import re
@@ -22,8 +22,8 @@ def find(kind: str, read: Read, size: int) -> list[Link] | None:
     kind     libsndfile's name of the file's kind
     read     reads its bytes
     size     in bytes
-    returns  an empty list if the end of the file is missing; None if that is unknown, or there is one recording, which
-             a decoder reads completely
+    returns  an empty list if the end of the file is missing; None if that is unknown, or there is
+             one recording, which a decoder reads completely
     """
     if kind == "OGG":
         return ogg.links(read(0, size))
@@ -41,7 +41,11 @@ def repeated(read: Read, size: int, after: Callable[[bytes], int]) -> list[Link]
         if read(begins[-1] + length, 4) != head[:4]:
             break
         begins.append(begins[-1] + length)
-    return [Link(*ends) for ends in zip(begins, [*begins[1:], size], strict=True)] if begins[1:] else None
+    return (
+        [Link(*ends) for ends in zip(begins, [*begins[1:], size], strict=True)]
+        if begins[1:]
+        else None
+    )
 
 
 def after_nist(head: bytes) -> int:
@@ -49,7 +53,11 @@ def after_nist(head: bytes) -> int:
     numbers = {name: int(value) for name, value in re.findall(rb"(\w+) -i (\d{1,15})\s", head)}
     names = (b"sample_count", b"channel_count", b"sample_n_bytes")
     begin = head[8:16].strip()
-    if not begin.isdigit() or not numbers.keys() >= {*names} or re.search(rb"shorten|wavpack|shortpack", head):
+    if (
+        not begin.isdigit()
+        or not numbers.keys() >= {*names}
+        or re.search(rb"shorten|wavpack|shortpack", head)
+    ):
         return 0
     count, channels, each = (numbers[name] for name in names)
     return int(begin) + count * channels * each
@@ -78,16 +86,23 @@ AFTER = {"NIST": after_nist, "AU": after_au, "AIFF": after_aiff, "WAV": after_ri
 
 def kind(letters: bytes, suffix: str) -> str | None:
     """Guess the kind of a file that libsndfile can perhaps read only in parts, by its first four bytes and its name."""
-    return {b"RIFF": "WAV", b"FORM": "AIFF"}.get(letters) or ("MP3" if suffix.lower() == ".mp3" else None)
+    return {b"RIFF": "WAV", b"FORM": "AIFF"}.get(letters) or (
+        "MP3" if suffix.lower() == ".mp3" else None
+    )
 
 
 def flac(read: Read, size: int, position: int) -> list[Link] | None:
     """Find joined FLAC files; None if there is only one.
 
-    position  how far in the file a decoder had read when it returned the last sample: anything after it was not heard
+    position  how far in the file a decoder had read when it returned the last sample: anything
+              after it was not heard
     """
     tail = max(0, position - TAIL, 0 if position < size else size - TAIL)
     if FLAC_BEGIN not in read(max(tail, 1), size):
         return None
     begins = [match.start() for match in re.finditer(re.escape(FLAC_BEGIN), read(0, size))]
-    return [Link(*ends) for ends in zip(begins, [*begins[1:], size], strict=True)] if begins[1:] else None
+    return (
+        [Link(*ends) for ends in zip(begins, [*begins[1:], size], strict=True)]
+        if begins[1:]
+        else None
+    )

@@ -27,7 +27,8 @@ def caught() -> Iterator[list[str]]:
 
     yields  a list that in the end holds the decoder's complaints, except harmless ones
 
-    Native code writes to the file descriptor, which belongs to the process, so only one thread at a time can do this.
+    Native code writes to the file descriptor, which belongs to the process, so only one thread at a
+    time can do this.
     """
     share_with_children()
     complaints: list[str] = []
@@ -51,7 +52,11 @@ def caught() -> Iterator[list[str]]:
 
 def scratch() -> IO[bytes]:
     """Open a file without a name, in memory if the system supports that."""
-    return open(os.memfd_create("asr"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
+    return (
+        open(os.memfd_create("asr"), "w+b")
+        if hasattr(os, "memfd_create")
+        else tempfile.TemporaryFile()
+    )
 
 
 def sort(written: bytes) -> list[str]:
@@ -72,4 +77,6 @@ def sort(written: bytes) -> list[str]:
 def share_with_children() -> None:
     """Let a process fork only while nothing is captured: a child would have no stderr, and a lock forever."""
     if hasattr(os, "register_at_fork"):  # not on Windows
-        os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+        os.register_at_fork(
+            before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release
+        )

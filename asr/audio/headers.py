@@ -18,7 +18,8 @@ def read_headers(
 ) -> list[AudioInfo | UserError | None]:
     """Read each file's header, in order; return faults instead of raising them, so that all can be counted.
 
-    A recording in an archive is described by its manifest: the result is None if the archive has its bytes.
+    A recording in an archive is described by its manifest: the result is None if the archive has
+    its bytes.
 
     whole:     also decode the files, to find damage within
     progress:  show a bar on stderr

@@ -22,12 +22,37 @@ from asr.audio.link import Link
 from asr.errors import UserError
 from asr.logging import logger
 
-SUFFIXES = {".wav", ".flac", ".ogg", ".opus", ".mp3", ".sph", ".aiff", ".aif", ".au", ".m4a", ".webm"}
+SUFFIXES = {
+    ".wav",
+    ".flac",
+    ".ogg",
+    ".opus",
+    ".mp3",
+    ".sph",
+    ".aiff",
+    ".aif",
+    ".au",
+    ".m4a",
+    ".webm",
+}
 TOLERANCE = 1e-3  # seconds by which a caller's times can exceed the file, because durations are rounded to milliseconds
-STREAMED_BYTES = 0x7FFF0000  # larger chunk sizes mean that the writer of a pipe didn't know the size
-SAMPLE_BYTES = {"PCM_S8": 1, "PCM_U8": 1, "ULAW": 1, "ALAW": 1, "PCM_16": 2, "PCM_24": 3, "PCM_32": 4, "FLOAT": 4}
+STREAMED_BYTES = (
+    0x7FFF0000  # larger chunk sizes mean that the writer of a pipe didn't know the size
+)
+SAMPLE_BYTES = {
+    "PCM_S8": 1,
+    "PCM_U8": 1,
+    "ULAW": 1,
+    "ALAW": 1,
+    "PCM_16": 2,
+    "PCM_24": 3,
+    "PCM_32": 4,
+    "FLOAT": 4,
+}
 SAMPLE_BYTES |= {"DOUBLE": 8}
-SHORT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
+SHORT_CHUNK = re.compile(
+    r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE
+)
 TO_CONVERT = {".m4a", ".aac", ".mp4", ".mov", ".3gp", ".webm", ".mkv", ".wma", ".amr"}
 RATES = range(1_000, 1_000_001)  # Hz; other rates in a header are wrong
 MP3 = {"MP3", "MPEG"}  # read by libmpg123, which writes to stderr by itself
@@ -43,7 +68,10 @@ CANCELS = (
     "ffmpeg -i FILE -af 'pan=mono|c0=c0' ONE.wav"
 )
 SAID: set[tuple[Path, str]] = set()  # messages about files that this process has logged
-CANCELLED, SILENT = 1e-4, 1e-8  # power of the channels' mean relative to the channels'; power of silence
+CANCELLED, SILENT = (
+    1e-4,
+    1e-8,
+)  # power of the channels' mean relative to the channels'; power of silence
 
 
 @dataclass(frozen=True)
@@ -63,7 +91,9 @@ class AudioInfo:
 def find(folder: str | os.PathLike) -> list[Path]:
     """List the sound files in a folder and its subfolders by name, without hidden files."""
     sounds = (p for p in Path(folder).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    return sorted(p for p in sounds if not p.name.startswith("."))  # such as macOS' ._x.wav beside x.wav
+    return sorted(
+        p for p in sounds if not p.name.startswith(".")
+    )  # such as macOS' ._x.wav beside x.wav
 
 
 def load(
@@ -76,23 +106,25 @@ def load(
 ) -> np.ndarray:
     """Read a sound file as a mono waveform.
 
-    path:      wav, flac, ogg, opus, mp3, NIST sphere or anything else that libsndfile reads, at any rate and with any
-               number of channels; a file, or one in an archive (asr/audio/archive.py); files joined by `cat` are one
-               recording
+    path:      wav, flac, ogg, opus, mp3, NIST sphere or anything else that libsndfile reads, at any
+               rate and with any number of channels; a file, or one in an archive
+               (asr/audio/archive.py); files joined by `cat` are one recording
     rate:      of the result, in Hz; soxr resamples if the file has another
     start:     seconds to skip
     duration:  seconds to read, None = to the end
     channel:   0, 1, ...; None = the mean of all
     clip:      to [-1, 1], which a file of floats and resampling can exceed
     returns    (samples,) float32
-    raises     UserError if the file is missing, not sound, of a kind that needs conversion, empty, truncated or too
-               long for the memory, lacks the channel, has NaN or infinite samples, or ends more than a millisecond
-               before `start + duration`
+    raises     UserError if the file is missing, not sound, of a kind that needs conversion, empty,
+               truncated or too long for the memory, lacks the channel, has NaN or infinite samples,
+               or ends more than a millisecond before `start + duration`
     """
     try:
         with opened(path) as sound:
             length = sound.frames / sound.rate
-            chain = sound.overlooked(lost=start + (duration or 0.0) > length and not sound.ends_well())
+            chain = sound.overlooked(
+                lost=start + (duration or 0.0) > length and not sound.ends_well()
+            )
             if not chain:
                 waveform, first = one_channel(sound, start, duration, channel)
                 chain = sound.overlooked()
@@ -101,13 +133,19 @@ def load(
                 waveform, first = one_channel(sound, start, duration, channel)
         if not np.isfinite(waveform).all():
             place = (first + int(np.argmin(np.isfinite(waveform)))) / sound.rate
-            raise UserError(f"{path}: has NaN or infinite samples, the first at {place:.3f} s; write the file again")
+            raise UserError(
+                f"{path}: has NaN or infinite samples, the first at {place:.3f} s; write the file again"
+            )
         return resample(waveform, sound.rate, rate, clip)
     except MemoryError:
-        raise UserError(f"{path}: is too long for this machine's memory; cut it into parts") from None
+        raise UserError(
+            f"{path}: is too long for this machine's memory; cut it into parts"
+        ) from None
 
 
-def resample(waveform: np.ndarray, from_rate: float, to_rate: float, clip: bool = True) -> np.ndarray:
+def resample(
+    waveform: np.ndarray, from_rate: float, to_rate: float, clip: bool = True
+) -> np.ndarray:
     """Change the sample rate of a (samples,) waveform with soxr's high quality; clip it to [-1, 1]."""
     if from_rate != to_rate:
         waveform = soxr.resample(waveform, from_rate, to_rate)
@@ -120,7 +158,10 @@ def info(path: str | os.PathLike) -> AudioInfo:
     raises   UserError like `load`, except for samples that aren't numbers and damage in the middle
     """
     with opened(path) as sound:
-        well = not (sound.format == "FLAC" or sound.frames > MOST * sound.raw.size) or sound.ends_well()
+        well = (
+            not (sound.format == "FLAC" or sound.frames > MOST * sound.raw.size)
+            or sound.ends_well()
+        )
         chain = sound.overlooked(lost=not well)
         if not well and not chain:
             raise truncated(path, readable(path), sound.frames)
@@ -143,7 +184,9 @@ def verify(path: str | os.PathLike) -> AudioInfo:
             return found
         for block in sound.blocks(0, sound.frames):
             if not np.isfinite(block).all():
-                raise UserError(f"{path}: has NaN or infinite samples after {count / sound.rate:.1f} s; write it again")
+                raise UserError(
+                    f"{path}: has NaN or infinite samples after {count / sound.rate:.1f} s; write it again"
+                )
             count += len(block)
     if count < found.samples:
         raise truncated(path, count, found.samples)
@@ -156,7 +199,8 @@ class Raw:
     def __init__(self, path: Path):
         """Open it.
 
-        raises   UserError if it is missing, unreadable, or a device or a pipe, which might never end
+        raises   UserError if it is missing, unreadable, or a device or a pipe, which might never
+                 end
         """
         self._path = path
         try:
@@ -233,9 +277,14 @@ class Sound:
     def overlooked(self, lost: bool = False) -> list[Link] | None:
         """Find joined FLAC files after the last sample of the first has been read; None if there is only one.
 
-        lost     True if it can't be read; the decoder may have looked for it in the files that follow
+        lost     True if it can't be read; the decoder may have looked for it in the files that
+                 follow
         """
-        if self.format != "FLAC" or len(self.files) > 1 or (self.files[0].tell() < self.frames and not lost):
+        if (
+            self.format != "FLAC"
+            or len(self.files) > 1
+            or (self.files[0].tell() < self.frames and not lost)
+        ):
             return None
         return chains.flac(self.raw.read, self.raw.size, 0 if lost else self.raw.position)
 
@@ -260,7 +309,9 @@ def opened(path: str | os.PathLike, chain: Sequence[Link] | None = None) -> Iter
         if plain and chain == []:
             raise cut_off(path, file)
         if chain and (len(chain) > 1 or chain[0].head or not plain):
-            parts = (BytesIO(link.head + raw.read(link.begin, link.end - link.begin)) for link in chain)
+            parts = (
+                BytesIO(link.head + raw.read(link.begin, link.end - link.begin)) for link in chain
+            )
             files = [stack.enter_context(decoder(path, part)) for part in parts]
         else:
             files = [file if plain else decoder(path, raw.handle)]
@@ -277,7 +328,10 @@ def decoder(path: Path, handle: int | BytesIO) -> soundfile.SoundFile:
     try:
         with heard(path, path.suffix.lower() not in QUIET):
             return soundfile.SoundFile(handle, closefd=False)
-    except (RuntimeError, TypeError) as error:  # soundfile's own error is a RuntimeError; a TypeError means headerless
+    except (
+        RuntimeError,
+        TypeError,
+    ) as error:  # soundfile's own error is a RuntimeError; a TypeError means headerless
         raise unreadable(path, error) from None
 
 
@@ -290,7 +344,10 @@ def heard(path: Path, noisy: bool) -> Iterator[None]:
     with caught() as complaints:
         yield
     for complaint in complaints[:1]:
-        say_once(path, f"damaged: its decoder says `{complaint}`; its output is used anyway; copy the file again")
+        say_once(
+            path,
+            f"damaged: its decoder says `{complaint}`; its output is used anyway; copy the file again",
+        )
 
 
 def say_once(path: Path, message: str) -> None:
@@ -315,13 +372,19 @@ def check(sound: Sound) -> None:
     if sound.frames >= ENDLESS:
         flac = shlex.quote(str(path.with_suffix(".whole.flac")))
         fix = f"write it again: ffmpeg -i {shlex.quote(str(path))} {flac}"
-        raise UserError(f"{path}: its header doesn't state its length, as in a FLAC written to a pipe; {fix}")
+        raise UserError(
+            f"{path}: its header doesn't state its length, as in a FLAC written to a pipe; {fix}"
+        )
     if sound.rate not in RATES:
         expected = f"{RATES[0]:,} to {RATES[-1]:,}"
-        raise UserError(f"{path}: its header says {sound.rate:,} Hz, expected {expected}; write it with its true rate")
+        raise UserError(
+            f"{path}: its header says {sound.rate:,} Hz, expected {expected}; write it with its true rate"
+        )
     if len({(file.samplerate, file.channels) for file in sound.files}) > 1:
         kinds = ", ".join(f"{file.samplerate} Hz × {file.channels}" for file in sound.files[:3])
-        raise UserError(f"{path}: holds several recordings of different kinds ({kinds}); {as_one(path)}")
+        raise UserError(
+            f"{path}: holds several recordings of different kinds ({kinds}); {as_one(path)}"
+        )
     if (promised := promise(file, path)) > file.frames and len(sound.files) == 1:
         raise truncated(path, file.frames, promised)
 
@@ -337,13 +400,19 @@ def part(sound: Sound, start: float, duration: float | None) -> tuple[int, int]:
     length = sound.frames / sound.rate
     end = length if duration is None else start + duration
     fits = start >= 0 and end <= length + max(TOLERANCE, 1 / sound.rate)  # NaN doesn't
-    first, last = (round(start * sound.rate), min(round(end * sound.rate), sound.frames)) if fits else (0, 0)
+    first, last = (
+        (round(start * sound.rate), min(round(end * sound.rate), sound.frames)) if fits else (0, 0)
+    )
     if first >= last:
-        raise UserError(f"{sound.path}: {start:.3f} to {end:.3f} s were requested, but the file has {length:.3f} s")
+        raise UserError(
+            f"{sound.path}: {start:.3f} to {end:.3f} s were requested, but the file has {length:.3f} s"
+        )
     return first, last - first
 
 
-def one_channel(sound: Sound, start: float, duration: float | None, channel: int | None) -> tuple[np.ndarray, int]:
+def one_channel(
+    sound: Sound, start: float, duration: float | None, channel: int | None
+) -> tuple[np.ndarray, int]:
     """Read seconds of one channel, or of the mean of all: (samples,) float32; and the index of the first sample."""
     if channel is not None and not 0 <= channel < sound.channels:
         has = "1 channel" if sound.channels == 1 else f"{sound.channels} channels"
@@ -351,9 +420,14 @@ def one_channel(sound: Sound, start: float, duration: float | None, channel: int
     first, count = part(sound, start, duration)
     parts, own, mean = [], 0.0, 0.0
     for block in sound.blocks(first, count):  # (samples, channels)
-        parts.append(block.mean(axis=1) if channel is None and sound.channels > 1 else block[:, channel or 0])
+        parts.append(
+            block.mean(axis=1) if channel is None and sound.channels > 1 else block[:, channel or 0]
+        )
         if channel is None and sound.channels > 1:
-            own, mean = own + float(np.vdot(block, block)) / sound.channels, mean + float(np.vdot(parts[-1], parts[-1]))
+            own, mean = (
+                own + float(np.vdot(block, block)) / sound.channels,
+                mean + float(np.vdot(parts[-1], parts[-1])),
+            )
     if sum(map(len, parts)) < count:
         raise truncated(sound.path, readable(sound.path), sound.frames)
     if own > SILENT * count and mean < CANCELLED * own:
@@ -373,7 +447,8 @@ def cancels(path: str | os.PathLike, start: float, duration: float) -> bool:
 def promise(file: soundfile.SoundFile, path: Path) -> int:
     """Count the samples that the header promises.
 
-    libsndfile shortens a truncated file silently; only its log says so, and for NIST sphere not even that.
+    libsndfile shortens a truncated file silently; only its log says so, and for NIST sphere not
+    even that.
     """
     if file.format == "NIST":
         with archive.open_binary(path) as content:
@@ -382,7 +457,9 @@ def promise(file: soundfile.SoundFile, path: Path) -> int:
     chunks = [(int(stated), int(there)) for stated, there in SHORT_CHUNK.findall(file.extra_info)]
     lost = max((stated - there for stated, there in chunks if stated < STREAMED_BYTES), default=0)
     each = SAMPLE_BYTES.get(file.subtype, 1) * file.channels
-    return file.frames + (math.ceil(lost / each) if lost >= each else 0)  # a missing pad byte is no loss
+    return file.frames + (
+        math.ceil(lost / each) if lost >= each else 0
+    )  # a missing pad byte is no loss
 
 
 def readable(path: str | os.PathLike) -> int:
@@ -411,12 +488,16 @@ def cut_off(path: Path, file: soundfile.SoundFile) -> UserError:
         return UserError(
             f"{path}: truncated or damaged: its last frame is cut off; copy it again, or keep the rest: {keep}"
         )
-    return UserError(f"{path}: truncated or damaged: an Ogg page is cut off or has a wrong checksum; copy it again")
+    return UserError(
+        f"{path}: truncated or damaged: an Ogg page is cut off or has a wrong checksum; copy it again"
+    )
 
 
 def truncated(path: str | os.PathLike, got: int, expected: int) -> UserError:
     """Make the error for a truncated file."""
-    return UserError(f"{path}: truncated or damaged: got {got} of {expected} samples; copy or record it again")
+    return UserError(
+        f"{path}: truncated or damaged: got {got} of {expected} samples; copy or record it again"
+    )
 
 
 def unreadable(path: Path, error: Exception) -> UserError:
@@ -440,16 +521,24 @@ def unreadable(path: Path, error: Exception) -> UserError:
         return UserError(f"{path}: is empty (0 bytes); expected a recording")
     if needs_conversion(path, head):
         m4a, wav = (shlex.quote(str(name)) for name in (path, path.with_suffix(".wav")))
-        return UserError(f"{path}: libsndfile can't read this kind; convert it: ffmpeg -i {m4a} -ar 16000 -ac 1 {wav}")
+        return UserError(
+            f"{path}: libsndfile can't read this kind; convert it: ffmpeg -i {m4a} -ar 16000 -ac 1 {wav}"
+        )
     if b"shorten" in head:
         sph = shlex.quote(str(path))
-        return UserError(f"{path}: NIST sphere compressed by shorten; convert it: sph2pipe -f wav {sph} x.wav")
+        return UserError(
+            f"{path}: NIST sphere compressed by shorten; convert it: sph2pipe -f wav {sph} x.wav"
+        )
     if is_text(head):
         return UserError(f"{path}: is text, not sound")
     reason = str(error).split(": ", 1)[-1].rstrip(".")
-    if isinstance(error, TypeError) or "does not exist" in reason:  # libsndfile's message for an mp3 without sound
+    if (
+        isinstance(error, TypeError) or "does not exist" in reason
+    ):  # libsndfile's message for an mp3 without sound
         reason = "no known kind of sound"
-    return UserError(f"{path}: can't be read as sound ({reason}); expected wav, flac, ogg, opus, mp3 or NIST sphere")
+    return UserError(
+        f"{path}: can't be read as sound ({reason}); expected wav, flac, ogg, opus, mp3 or NIST sphere"
+    )
 
 
 def needs_conversion(path: Path, head: bytes) -> bool:
@@ -458,7 +547,9 @@ def needs_conversion(path: Path, head: bytes) -> bool:
     MP4 and its relatives (m4a, mov, 3gp), Matroska (webm), AAC in ADTS, ASF (wma), AMR.
     """
     adts = len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0
-    known = head[4:8] == b"ftyp" or head.startswith((b"\x1aE\xdf\xa3", b"0&\xb2u\x8ef\xcf\x11", b"#!AMR"))
+    known = head[4:8] == b"ftyp" or head.startswith(
+        (b"\x1aE\xdf\xa3", b"0&\xb2u\x8ef\xcf\x11", b"#!AMR")
+    )
     return adts or known or (path.suffix.lower() in TO_CONVERT and not is_text(head))
 
 

@@ -1,9 +1,10 @@
 """Count the frames of an mp3 without decoding, because its header can be wrong.
 
-An mp3 has no container. It consists of frames, each with a header of four bytes that gives its length, and tags around
-them. A first frame without sound, called Xing or Info after its four letters, can say how many frames follow. Decoders
-believe it: of two files joined by `cat` they read the first. Without it, they guess from the size in bytes.
-Layout: http://mpgedit.org/mpgedit/mpeg_format/MP3Format.html.
+An mp3 has no container. It consists of frames, each with a header of four bytes that gives its
+length, and tags around them. A first frame without sound, called Xing or Info after its four
+letters, can say how many frames follow. Decoders believe it: of two files joined by `cat` they read
+the first. Without it, they guess from the size in bytes. Layout:
+http://mpgedit.org/mpgedit/mpeg_format/MP3Format.html.
 """
 
 import struct
@@ -21,7 +22,11 @@ BITRATES = {  # kbit/s, by MPEG 1 or not and the layer's bits, for index 1 to 14
     (False, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
     (False, 1): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
-RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}  # Hz, by the bits of the version
+RATES = {
+    3: (44100, 48000, 32000),
+    2: (22050, 24000, 16000),
+    0: (11025, 12000, 8000),
+}  # Hz, by the bits of the version
 FRAMES, BYTES = 1, 2  # flags of a Xing frame: the numbers in it
 HEAD = 1 << 14  # bytes in which a Xing frame must begin, after a tag
 
@@ -45,7 +50,12 @@ def frame(head: bytes) -> Frame | None:
     if len(head) < 4 or head[0] != 0xFF or head[1] < 0xE0:
         return None
     version, layer, bare = head[1] >> 3 & 3, head[1] >> 1 & 3, head[1] & 1
-    index, rate_index, padding, mono = head[2] >> 4, head[2] >> 2 & 3, head[2] >> 1 & 1, head[3] >> 6 == 3
+    index, rate_index, padding, mono = (
+        head[2] >> 4,
+        head[2] >> 2 & 3,
+        head[2] >> 1 & 1,
+        head[3] >> 6 == 3,
+    )
     if version == 1 or layer == 0 or not 0 < index < 15 or rate_index == 3:
         return None
     first, rate = version == 3, RATES[version][rate_index]
@@ -55,7 +65,9 @@ def frame(head: bytes) -> Frame | None:
     else:
         length = (144 if first or layer == 2 else 72) * bits // rate + padding
     side = {(True, False): 32, (True, True): 17, (False, False): 17, (False, True): 9}[first, mono]
-    return Frame(length, 4 + side + 2 * (not bare) if layer == LAYER_3 else 0, (version, layer, rate, mono))
+    return Frame(
+        length, 4 + side + 2 * (not bare) if layer == LAYER_3 else 0, (version, layer, rate, mono)
+    )
 
 
 class Xing(NamedTuple):
@@ -68,7 +80,11 @@ class Xing(NamedTuple):
 def xing(content: bytes, at: int, found: Frame) -> Xing | None:
     """Read the frame at a position as a Xing frame; None if it holds sound."""
     place = at + found.info
-    if not found.info or content[place : place + 4] not in (b"Xing", b"Info") or len(content) < place + 16:
+    if (
+        not found.info
+        or content[place : place + 4] not in (b"Xing", b"Info")
+        or len(content) < place + 16
+    ):
         return None
     flags, *numbers = struct.unpack_from(">III", content, place + 4)
     frames = numbers[0] if flags & FRAMES else None
@@ -82,7 +98,9 @@ def tag(content: bytes, at: int) -> int:
         a, b, c, d = letters[6:]
         return 10 + (a << 21 | b << 14 | c << 7 | d) + 10 * (letters[5] >> 4 & 1)
     if letters[:8] == b"APETAGEX":
-        return 32 + (int.from_bytes(content[at + 12 : at + 16], "little") if at + 16 <= len(content) else 0)
+        return 32 + (
+            int.from_bytes(content[at + 12 : at + 16], "little") if at + 16 <= len(content) else 0
+        )
     return 128 if letters[:3] == b"TAG" else 0
 
 
@@ -95,20 +113,36 @@ def agrees(read, size: int) -> bool:
     head = read(at, HEAD)
     found = frame(head[:4])
     stated = xing(head, 0, found) if found else None
-    if not stated or not stated.frames or not stated.bytes or head[found.info : found.info + 4] != b"Info":
+    if (
+        not stated
+        or not stated.frames
+        or not stated.bytes
+        or head[found.info : found.info + 4] != b"Info"
+    ):
         return False
     after = frame(head[found.length : found.length + 4])
-    each = (stated.bytes - found.length) / stated.frames  # frames can differ by one byte, as the rate requires
+    each = (
+        stated.bytes - found.length
+    ) / stated.frames  # frames can differ by one byte, as the rate requires
     rest = size - at - stated.bytes
     whole = rest == 0 or (rest == 128 and read(size - 128, 3) == b"TAG")
-    return whole and after is not None and after.kind == found.kind and abs(each - after.length) <= 1
+    return (
+        whole and after is not None and after.kind == found.kind and abs(each - after.length) <= 1
+    )
 
 
 class Run:
     """Consecutive frames of one kind, which are read as one recording."""
 
     def __init__(self, begin: int, kind: tuple, stated: int | None):
-        self.begin, self.kind, self.stated, self.count, self.sound, self.header = begin, kind, stated, 0, begin, b""
+        self.begin, self.kind, self.stated, self.count, self.sound, self.header = (
+            begin,
+            kind,
+            stated,
+            0,
+            begin,
+            b"",
+        )
 
     @property
     def lacking(self) -> bool:
@@ -126,11 +160,17 @@ def info_frame(header: bytes, count: int, size: int) -> bytes:
     """Make an Info frame, in the form of a frame with this header, to put before `count` frames of `size` bytes."""
     head = header
     for index in range(header[2] >> 4, 15):  # of the same rate, and large enough to hold it
-        head = bytes([header[0], header[1] | 1, index << 4 | header[2] & 0x0C, header[3]])  # 1: without a checksum
+        head = bytes(
+            [header[0], header[1] | 1, index << 4 | header[2] & 0x0C, header[3]]
+        )  # 1: without a checksum
         if frame(head).length >= frame(head).info + 16:
             break
     found = frame(head)
-    body = bytes(found.info - 4) + b"Info" + struct.pack(">III", FRAMES | BYTES, count, found.length + size)
+    body = (
+        bytes(found.info - 4)
+        + b"Info"
+        + struct.pack(">III", FRAMES | BYTES, count, found.length + size)
+    )
     return (head + body).ljust(found.length, b"\0")
 
 

@@ -1,8 +1,8 @@
 """Read the pages of an Ogg file, to find joined recordings and see whether the last page is complete.
 
-A page has a header of 27 bytes, a table of segment sizes, and the segments. `cat a.ogg b.ogg` and internet radio join
-recordings: a new one begins where a page that begins a stream follows one that doesn't. Decoders read only the
-first one. Layout: RFC 3533.
+A page has a header of 27 bytes, a table of segment sizes, and the segments. `cat a.ogg b.ogg` and
+internet radio join recordings: a new one begins where a page that begins a stream follows one that
+doesn't. Decoders read only the first one. Layout: RFC 3533.
 """
 
 import zlib
@@ -26,7 +26,11 @@ def links(content: bytes) -> list[Link]:
         if not whole:
             break
         following = at + size
-        at = following if content[following : following + 4] == b"OggS" else content.find(b"OggS", following)
+        at = (
+            following
+            if content[following : following + 4] == b"OggS"
+            else content.find(b"OggS", following)
+        )
     if not whole:
         return []
     return [Link(*ends) for ends in zip(begins or [0], [*begins[1:], len(content)], strict=True)]

@@ -1,7 +1,7 @@
 """What all commands share: a parser's looks, exit statuses, standard streams, and the user's mistake as one line.
 
-Exit statuses: 0 done; 2 the user's mistake; 3 finished, but some inputs failed; 130 stopped by Ctrl-C, 143 by SIGTERM;
-141 the reader of standard output has left.
+Exit statuses: 0 done; 2 the user's mistake; 3 finished, but some inputs failed; 130 stopped by
+Ctrl-C, 143 by SIGTERM; 141 the reader of standard output has left.
 """
 
 import argparse
@@ -22,7 +22,10 @@ from asr.files import UNWRITABLE
 from asr.logging import logger, show
 
 MISTAKE, SOME_FAILED, READER_GONE = 2, 3, 141
-AGAIN, ANEW = "run the same command again to go on", "nothing was written; run the same command again"
+AGAIN, ANEW = (
+    "run the same command again to go on",
+    "nothing was written; run the same command again",
+)
 STDOUT_FAULTS = {*UNWRITABLE, errno.EBADF}
 
 __all__ = ["ANEW", "MISTAKE", "SOME_FAILED", "command", "emit", "parser", "place", "refuse"]
@@ -31,11 +34,18 @@ __all__ = ["ANEW", "MISTAKE", "SOME_FAILED", "command", "emit", "parser", "place
 def parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
     """Make a command's parser: description from the first line on, examples at the end, --version."""
     parser = argparse.ArgumentParser(
-        prog=name, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=name,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"{name} {__version__}")
     for letter, word, level in (("v", "verbose", logging.DEBUG), ("q", "quiet", logging.WARNING)):
-        what = "say more on standard error" if letter == "v" else "say nothing there but warnings and errors"
+        what = (
+            "say more on standard error"
+            if letter == "v"
+            else "say nothing there but warnings and errors"
+        )
         parser.add_argument(f"-{letter}", f"--{word}", action=Show, level=level, help=what)
     parser.error = lambda message: wrong_arguments(name, message)
     return parser
@@ -62,7 +72,9 @@ def wrong_arguments(name: str, message: str) -> NoReturn:
 def place(text: str) -> str:
     """Read an argument that names a file or a folder; argparse tells which argument it is."""
     if not text.strip():
-        raise argparse.ArgumentTypeError(f"got {text!r}, an empty name; expected that of a file or a folder")
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, an empty name; expected that of a file or a folder"
+        )
     return text
 
 
@@ -72,13 +84,15 @@ class Terminated(KeyboardInterrupt):
     status = 128 + signal.SIGTERM
 
 
-def command(main: Callable[[list[str]], int | None] | None = None, *, hint: str = AGAIN) -> Callable[..., None]:
+def command(
+    main: Callable[[list[str]], int | None] | None = None, *, hint: str = AGAIN
+) -> Callable[..., None]:
     """Wrap a command's main(arguments), which returns its exit status, or None for 0.
 
     hint     what to do after Ctrl-C; an exception with a `hint` of its own knows better
 
-    A UserError, a place without rights or room, and a memory that is too small become one line on stderr and status 2,
-    without a traceback. SIGTERM stops as Ctrl-C does.
+    A UserError, a place without rights or room, and a memory that is too small become one line on
+    stderr and status 2, without a traceback. SIGTERM stops as Ctrl-C does.
     """
     if main is None:
         return functools.partial(command, hint=hint)
@@ -101,7 +115,9 @@ def command(main: Callable[[list[str]], int | None] | None = None, *, hint: str 
                 flush_or_discard()
                 raise
             except Exception as error:  # noqa: BLE001 - what is no mistake of the user's is raised again
-                if asked:  # a library has made another error of it, as pydantic does while it is imported
+                if (
+                    asked
+                ):  # a library has made another error of it, as pydantic does while it is imported
                     logger.error(f"{name()}: stopped; {hint}")
                     sys.exit(128 + asked[0])
                 message = mistake(error)
@@ -164,7 +180,9 @@ def told() -> Iterator[None]:
             raise
         discard(sys.stdout)
         why = "it is closed" if error.errno == errno.EBADF else error.strerror
-        raise UserError(f"standard output can't be written ({why}); what was printed isn't complete") from None
+        raise UserError(
+            f"standard output can't be written ({why}); what was printed isn't complete"
+        ) from None
 
 
 def flush_or_discard() -> None:
@@ -182,7 +200,8 @@ def discard(stream) -> None:
 def open_standard_streams() -> None:
     """Fill the places of closed standard streams, where the next file opened would else receive what is printed.
 
-    What is written to a closed stdout fails, as it should; what is said on a closed stderr is lost. Both are UTF-8.
+    What is written to a closed stdout fails, as it should; what is said on a closed stderr is lost.
+    Both are UTF-8.
     """
     for number, stream in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -217,9 +236,16 @@ def stoppable() -> Iterator[list[int]]:
         asked.append(number)
         raise Terminated
 
-    usual = {signal.SIGINT: (signal.default_int_handler, interrupt), signal.SIGTERM: (signal.SIG_DFL, terminate)}
+    usual = {
+        signal.SIGINT: (signal.default_int_handler, interrupt),
+        signal.SIGTERM: (signal.SIG_DFL, terminate),
+    }
     main_thread = threading.current_thread() is threading.main_thread()
-    ours = [number for number, (before, _) in usual.items() if main_thread and signal.getsignal(number) == before]
+    ours = [
+        number
+        for number, (before, _) in usual.items()
+        if main_thread and signal.getsignal(number) == before
+    ]
     for number in ours:
         signal.signal(number, usual[number][1])
     try:

@@ -28,26 +28,53 @@ examples:
 def arguments():
     """Describe the command's arguments."""
     args = parser(NAME, "Transcribe recordings with a trained model.", EXAMPLES)
-    args.add_argument("--model", type=place, required=True, metavar="DIR", help="model folder of asr-train")
     args.add_argument(
-        "sources", type=place, nargs="*", metavar="FILE", help="sound files (wav, flac, ogg, opus, mp3, sph), folders"
+        "--model", type=place, required=True, metavar="DIR", help="model folder of asr-train"
     )
     args.add_argument(
-        "--manifest", type=place, action="append", default=[], metavar="JSONL", help="manifest of asr-prepare"
+        "sources",
+        type=place,
+        nargs="*",
+        metavar="FILE",
+        help="sound files (wav, flac, ogg, opus, mp3, sph), folders",
+    )
+    args.add_argument(
+        "--manifest",
+        type=place,
+        action="append",
+        default=[],
+        metavar="JSONL",
+        help="manifest of asr-prepare",
     )
     add_options(args, SearchOptions)
     args.add_argument(
-        "--batch-seconds", type=float, default=120.0, help="seconds of padded audio per batch (default 120)"
+        "--batch-seconds",
+        type=float,
+        default=120.0,
+        help="seconds of padded audio per batch (default 120)",
     )
-    args.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="default: a GPU if one works")
+    args.add_argument(
+        "--device",
+        default="auto",
+        choices=["auto", "cpu", "cuda"],
+        help="default: a GPU if one works",
+    )
     args.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="default: fp32")
     args.add_argument(
-        "--out", type=place, metavar="FILE", help="write the text there, - for stdout; finished work isn't repeated"
+        "--out",
+        type=place,
+        metavar="FILE",
+        help="write the text there, - for stdout; finished work isn't repeated",
     )
     args.add_argument(
-        "--json", type=place, metavar="FILE", help="write JSON lines with scores and n-best lists there, - for stdout"
+        "--json",
+        type=place,
+        metavar="FILE",
+        help="write JSON lines with scores and n-best lists there, - for stdout",
     )
-    args.add_argument("--force", action="store_true", help="replace files that this command didn't make")
+    args.add_argument(
+        "--force", action="store_true", help="replace files that this command didn't make"
+    )
     args.add_argument(
         "--tune",
         action="append",
@@ -88,13 +115,17 @@ def parse(argv):
     """Read the arguments; those after `--` are files, whatever they begin with."""
     cut = argv.index("--") if "--" in argv else len(argv)
     args = arguments().parse_intermixed_args(argv[:cut])
-    args.sources += [os.path.join(os.curdir, name) if name.startswith("-") else name for name in argv[cut + 1 :]]
+    args.sources += [
+        os.path.join(os.curdir, name) if name.startswith("-") else name for name in argv[cut + 1 :]
+    ]
     return args
 
 
 def decoding(args):
     """How to decode, checked."""
-    options = SearchOptions(**{option.name: getattr(args, option.name) for option in declared(SearchOptions)})
+    options = SearchOptions(
+        **{option.name: getattr(args, option.name) for option in declared(SearchOptions)}
+    )
     return Decoding(args.model, options, args.batch_seconds, args.precision, args.device)
 
 
@@ -113,9 +144,15 @@ def check(args):
         raise UserError(f"--batch-seconds: got {args.batch_seconds:g}, expected more than 0")
     if args.out and args.json and os.path.realpath(args.out) == os.path.realpath(args.json):
         raise UserError(f"--out and --json: both are {args.out}; give each its own file")
-    if args.out and args.json and os.path.realpath(args.json) == os.path.realpath(f"{args.out}{FAILED}"):
+    if (
+        args.out
+        and args.json
+        and os.path.realpath(args.json) == os.path.realpath(f"{args.out}{FAILED}")
+    ):
         raise UserError(f"--json: {args.json} is where failures are listed; choose another name")
-    check_outputs(args, [args.model, *paths(decoding(args).options).values(), *args.sources, *args.manifest])
+    check_outputs(
+        args, [args.model, *paths(decoding(args).options).values(), *args.sources, *args.manifest]
+    )
 
 
 def check_outputs(args, inputs):
@@ -130,9 +167,16 @@ def check_outputs(args, inputs):
 def outputs(args):
     """The files to write, stamped with the model's files, the inputs, and all arguments that change the text."""
     how, order = decoding(args), [*args.sources, *args.manifest]
-    facts, inputs = how.settings() | ({"order": order} if len(order) > 1 else {}), [*how.files(), *order]
+    facts, inputs = (
+        how.settings() | ({"order": order} if len(order) > 1 else {}),
+        [*how.files(), *order],
+    )
     given = [(path, line) for path, line in ((args.out, text_line), (args.json, json_line)) if path]
-    return [Output(path, line, Stamp(path, NAME, facts, inputs)) for path, line in given if path != STDOUT]
+    return [
+        Output(path, line, Stamp(path, NAME, facts, inputs))
+        for path, line in given
+        if path != STDOUT
+    ]
 
 
 def tune(args):
@@ -144,7 +188,9 @@ def tune(args):
     from asr.transcription.tuning import parse_grid, tune
 
     if args.sources or not args.manifest or args.out or args.json:
-        raise UserError("--tune needs the texts of a --manifest, and neither sound files nor --out nor --json")
+        raise UserError(
+            "--tune needs the texts of a --manifest, and neither sound files nor --out nor --json"
+        )
     how = decoding(args)
     grid = parse_grid(args.tune, how.options)
     references = {}
@@ -158,8 +204,12 @@ def tune(args):
     how.check_files()
     recordings = find([], args.manifest)
     with ModelLoader(how, recordings) as load:
-        for setting, texts in tune(load(), recordings, how.options, grid, how.batch_seconds, how.precision):
-            options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in setting.items())
+        for setting, texts in tune(
+            load(), recordings, how.options, grid, how.batch_seconds, how.precision
+        ):
+            options = " ".join(
+                f"--{name.replace('_', '-')} {value}" for name, value in setting.items()
+            )
             results.append((score_texts(references, texts, unit).total.rate, options))
             emit(f"{percent(results[-1][0])}\t{options}")
     rate, options = min(results, key=lambda result: result[0])  # of equals the first
@@ -173,7 +223,9 @@ def stopping(kept):
         yield
     except KeyboardInterrupt as stopped:
         if not kept:
-            stopped.hint = "nothing is kept; with --out FILE a stopped decoding continues where it stopped"
+            stopped.hint = (
+                "nothing is kept; with --out FILE a stopped decoding continues where it stopped"
+            )
         raise
 
 
@@ -189,7 +241,9 @@ def run(args, out):
     warn_failures(failures, len(recordings) + len(failures))
     line = {"text": text_line, "json": json_line}.get(printed(args))
     with stopping(out):
-        decoded = decode(how, recordings, failures, out, lambda result: emit(line(result)) if line else None)
+        decoded = decode(
+            how, recordings, failures, out, lambda result: emit(line(result)) if line else None
+        )
     if done := decoded.count - len(decoded.failures):
         audio, seconds = decoded.audio, decoded.seconds
         logger.info(
@@ -202,7 +256,11 @@ def end(decoded, listed):
     """Return the exit status; if nothing could be done, it is a mistake."""
     failures, count = decoded.failures, decoded.count
     if failures and len(failures) == count:
-        what = f"none of {count} recordings could be transcribed{listed}" if count > 1 else failures[0].reason
+        what = (
+            f"none of {count} recordings could be transcribed{listed}"
+            if count > 1
+            else failures[0].reason
+        )
         raise UserError(what)
     if failures:
         logger.warning(f"{len(failures)} of {count} recordings could not be transcribed{listed}")

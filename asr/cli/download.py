@@ -22,12 +22,21 @@ examples:
 
 def arguments():
     """Describe the command's arguments; the same as those of `asr.download.download.download`."""
-    args = parser("asr-download", "Fetch a corpus into FOLDER, check it, and unpack it there.", EXAMPLES)
+    args = parser(
+        "asr-download", "Fetch a corpus into FOLDER, check it, and unpack it there.", EXAMPLES
+    )
     args.add_argument("corpus", metavar="CORPUS", help="its name (see below)")
-    args.add_argument("folder", type=place, metavar="FOLDER", help="where to put LibriSpeech/, data_aishell/, ...")
-    args.add_argument("--parts", nargs="+", default=[], metavar="NAME", help="only these parts (default: all)")
     args.add_argument(
-        "--mirror", default="", metavar="URL", help="a server to try first, such as https://HOST/resources"
+        "folder", type=place, metavar="FOLDER", help="where to put LibriSpeech/, data_aishell/, ..."
+    )
+    args.add_argument(
+        "--parts", nargs="+", default=[], metavar="NAME", help="only these parts (default: all)"
+    )
+    args.add_argument(
+        "--mirror",
+        default="",
+        metavar="URL",
+        help="a server to try first, such as https://HOST/resources",
     )
     args.add_argument("--keep-archives", action="store_true", help="keep the archives, in FOLDER")
     args.add_argument(

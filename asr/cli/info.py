@@ -47,7 +47,9 @@ def main(argv):
             logger.info(f"asr-info: {error}")
     if not failed:
         return 0
-    logger.info(f"asr-info: {len(failed)} of {len(args.paths)} couldn't be described: {shorten(map(ascii, failed))}")
+    logger.info(
+        f"asr-info: {len(failed)} of {len(args.paths)} couldn't be described: {shorten(map(ascii, failed))}"
+    )
     return SOME_FAILED if len(failed) < len(args.paths) else MISTAKE
 
 

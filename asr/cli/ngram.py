@@ -14,13 +14,26 @@ more for higher orders. Use a part of larger texts.
 
 def arguments():
     """Describe the command's arguments."""
-    args = parser("asr-ngram", "Estimate an n-gram model of tokens (interpolated modified Kneser-Ney).", EXAMPLES)
+    args = parser(
+        "asr-ngram",
+        "Estimate an n-gram model of tokens (interpolated modified Kneser-Ney).",
+        EXAMPLES,
+    )
     texts = "text files with one sentence per line, gzipped or not, and manifests (.jsonl.gz)"
     args.add_argument("source", type=place, nargs="+", metavar="TEXT", help=texts)
     args.add_argument("tokenizer", type=place, metavar="TOKENIZER", help="folder of the tokenizer")
-    args.add_argument("out", type=place, metavar="OUT", help="the ARPA file to write, gzipped if its name ends in .gz")
-    args.add_argument("--force", action="store_true", help="replace a file that this command didn't make")
-    args.add_argument("--order", type=int, required=True, help="tokens of the longest n-grams, such as 3")
+    args.add_argument(
+        "out",
+        type=place,
+        metavar="OUT",
+        help="the ARPA file to write, gzipped if its name ends in .gz",
+    )
+    args.add_argument(
+        "--force", action="store_true", help="replace a file that this command didn't make"
+    )
+    args.add_argument(
+        "--order", type=int, required=True, help="tokens of the longest n-grams, such as 3"
+    )
     return args
 
 
@@ -35,7 +48,9 @@ def main(argv):
     from asr.stamp import Stamp
 
     if os.path.isdir(args.out):
-        raise UserError(f"OUT {args.out}: is a folder, expected an ARPA file; is it the tokenizer ({args.tokenizer})?")
+        raise UserError(
+            f"OUT {args.out}: is a folder, expected an ARPA file; is it the tokenizer ({args.tokenizer})?"
+        )
     if os.path.isfile(args.tokenizer):
         raise UserError(f"{args.tokenizer}: is a file, expected the folder of a tokenizer")
     check_output("OUT", args.out, "asr-ngram", [*args.source, args.tokenizer], args.force)
@@ -50,13 +65,19 @@ def main(argv):
     pieces = tokenizer.load(args.tokenizer)
     lines = (line for source in args.source for line in texts.read(source) if line.text.strip())
     lines = progress_bar(lines, unit=" sentences")
-    orders = kneser_ney.estimate((pieces.encode(x.text, x.where) for x in lines), pieces.vocabulary, args.order)
+    orders = kneser_ney.estimate(
+        (pieces.encode(x.text, x.where) for x in lines), pieces.vocabulary, args.order
+    )
     stamp.begin()
     kneser_ney.write_arpa(args.out, orders, pieces.symbols())
     stamp.write()
     for n, order in enumerate(orders, 1):
         discounts = ", ".join(f"{x:.3f}" for x in order.discounts)
-        why = "" if order.estimated else " (defaults: the text is too small or too regular to estimate them)"
+        why = (
+            ""
+            if order.estimated
+            else " (defaults: the text is too small or too regular to estimate them)"
+        )
         logger.info(f"{len(order.words)} {n}-grams, discounts {discounts}{why}")
     logger.info(args.out)
 

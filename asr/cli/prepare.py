@@ -38,7 +38,12 @@ def layouts():
     width = max(map(len, CORPORA))
     looks = {"width": 120, "subsequent_indent": " " * (width + 3)}
     return "\n".join(
-        ["corpora:", *(fill(f"  {name:{width}} {text}", **looks) for name, text in CORPORA.items()), "", ""]
+        [
+            "corpora:",
+            *(fill(f"  {name:{width}} {text}", **looks) for name, text in CORPORA.items()),
+            "",
+            "",
+        ]
     )
 
 
@@ -57,7 +62,9 @@ def arguments():
         "evenly spaced if each speaker says twice that or more. The speakers are listed in OUT/{train,dev}.speakers "
         "(default: 100 for an4, 5 for yesno, none for others)",
     )
-    args.add_argument("--test", type=float, metavar="N", help="split off a test set in the same way")
+    args.add_argument(
+        "--test", type=float, metavar="N", help="split off a test set in the same way"
+    )
     args.add_argument(
         "--normalize",
         choices=["plain", "english"],
@@ -83,9 +90,14 @@ def arguments():
         action="store_true",
         help="check only the beginnings and ends of sound files (default: decode each, to find damage within)",
     )
-    args.add_argument("--force", action="store_true", help="replace manifests that this command didn't make")
     args.add_argument(
-        "--splits", nargs="+", metavar="NAME", help="prepare only these splits of the corpus (default: all)"
+        "--force", action="store_true", help="replace manifests that this command didn't make"
+    )
+    args.add_argument(
+        "--splits",
+        nargs="+",
+        metavar="NAME",
+        help="prepare only these splits of the corpus (default: all)",
     )
     return args
 

@@ -33,10 +33,24 @@ def arguments():
     """Describe the command's arguments; the same as those of `asr.score`, and --json."""
     args = parser("asr-score", "Count errors of words and characters.", EXAMPLES)
     args.add_argument("ref", type=place, metavar="REF", help="reference")
-    args.add_argument("hyp", type=place, metavar="HYP", help="hypotheses of the utterances in REF, all and no others")
-    args.add_argument("--unit", choices=["auto", "word", "char", "mixed", "both"], default="auto", help="default: auto")
-    args.add_argument("--against", type=place, metavar="HYP2", help="compare with a second system's hypotheses")
-    args.add_argument("--normalize", choices=["plain", "english"], help="rewrite all texts before comparing them")
+    args.add_argument(
+        "hyp",
+        type=place,
+        metavar="HYP",
+        help="hypotheses of the utterances in REF, all and no others",
+    )
+    args.add_argument(
+        "--unit",
+        choices=["auto", "word", "char", "mixed", "both"],
+        default="auto",
+        help="default: auto",
+    )
+    args.add_argument(
+        "--against", type=place, metavar="HYP2", help="compare with a second system's hypotheses"
+    )
+    args.add_argument(
+        "--normalize", choices=["plain", "english"], help="rewrite all texts before comparing them"
+    )
     args.add_argument("--normalise", dest="normalize", choices=["plain", "english"], help=SUPPRESS)
     args.add_argument(
         "--missing",
@@ -45,9 +59,14 @@ def arguments():
         help="an utterance without a hypothesis is refused (default), or all its words count as deleted",
     )
     args.add_argument(
-        "--json", type=place, metavar="FILE", help="write all counts, also by utterance, to FILE; - is stdout"
+        "--json",
+        type=place,
+        metavar="FILE",
+        help="write all counts, also by utterance, to FILE; - is stdout",
     )
-    args.add_argument("--force", action="store_true", help="replace a FILE that this command didn't make")
+    args.add_argument(
+        "--force", action="store_true", help="replace a FILE that this command didn't make"
+    )
     return args
 
 

@@ -23,8 +23,14 @@ def arguments():
     )
     args.add_argument("out", type=place, metavar="OUT", help="folder for the tokenizer")
     args.add_argument("--kind", choices=list(KINDS), required=True, help="what a token is")
-    args.add_argument("--force", action="store_true", help="replace a tokenizer that this command didn't make")
-    args.add_argument("--size", type=int, help="size of a bpe vocabulary: all ids, with blank and start/end symbol")
+    args.add_argument(
+        "--force", action="store_true", help="replace a tokenizer that this command didn't make"
+    )
+    args.add_argument(
+        "--size",
+        type=int,
+        help="size of a bpe vocabulary: all ids, with blank and start/end symbol",
+    )
     return args
 
 
@@ -39,7 +45,9 @@ def main(argv):
     from asr.stamp import Stamp
     from asr.text import tokenizer
 
-    check_folder("OUT", args.out, tokenizer.names_of_files(), "asr-tokenizer", args.source, args.force)
+    check_folder(
+        "OUT", args.out, tokenizer.names_of_files(), "asr-tokenizer", args.source, args.force
+    )
     stamp = Stamp(args.out, "asr-tokenizer", {"kind": args.kind, "size": args.size}, args.source)
     if stamp.is_current():
         return logger.info(f"{args.out} is up to date")

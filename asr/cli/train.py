@@ -36,12 +36,18 @@ def arguments():
         metavar="N",
         help="train on N GPUs: training.device=cuda training.processes=N; all: on those there are, or else on the CPU",
     )
-    args.add_argument("--print-config", action="store_true", help="print the effective settings as YAML and stop")
     args.add_argument(
-        "--schema", action="store_true", help="print the JSON schema of the settings, for editors, and stop"
+        "--print-config", action="store_true", help="print the effective settings as YAML and stop"
     )
     args.add_argument(
-        "--check", action="store_true", help="list all problems of the data, tell time and memory, and write nothing"
+        "--schema",
+        action="store_true",
+        help="print the JSON schema of the settings, for editors, and stop",
+    )
+    args.add_argument(
+        "--check",
+        action="store_true",
+        help="list all problems of the data, tell time and memory, and write nothing",
     )
     args.add_argument(
         "--test",
@@ -94,7 +100,9 @@ def main(argv):
 
     from asr.training import run
 
-    atexit.register(gc.freeze)  # or the interpreter's end looks through all that PyTorch is made of, for seconds
+    atexit.register(
+        gc.freeze
+    )  # or the interpreter's end looks through all that PyTorch is made of, for seconds
     with ended_with_the_others():
         run.train(experiment, stamp)
 

@@ -17,8 +17,8 @@ from asr.data.ragged import Rows, Strings, utf8
 class Table(Sequence[Utterance]):
     """Utterances, read-only, column by column; `table[n]` is an Utterance, made when it is asked for.
 
-    A worker process reads them without copying them, for no Python object is kept of each. Pickled, they take no more
-    bytes than here: about 370 an utterance of LibriSpeech.
+    A worker process reads them without copying them, for no Python object is kept of each. Pickled,
+    they take no more bytes than here: about 370 an utterance of LibriSpeech.
 
     ids, paths, texts  as the utterances'
     speakers           empty = None
@@ -47,7 +47,9 @@ class Table(Sequence[Utterance]):
             for column, value in zip(strings, (u.id, u.path, u.text, u.speaker or ""), strict=True):
                 column.append_bytes(utf8(value))
             pick = -1 if u.channel is None else u.channel
-            for column, value in zip(numbers, (u.rate, u.samples, u.channels, pick, u.start, u.duration), strict=True):
+            for column, value in zip(
+                numbers, (u.rate, u.samples, u.channels, pick, u.start, u.duration), strict=True
+            ):
                 column.append(value)
         return cls(*(Strings(column.done()) for column in strings), *map(np.asarray, numbers))
 
@@ -71,7 +73,9 @@ class Table(Sequence[Utterance]):
     def select(self, indices: np.ndarray) -> "Table":
         """Copy some utterances, (M,) int, in their order."""
         columns = [getattr(self, field.name) for field in fields(self)]
-        return Table(*(c[indices] if isinstance(c, np.ndarray) else c.select(indices) for c in columns))
+        return Table(
+            *(c[indices] if isinstance(c, np.ndarray) else c.select(indices) for c in columns)
+        )
 
 
 def read(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> Table:

@@ -24,10 +24,13 @@ from asr.errors import UserError
 from asr.ops import PADDING
 from asr.seeding import uniforms, utterance_seed
 
-# Sizes of batches are rounded up, so that they recur: 188 → 163 ms a step on a CPU in one run; why was not traced
+# Sizes of batches are rounded up, so that they recur: 188 → 163 ms a step on a CPU in one run; why
+# was not traced
 STEP_SECONDS, STEP_LABELS = 0.32, 4
 # what a terminal, a scheduler or the system asks a training with
-TRAINING_SIGNALS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)}
+TRAINING_SIGNALS = {
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,9 @@ class Batch:
         wave_lens, Y_lens = self.wave_lens[part], self.Y_lens[part]
         waveforms = trim(self.waveforms[part], wave_lens, self.multiples[0])
         Y = trim(self.Y[part], Y_lens, self.multiples[1])
-        return Batch(self.ids[part], waveforms, wave_lens, Y, Y_lens, self.seeds[part], self.multiples)
+        return Batch(
+            self.ids[part], waveforms, wave_lens, Y, Y_lens, self.seeds[part], self.multiples
+        )
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -102,7 +107,8 @@ class SpeechDataset(Dataset):
     utterances:  with their recordings
     labels:      token ids of each
     rate:        Hz
-    seed, epoch: of the augmentation; `speeds` are the factors of speed perturbation, one drawn an utterance
+    seed, epoch: of the augmentation; `speeds` are the factors of speed perturbation, one drawn an
+    utterance
     augment:     changes a waveform after that
     segmentation:  draws other token ids
     """
@@ -128,9 +134,15 @@ class SpeechDataset(Dataset):
         ids = [utterance.id for utterance in chosen]
         seeds = utterance_seeds(self.seed, self.epoch, ids)
         speeds = draw_speeds(seeds, self.speeds).tolist()
-        waveforms = [self._waveform(*facts) for facts in zip(chosen, speeds, seeds.tolist(), strict=True)]
-        labels = [self._labels(*facts) for facts in zip(indices, chosen, seeds.tolist(), strict=True)]
-        return collate(ids, waveforms, labels, seeds, (round(STEP_SECONDS * self.rate), STEP_LABELS))
+        waveforms = [
+            self._waveform(*facts) for facts in zip(chosen, speeds, seeds.tolist(), strict=True)
+        ]
+        labels = [
+            self._labels(*facts) for facts in zip(indices, chosen, seeds.tolist(), strict=True)
+        ]
+        return collate(
+            ids, waveforms, labels, seeds, (round(STEP_SECONDS * self.rate), STEP_LABELS)
+        )
 
     def _waveform(self, utterance: Utterance, speed: float, seed: int) -> np.ndarray:
         place = utterance.start, utterance.duration, utterance.channel
@@ -180,7 +192,9 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def load(dataset: SpeechDataset, batches: Iterable[Sequence[int]], workers: int, pin: bool = False) -> Iterator[Batch]:
+def load(
+    dataset: SpeechDataset, batches: Iterable[Sequence[int]], workers: int, pin: bool = False
+) -> Iterator[Batch]:
     """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed.
 
     pin      in memory from which a GPU can fetch them by itself

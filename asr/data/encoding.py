@@ -24,7 +24,9 @@ AHEAD = 4  # blocks that wait for a process or its reader
 load = lru_cache(1)(tokenizers.load)
 
 
-def encoded(path: str, blocks: Iterable[Block], tokenizer: str, max_tokens: int) -> Iterator[Sentences]:
+def encoded(
+    path: str, blocks: Iterable[Block], tokenizer: str, max_tokens: int
+) -> Iterator[Sentences]:
     """Tokenize blocks of a text, in order; with as many processes as there are cores where the text is large.
 
     tokenizer   its folder

@@ -33,13 +33,17 @@ class Failure:
             return cls(item.id, path, str(header).removeprefix(f"{path}: "))
         if item.channel is not None and item.channel >= header.channels:
             has = "1 channel" if header.channels == 1 else f"{header.channels} channels"
-            return cls(item.id, path, f"has {has}, counted from 0; channel {item.channel} was requested")
+            return cls(
+                item.id, path, f"has {has}, counted from 0; channel {item.channel} was requested"
+            )
         return None
 
     @property
     def line(self) -> str:
         """The failure as a line of the file."""
-        return "\t".join(names.shown(part, 1000) for part in (self.id, self.path, self.reason)) + "\n"
+        return (
+            "\t".join(names.shown(part, 1000) for part in (self.id, self.path, self.reason)) + "\n"
+        )
 
 
 def write(out: str | os.PathLike, failures: list[Failure]) -> None:

@@ -1,14 +1,17 @@
 """What ids, speakers, paths and texts can hold, so that lines of `id<TAB>text` can be read again.
 
-Names are written to text files, terminals and archives. So they have no control characters (some control a terminal),
-no line ends of any kind, no halves of surrogate pairs (which UTF-8 can't write), and no white space at their ends.
+Names are written to text files, terminals and archives. So they have no control characters (some
+control a terminal), no line ends of any kind, no halves of surrogate pairs (which UTF-8 can't
+write), and no white space at their ends.
 """
 
 import re
 
 LONGEST = 4096  # characters of a name
 IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-IN_TEXTS = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")  # other control characters are white space
+IN_TEXTS = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]"
+)  # other control characters are white space
 
 
 def fault(name: str) -> str | None:

@@ -19,11 +19,19 @@ from asr.data import fields as names
 from asr.errors import UserError
 from asr.files import replacing
 
-MEAN, ONE = "mean", "channel"  # custom["mono"] of a cut whose recording has several channels: what is heard of it
+MEAN, ONE = (
+    "mean",
+    "channel",
+)  # custom["mono"] of a cut whose recording has several channels: what is heard of it
 STRING, WHOLE, NUMBER = ("a string", str), ("a whole number", int), ("a number", int, float)
 KINDS = {  # of an utterance's values: in words, and as JSON has them
     **{"id": STRING, "path": STRING, "rate": WHOLE, "samples": WHOLE, "channels": WHOLE},
-    **{"start": NUMBER, "duration": NUMBER, "text": STRING, "speaker": ("a string or nothing", str, type(None))},
+    **{
+        "start": NUMBER,
+        "duration": NUMBER,
+        "text": STRING,
+        "speaker": ("a string or nothing", str, type(None)),
+    },
 }
 
 CHANNELS = range(1, 1025)  # libsndfile's
@@ -36,7 +44,9 @@ BOUNDS = {
 
 def fits(value: object, *kinds: type) -> bool:
     """Whether a value is of one of these kinds; a number must fit into 64 bits, too, which NaN doesn't."""
-    return type(value) in kinds and (not isinstance(value, int | float) or -(1 << 63) <= value < 1 << 63)
+    return type(value) in kinds and (
+        not isinstance(value, int | float) or -(1 << 63) <= value < 1 << 63
+    )
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,8 @@ class Utterance:
     """One line of a manifest.
 
     id:        unique in its corpus
-    path:      of the recording, absolute; perhaps within an archive (asr/audio/archive.py); empty in a Shar's own cuts
+    path:      of the recording, absolute; perhaps within an archive (asr/audio/archive.py); empty
+               in a Shar's own cuts
     rate:      of the recording, Hz
     samples:   of the whole recording, per channel
     channels:  of the recording
@@ -78,17 +89,25 @@ class Utterance:
         raises   UserError for a cut of another kind, or one that asks for what isn't done here
         """
         if (kind := line.get("type", "MonoCut")) not in ("MonoCut", "Cut"):
-            raise UserError(f"is a {kind}, expected a MonoCut; of several channels or tracks write one first")
+            raise UserError(
+                f"is a {kind}, expected a MonoCut; of several channels or tracks write one first"
+            )
         if "recording" not in line and "features" in line:
             raise UserError("is a cut of features, without a recording; expected sound")
         recording, supervisions = line["recording"], line.get("supervisions", [])
         if transforms := recording.get("transforms"):
-            applied = ", ".join(str(one.get("name", one) if isinstance(one, dict) else one) for one in transforms)
-            raise UserError(f"its recording is to be changed ({applied}), expected one as it is; save it changed")
+            applied = ", ".join(
+                str(one.get("name", one) if isinstance(one, dict) else one) for one in transforms
+            )
+            raise UserError(
+                f"its recording is to be changed ({applied}), expected one as it is; save it changed"
+            )
         source, channel = heard(line)
         return cls(
             id=line["id"],
-            path=os.path.join(folder, source["source"]) if source.get("type") == "shar" else source["source"],
+            path=os.path.join(folder, source["source"])
+            if source.get("type") == "shar"
+            else source["source"],
             rate=recording["sampling_rate"],
             samples=recording["num_samples"],
             channels=len(source["channels"]),
@@ -103,7 +122,9 @@ class Utterance:
         """Make the JSON object of one MonoCut with one SupervisionSegment."""
         span, channel = {"start": 0.0, "duration": self.duration}, {"channel": self.channel or 0}
         supervision = {"id": self.id, "recording_id": self.id} | span | channel
-        supervision |= {"text": self.text} | ({} if self.speaker is None else {"speaker": self.speaker})
+        supervision |= {"text": self.text} | (
+            {} if self.speaker is None else {"speaker": self.speaker}
+        )
         channels = list(range(self.channels))
         kind = "shar" if not self.path or archive.place(self.path) else "file"
         recording = {
@@ -115,15 +136,23 @@ class Utterance:
             "channel_ids": channels,
         }
         cut = {"id": self.id, "start": self.start, "duration": self.duration} | channel
-        several = {"custom": {"mono": MEAN if self.channel is None else ONE}} if self.channels > 1 else {}
-        return cut | {"supervisions": [supervision], "recording": recording} | several | {"type": "MonoCut"}
+        several = (
+            {"custom": {"mono": MEAN if self.channel is None else ONE}} if self.channels > 1 else {}
+        )
+        return (
+            cut
+            | {"supervisions": [supervision], "recording": recording}
+            | several
+            | {"type": "MonoCut"}
+        )
 
 
 def heard(line: dict) -> tuple[dict, int | None]:
     """The source of a cut's channel, and which of the source's channels that is, as of Utterance.
 
-    To lhotse a MonoCut's channel is one of its recording. What asr-prepare writes of several channels says in `custom`
-    whether their mean is meant. Before, it wrote channel 0 and meant the mean: such a line is refused.
+    To lhotse a MonoCut's channel is one of its recording. What asr-prepare writes of several
+    channels says in `custom` whether their mean is meant. Before, it wrote channel 0 and meant the
+    mean: such a line is refused.
     raises   UserError if it can't be told, or the recording has no such channel
     """
     asked, sources = line.get("channel", 0), line["recording"]["sources"]
@@ -134,9 +163,13 @@ def heard(line: dict) -> tuple[dict, int | None]:
     source = next(source for source in sources if asked in source["channels"])
     if (kind := source.get("type", "file")) not in ("file", "shar"):
         raise UserError(f"its sound is of type {kind!r}, expected a file; save it as one")
-    others = {part.get("channel", asked) for part in line.get("supervisions", ()) if part.get("text")} - {asked}
+    others = {
+        part.get("channel", asked) for part in line.get("supervisions", ()) if part.get("text")
+    } - {asked}
     if others:
-        raise UserError(f"has the text of channel {others.pop()!r} beside channel {asked}; give each a cut of its own")
+        raise UserError(
+            f"has the text of channel {others.pop()!r} beside channel {asked}; give each a cut of its own"
+        )
     if len(source["channels"]) == 1:
         return source, None
     meant = (line.get("custom") or {}).get("mono")
@@ -168,13 +201,18 @@ def write(path: str | os.PathLike, utterances: Iterable[Utterance]) -> None:
 
 def listed(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     """The files of a data set that is given as one or as a list of them."""
-    return [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    return (
+        [os.fspath(paths)]
+        if isinstance(paths, (str, os.PathLike))
+        else [os.fspath(path) for path in paths]
+    )
 
 
 def read(path: str | os.PathLike) -> Iterator[Utterance]:
     """Yield the utterances of a manifest, `.jsonl` or `.jsonl.gz`.
 
-    raises   UserError if the file is absent, damaged, or a line is no MonoCut with a recording; names file and line
+    raises   UserError if the file is absent, damaged, or a line is no MonoCut with a recording;
+             names file and line
     """
     for _, utterance in numbered(path):
         if isinstance(utterance, UserError):
@@ -196,11 +234,15 @@ def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserErr
     except FileNotFoundError:
         raise UserError(f"{path}: no such manifest; asr-prepare makes it") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: damaged after line {number} ({error}); prepare it again") from None
+        raise UserError(
+            f"{path}: damaged after line {number} ({error}); prepare it again"
+        ) from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
     except ValueError:  # of open
-        raise UserError(f"{names.shown(str(path))}: no such manifest: a file's name has no NUL") from None
+        raise UserError(
+            f"{names.shown(str(path))}: no such manifest: a file's name has no NUL"
+        ) from None
 
 
 def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
@@ -225,7 +267,11 @@ def _fault(utterance: Utterance) -> str | None:
         if not fits(value := getattr(utterance, name), *types):
             return f"{name}: got {_short(value)}, expected {kind}"
     u = utterance
-    texts = {"id": names.fault(u.id), "path": names.hidden(u.path), "text": names.fault_of_text(u.text)}
+    texts = {
+        "id": names.fault(u.id),
+        "path": names.hidden(u.path),
+        "text": names.fault_of_text(u.text),
+    }
     texts["speaker"] = names.hidden(u.speaker or "")
     for name, fault in texts.items():
         if fault:

@@ -1,10 +1,11 @@
 """Corpora → manifests: read the corpus' own files, check every sound file, and write one CutSet per split.
 
-Everything is checked before anything is written. Cheap checks come first (texts, sizes and times of files); a stamp of
-them tells whether the manifests are up to date without opening a sound file.
+Everything is checked before anything is written. Cheap checks come first (texts, sizes and times of
+files); a stamp of them tells whether the manifests are up to date without opening a sound file.
 
-A mistake in the corpus' own files (a line, an id, an empty text) stops the preparation. A sound file that can't be used
-is left out and listed (asr/data/failed.py). If too many can't, the folder is probably wrong.
+A mistake in the corpus' own files (a line, an id, an empty text) stops the preparation. A sound
+file that can't be used is left out and listed (asr/data/failed.py). If too many can't, the folder
+is probably wrong.
 """
 
 import hashlib
@@ -71,33 +72,47 @@ def prepare(
     corpus:    a name of `asr.data.corpora.CORPORA`
     source:    its folder, in the corpus' own layout; for `tsv` a file or folder
     out:       folder for the manifests, made if missing
-    dev:       utterances (or a fraction below 1) to split off train if the corpus has no dev set; None = the number
-               that the corpus' reader suggests. The speakers are then listed in `out/{train,dev}.speakers`
+    dev:       utterances (or a fraction below 1) to split off train if the corpus has no dev set;
+               None = the number that the corpus' reader suggests. The speakers are then listed in
+               `out/{train,dev}.speakers`
     test:      the same for a test set
-    normalize: a convention of `asr.text.normalize` to rewrite the texts by; None = keep them as they are
+    normalize: a convention of `asr.text.normalize` to rewrite the texts by; None = keep them as
+    they are
     splits:    names of the corpus' own splits, None = all; other manifests in `out` stay
-    shar:      also copy the recordings into shards: `out/<split>.shar/`, with a manifest `out/<split>.shar.jsonl.gz`
+    shar:      also copy the recordings into shards: `out/<split>.shar/`, with a manifest
+               `out/<split>.shar.jsonl.gz`
     channel:   of the sound files, from 0, if the corpus doesn't say; None = the mean of all
-    headers_only: check only the beginnings and ends of sound files, and don't decode them to find damage within
+    headers_only: check only the beginnings and ends of sound files, and don't decode them to find
+    damage within
     force:     replace files of these names in `out` that it didn't make
     progress:  show a progress bar on stderr
-    raises     UserError for a mistake in the corpus' own files, or if the sound files of a whole split, or more than
-               half of all, can't be used; then nothing is written
+    raises     UserError for a mistake in the corpus' own files, or if the sound files of a whole
+               split, or more than half of all, can't be used; then nothing is written
     """
     if corpus not in CORPORA:
-        raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; known are {', '.join(CORPORA)}")
+        raise UserError(
+            f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; known are {', '.join(CORPORA)}"
+        )
     whole = reader(corpus)(Path(os.path.abspath(source)))
     found = select(whole, splits)
     found = rewritten(found, normalize) if normalize else found
     check_texts(found)
-    found = replace(found, splits={name: on_channel(items, channel) for name, items in found.splits.items()})
+    found = replace(
+        found, splits={name: on_channel(items, channel) for name, items in found.splits.items()}
+    )
     facts = digest(item for items in found.splits.values() for item in items)
     splits, notes, carved = with_carved(found, dev, test)
     if shar:
         shars.check_names(item.id for items in splits.values() for item in items)
         shars.check_folders(out, splits)
     manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in splits}
-    arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "test": test, "digest": facts}
+    arguments = {
+        "corpus": corpus,
+        "source": os.path.abspath(source),
+        "dev": dev,
+        "test": test,
+        "digest": facts,
+    }
     on_one = {} if channel is None else {"channel": channel}
     stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(splits)} | on_one, [])
     statistics, failures = {}, failed.listed(stamp)
@@ -106,7 +121,9 @@ def prepare(
         utterances, failures = look(splits, progress, whole=not headers_only)
         notes += about_channels(utterances)
         make_folder(out)
-        kept = CARVED if "train" in whole.splits.keys() - splits.keys() else ()  # they belong to a train that stays
+        kept = (
+            CARVED if "train" in whole.splits.keys() - splits.keys() else ()
+        )  # they belong to a train that stays
         remove_others(stamp, {*splits, *whole.splits, *kept})
         stamp.begin()
         for name, path in manifests.items():
@@ -122,7 +139,9 @@ def prepare(
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
     for name in splits if shar else ():
-        done |= shars.write(list(manifest.read(manifests[name])), out, name, digest(splits[name]), progress)
+        done |= shars.write(
+            list(manifest.read(manifests[name])), out, name, digest(splits[name]), progress
+        )
         manifests[f"{name}.shar"] = shars.paths(out, name)[0]
     return Preparation(manifests, statistics, notes, not done, failures)
 
@@ -161,14 +180,22 @@ def select(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
             near, there = did_you_mean(name, corpus.splits), ", ".join(corpus.splits)
             what = f"got {name!r}, no such split of this corpus{near}; it has {there}"
             raise UserError(what, argument="splits")
-    splits = {name: items for name, items in corpus.splits.items() if wanted is None or name in wanted}
-    return replace(corpus, splits=splits, notes=[*corpus.notes, *incomplete(splits, corpus.complete)])
+    splits = {
+        name: items for name, items in corpus.splits.items() if wanted is None or name in wanted
+    }
+    return replace(
+        corpus, splits=splits, notes=[*corpus.notes, *incomplete(splits, corpus.complete)]
+    )
 
 
 def incomplete(splits: Mapping[str, Sequence[Item]], complete: Mapping[str, int]) -> list[str]:
     """Note the splits whose number of utterances differs from the complete corpus."""
     pairs = [(name, len(splits[name]), count) for name, count in complete.items() if name in splits]
-    return [f"{name}: {got:,} utterances, the complete corpus has {n:,}" for name, got, n in pairs if got != n]
+    return [
+        f"{name}: {got:,} utterances, the complete corpus has {n:,}"
+        for name, got, n in pairs
+        if got != n
+    ]
 
 
 def check_texts(corpus: Corpus) -> None:
@@ -179,17 +206,37 @@ def check_texts(corpus: Corpus) -> None:
             raise UserError(f"{name}: has no utterances; add some or remove the split")
     seen = Counter(item.id for item in items)
     repeated = [f"{item.id} ({item.where})" for item in items if seen[item.id] > 1]
-    refuse(repeated, "utterances that share an id with another", "give each its own id across all splits")
-    if corpus.transcribed:  # else ids are file names, and a bad one is left out with its file
-        refuse([f"{i.id} ({i.where})" for i in items if not i.text], "empty texts", "transcribe or remove them")
-        refuse(amiss(items, lambda i: i.id, names.fault), "ids that a line of text can't hold", "rename them")
-    refuse(amiss(items, lambda i: i.speaker or "", names.hidden), "speakers that no line can hold", "rename them")
     refuse(
-        amiss(items, lambda i: i.text, names.fault_of_text), "texts with characters that aren't text", "remove those"
+        repeated,
+        "utterances that share an id with another",
+        "give each its own id across all splits",
+    )
+    if corpus.transcribed:  # else ids are file names, and a bad one is left out with its file
+        refuse(
+            [f"{i.id} ({i.where})" for i in items if not i.text],
+            "empty texts",
+            "transcribe or remove them",
+        )
+        refuse(
+            amiss(items, lambda i: i.id, names.fault),
+            "ids that a line of text can't hold",
+            "rename them",
+        )
+    refuse(
+        amiss(items, lambda i: i.speaker or "", names.hidden),
+        "speakers that no line can hold",
+        "rename them",
+    )
+    refuse(
+        amiss(items, lambda i: i.text, names.fault_of_text),
+        "texts with characters that aren't text",
+        "remove those",
     )
 
 
-def amiss(items: Iterable[Item], value: Callable[[Item], str], fault: Callable[[str], str | None]) -> Iterator[str]:
+def amiss(
+    items: Iterable[Item], value: Callable[[Item], str], fault: Callable[[str], str | None]
+) -> Iterator[str]:
     """Describe the items with a bad value, and the fault."""
     for item in items:
         if found := fault(value(item)):
@@ -198,7 +245,10 @@ def amiss(items: Iterable[Item], value: Callable[[Item], str], fault: Callable[[
 
 def on_channel(items: Iterable[Item], channel: int | None) -> list[Item]:
     """Set the channel of items that have none of their own."""
-    return [item if channel is None or item.channel is not None else replace(item, channel=channel) for item in items]
+    return [
+        item if channel is None or item.channel is not None else replace(item, channel=channel)
+        for item in items
+    ]
 
 
 def digest(items: Iterable[Item]) -> str:
@@ -220,10 +270,13 @@ def rewritten(corpus: Corpus, name: str) -> Corpus:
     """Rewrite the texts by a convention, and note how many changed, with an example."""
     rewrite = convention(name)
     splits = {
-        split: [replace(item, text=rewrite(item.text)) for item in items] for split, items in corpus.splits.items()
+        split: [replace(item, text=rewrite(item.text)) for item in items]
+        for split, items in corpus.splits.items()
     }
     pairs = [
-        (old.text, new.text) for split in splits for old, new in zip(corpus.splits[split], splits[split], strict=True)
+        (old.text, new.text)
+        for split in splits
+        for old, new in zip(corpus.splits[split], splits[split], strict=True)
     ]
     changed = [pair for pair in pairs if pair[0] != pair[1]]
     example = ", such as {!r} → {!r}".format(*changed[0]) if changed else ""
@@ -242,26 +295,42 @@ def look(
 
     items = [item for items in splits.values() for item in items]
     headers = read_headers([item.path for item in items], progress, whole)
-    failures = [failure for pair in zip(items, headers, strict=True) if (failure := Failure.of(*pair))]
+    failures = [
+        failure for pair in zip(items, headers, strict=True) if (failure := Failure.of(*pair))
+    ]
     found = {item.id: header for item, header in zip(items, headers, strict=True)}
     lost = {failure.id for failure in failures}
     kept = {name: [item for item in items if item.id not in lost] for name, items in splits.items()}
     if 2 * len(failures) > len(items) or not all(kept.values()):
         where = {item.id: item.where for item in items}
-        listed = [f"{names.shown(f.id)} ({where[f.id]}): {names.shown(f.path, 400)}: {f.reason}" for f in failures]
+        listed = [
+            f"{names.shown(f.id)} ({where[f.id]}): {names.shown(f.path, 400)}: {f.reason}"
+            for f in failures
+        ]
         which = f"of {len(items)}, too many to continue without them"
-        fix = "check that SOURCE is complete and its paths are right; repair the files or remove them"
+        fix = (
+            "check that SOURCE is complete and its paths are right; repair the files or remove them"
+        )
         refuse(listed, f"faulty sound files {which}", fix)
-    return {name: [utterance(item, found[item.id]) for item in items] for name, items in kept.items()}, failures
+    return {
+        name: [utterance(item, found[item.id]) for item in items] for name, items in kept.items()
+    }, failures
 
 
 def about_channels(splits: Mapping[str, Sequence[Utterance]]) -> list[str]:
     """Note the recordings whose channels are averaged, and those where that gives silence."""
-    mixed = [u for utterances in splits.values() for u in utterances if u.channels > 1 and u.channel is None]
+    mixed = [
+        u
+        for utterances in splits.values()
+        for u in utterances
+        if u.channels > 1 and u.channel is None
+    ]
     if not mixed:
         return []
     silent = [u.path for u in mixed if cancels(u)]
-    notes = [f"{len(mixed)} recordings have several channels, and their mean is used; --channel 0 takes only the first"]
+    notes = [
+        f"{len(mixed)} recordings have several channels, and their mean is used; --channel 0 takes only the first"
+    ]
     if silent:
         notes.append(
             f"{len(silent)} of them have channels that cancel each other out ({shorten(silent)}): use --channel 0 or 1"

@@ -1,7 +1,7 @@
 """Many short sequences as one array with offsets: token ids of sentences; and strings, which are sequences of bytes.
 
-A million rows are two objects. A list of a million lists would be copied, page by page, into every data worker: a
-worker counts references, and so writes into the objects that it only reads.
+A million rows are two objects. A list of a million lists would be copied, page by page, into every
+data worker: a worker counts references, and so writes into the objects that it only reads.
 """
 
 from array import array
@@ -59,7 +59,9 @@ class Ragged(Sequence):
     def select(self, indices: np.ndarray) -> "Ragged":
         """Copy some rows, (M,) int, in their order."""
         offsets = np.concatenate([[0], np.cumsum(self.lens_of(indices))])
-        return Ragged(np.concatenate([self.values[:0], *(self[n] for n in indices.tolist())]), offsets)
+        return Ragged(
+            np.concatenate([self.values[:0], *(self[n] for n in indices.tolist())]), offsets
+        )
 
 
 class Rows:

@@ -21,16 +21,21 @@ class Recordings:
     def __init__(self, manifest: str | os.PathLike):
         """Read a manifest and look at the header of each of its sound files.
 
-        raises   UserError if there is no manifest, it is damaged or empty, or disagrees with a sound file
+        raises   UserError if there is no manifest, it is damaged or empty, or disagrees with a
+                 sound file
         """
         utterances = list(manifests.read(manifest))
         if not utterances:
-            raise UserError(f"{manifest}: holds no recording; `asr-prepare folder SOUNDS OUT` makes a manifest")
+            raise UserError(
+                f"{manifest}: holds no recording; `asr-prepare folder SOUNDS OUT` makes a manifest"
+            )
         check_audio(utterances, manifest)
         self.paths = np.array([os.fsencode(u.path) for u in utterances])
         self.starts = np.array([u.start for u in utterances])
         self.durations = np.array([u.duration for u in utterances])
-        self.channels = np.array([-1 if u.channel is None else u.channel for u in utterances], np.int16)
+        self.channels = np.array(
+            [-1 if u.channel is None else u.channel for u in utterances], np.int16
+        )
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -47,10 +52,16 @@ class Recordings:
         returns   (samples,) float32, of the channel asked for, or the mean of all
         """
         whole = float(self.durations[n])
-        wanted = min(whole, (samples + 1) / rate)  # one more, against the roundings of times and resampling
+        wanted = min(
+            whole, (samples + 1) / rate
+        )  # one more, against the roundings of times and resampling
         return np.resize(self._read(n, rate, place * (whole - wanted), wanted), samples)
 
-    def _read(self, n: int, rate: int, skip: float, duration: float, channel: int | None = None) -> np.ndarray:
+    def _read(
+        self, n: int, rate: int, skip: float, duration: float, channel: int | None = None
+    ) -> np.ndarray:
         path, start = os.fsdecode(self.paths[n]), float(self.starts[n])
         channel = channel if self.channels[n] < 0 else int(self.channels[n])
-        return audio.load(path, rate, start + skip, duration, channel, clip=False)  # its scale doesn't matter
+        return audio.load(
+            path, rate, start + skip, duration, channel, clip=False
+        )  # its scale doesn't matter

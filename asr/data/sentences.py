@@ -25,7 +25,8 @@ class Sentences:
     words    of all sentences together: what white space separates
     empty    lines without a word, skipped
     long     lines of more tokens than were allowed, left out
-    again    what maps the text from disk, and its arguments, for another process; None of a text in memory
+    again    what maps the text from disk, and its arguments, for another process; None of a text in
+             memory
     """
 
     path: str
@@ -60,22 +61,29 @@ class Sentences:
         """Count what was taken, skipped and left out."""
         parts = [f"{len(self)} sentences, {self.words} words, {len(self.labels.values)} tokens"]
         parts += [f"{self.empty} empty lines skipped"] * bool(self.empty)
-        parts += [f"{len(self.long)} too long ones left out (lines {shorten(map(str, self.long))})"] * bool(self.long)
+        parts += [
+            f"{len(self.long)} too long ones left out (lines {shorten(map(str, self.long))})"
+        ] * bool(self.long)
         return "; ".join(parts)
 
 
-def tokenize(path: str | os.PathLike, tokenizer: Tokenizer, max_tokens: int | None = None) -> Sentences:
+def tokenize(
+    path: str | os.PathLike, tokenizer: Tokenizer, max_tokens: int | None = None
+) -> Sentences:
     """Read and tokenize a text file or a manifest's texts (`texts.read`).
 
     max_tokens  of a sentence; None = any number
-    raises      UserError if the file can't be read, holds no sentence, or one with a character that the tokenizer
-                doesn't know; names file and line
+    raises      UserError if the file can't be read, holds no sentence, or one with a character that
+                the tokenizer doesn't know; names file and line
     """
     return gather(path, texts.read(path), tokenizer, max_tokens)
 
 
 def gather(
-    path: str | os.PathLike, read: Iterable[Text], tokenizer: Tokenizer, max_tokens: int | None = None
+    path: str | os.PathLike,
+    read: Iterable[Text],
+    tokenizer: Tokenizer,
+    max_tokens: int | None = None,
 ) -> Sentences:
     """Tokenize the texts that were read from a file; as `tokenize`."""
     sentences = encode(path, read, tokenizer, max_tokens)
@@ -90,7 +98,9 @@ def none_to_use(path: str | os.PathLike, long: int, max_tokens: int | None) -> U
     return UserError(f"{path}: holds no sentence to use{left_out}")
 
 
-def encode(path: str | os.PathLike, read: Iterable[Text], tokenizer: Tokenizer, max_tokens: int | None) -> Sentences:
+def encode(
+    path: str | os.PathLike, read: Iterable[Text], tokenizer: Tokenizer, max_tokens: int | None
+) -> Sentences:
     """Tokenize a part of a text, in which there may be no sentence to use; else as `gather`."""
     labels, lines, long = Rows.of_ids(tokenizer.vocabulary), array("i"), []
     words = empty = 0

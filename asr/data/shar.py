@@ -1,8 +1,8 @@
 """Recordings in a few large files: lhotse's Shar, written without lhotse; a test holds that lhotse reads it.
 
-A folder of shards `recording.000000.tar` and `cuts.000000.jsonl.gz`, each with up to SHARD utterances drawn at random,
-and beside it a manifest in the order of the corpus, which says where in which tar each recording begins. Whoever reads
-the manifest knows all lengths and opens no shard.
+A folder of shards `recording.000000.tar` and `cuts.000000.jsonl.gz`, each with up to SHARD
+utterances drawn at random, and beside it a manifest in the order of the corpus, which says where in
+which tar each recording begins. Whoever reads the manifest knows all lengths and opens no shard.
 """
 
 import hashlib
@@ -33,7 +33,9 @@ from asr.logging import progress_bar
 from asr.stamp import Stamp, is_stamped
 
 SHARD = 1000  # utterances
-AS_FLAC = dict.fromkeys(("PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW"), "PCM_16") | {"PCM_24": "PCM_24"}
+AS_FLAC = dict.fromkeys(("PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW"), "PCM_16") | {
+    "PCM_24": "PCM_24"
+}
 
 
 def paths(folder: str | os.PathLike, split: str) -> tuple[Path, Path]:
@@ -43,7 +45,9 @@ def paths(folder: str | os.PathLike, split: str) -> tuple[Path, Path]:
 
 def stamp_of(folder: str | os.PathLike, split: str, identity: str) -> Stamp:
     """The stamp of a finished Shar; identity: a digest of the utterances and the state of their sound files."""
-    return Stamp(paths(folder, split)[0], "asr-prepare --shar", {"digest": identity, "shard": SHARD}, [])
+    return Stamp(
+        paths(folder, split)[0], "asr-prepare --shar", {"digest": identity, "shard": SHARD}, []
+    )
 
 
 def remove_other(folder: str | os.PathLike, split: str, identity: str) -> bool:
@@ -63,7 +67,9 @@ def check_folders(folder: str | os.PathLike, splits: Iterable[str]) -> None:
     for split in splits:
         path, shards = paths(folder, split)
         if os.path.lexists(shards) and not (begun(shards).exists() or is_stamped(path)):
-            raise UserError(f"{shards}: is there already, and asr-prepare --shar did not make it; move it away")
+            raise UserError(
+                f"{shards}: is there already, and asr-prepare --shar did not make it; move it away"
+            )
 
 
 def check_names(ids: Iterable[str]) -> None:
@@ -72,7 +78,11 @@ def check_names(ids: Iterable[str]) -> None:
     raises   UserError that names those which can't
     """
     led_out = [name for name in ids if name.startswith("/") or ".." in name.split("/")]
-    refuse(led_out, "ids that lead out of a folder as names in a tar", "give them others, or leave --shar away")
+    refuse(
+        led_out,
+        "ids that lead out of a folder as names in a tar",
+        "give them others, or leave --shar away",
+    )
 
 
 def begun(shards: Path) -> Path:
@@ -81,16 +91,21 @@ def begun(shards: Path) -> Path:
 
 
 def write(
-    utterances: Sequence[Utterance], folder: str | os.PathLike, split: str, identity: str, progress: bool = False
+    utterances: Sequence[Utterance],
+    folder: str | os.PathLike,
+    split: str,
+    identity: str,
+    progress: bool = False,
 ) -> bool:
     """Write `folder/<split>.shar/` and its manifest `folder/<split>.shar.jsonl.gz`, unless they are there.
 
     utterances:  whole recordings
-    identity:    digest of the utterances and the state of their sound files: shards that were finished for the same
-                 ones are kept
+    identity:    digest of the utterances and the state of their sound files: shards that were
+                 finished for the same ones are kept
     progress:    show a bar on stderr
     returns      whether anything was to be done
-    raises       UserError if a recording has become unreadable or the disk is full; finished shards stay
+    raises       UserError if a recording has become unreadable or the disk is full; finished shards
+                 stay
     """
     stamp, (path, shards) = stamp_of(folder, split, identity), paths(folder, split)
     if stamp.is_current():
@@ -100,7 +115,9 @@ def write(
     if not mark.exists() or mark.read_text(encoding="utf-8") != identity:
         shutil.rmtree(shards, ignore_errors=True)
         write_text(mark, identity)
-    order = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())  # any shard is a random sample
+    order = sorted(
+        utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
+    )  # any shard is a random sample
     parts = [order[n : n + SHARD] for n in range(0, len(order), SHARD)]
     found: dict[str, Place] = {}
     with workers(f"{split}.shar", len(order), progress) as (run, told):
@@ -132,18 +149,27 @@ def workers(name: str, count: int, progress: bool) -> Iterator[tuple]:
             pool.shutdown(cancel_futures=True)
 
 
-def write_shard(folder: Path, tell, number: int, utterances: Sequence[Utterance]) -> dict[str, Place]:
+def write_shard(
+    folder: Path, tell, number: int, utterances: Sequence[Utterance]
+) -> dict[str, Place]:
     """Write a shard, its cuts last, unless it is there; say where each recording lies, relative to the manifest."""
     tar, cuts = folder / f"recording.{number:06d}.tar", folder / f"cuts.{number:06d}.jsonl.gz"
     if cuts.exists() and (found := places(tar)).keys() == {u.id for u in utterances}:
         tell(len(utterances))
         return found
-    with replacing(tar) as temporary, tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as file:
+    with (
+        replacing(tar) as temporary,
+        tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as file,
+    ):
         for utterance in utterances:
             tell(1)
             suffix, sound = recording(utterance.path)
             add(file, f"{utterance.id}{suffix}", sound)
-            add(file, f"{utterance.id}.json", json.dumps(placeholder(utterance)["recording"]).encode() + b"\n")
+            add(
+                file,
+                f"{utterance.id}.json",
+                json.dumps(placeholder(utterance)["recording"]).encode() + b"\n",
+            )
     manifest.write(cuts, (replace(u, path="") for u in utterances))
     return places(tar)
 

@@ -1,8 +1,9 @@
 """The order of recordings that lie in shards: a few shards at a time, each read from its begin to its end.
 
-A window is WINDOW shards, drawn at random; batches are made of one window's utterances. While a window is trained on,
-a thread reads the shards of the next through, so that data workers find their recordings in the system's memory,
-whatever their order, and the disk is read in sequence. Nothing but speed depends on that thread.
+A window is WINDOW shards, drawn at random; batches are made of one window's utterances. While a
+window is trained on, a thread reads the shards of the next through, so that data workers find their
+recordings in the system's memory, whatever their order, and the disk is read in sequence. Nothing
+but speed depends on that thread.
 """
 
 import threading
@@ -26,7 +27,8 @@ T = TypeVar("T")
 class Shards:
     """In which archive each of N recordings lies.
 
-    archives  paths; None of TOGETHER files of their own, which are taken as one that has not to be read ahead
+    archives  paths; None of TOGETHER files of their own, which are taken as one that has not to be
+              read ahead
     numbers   (N,) int64, places among these
     """
 
@@ -40,7 +42,9 @@ class Shards:
             return None
         known: dict[str | int, int] = {}
         own = count()
-        numbers = [known.setdefault(_archive(path) or next(own) // TOGETHER, len(known)) for path in paths]
+        numbers = [
+            known.setdefault(_archive(path) or next(own) // TOGETHER, len(known)) for path in paths
+        ]
         return cls([name if isinstance(name, str) else None for name in known], np.array(numbers))
 
     def windows(self, rng: np.random.Generator) -> list[np.ndarray]:
@@ -72,7 +76,8 @@ def _archive(path: str) -> str | None:
 def read_ahead(stream: Iterator[T], first_needed: Sequence[Sequence[str]]) -> Iterator[T]:
     """Yield what `stream` does, while a thread reads through the archives that are needed soon.
 
-    first_needed   archives that each item is the first to need; the thread is a window ahead of the items
+    first_needed   archives that each item is the first to need; the thread is a window ahead of the
+                   items
     """
     stopped, allowed = threading.Event(), threading.Semaphore(WINDOW)
     order = [path for paths in first_needed for path in paths]
@@ -89,7 +94,9 @@ def read_ahead(stream: Iterator[T], first_needed: Sequence[Sequence[str]]) -> It
         allowed.release()
 
 
-def _read_through(paths: Sequence[str], allowed: threading.Semaphore, stopped: threading.Event) -> None:
+def _read_through(
+    paths: Sequence[str], allowed: threading.Semaphore, stopped: threading.Event
+) -> None:
     buffer = bytearray(BLOCK)
     for path in paths:
         allowed.acquire()

@@ -13,16 +13,22 @@ T = TypeVar("T")
 CARVED = ("test", "dev")  # splits that are split off train, in this order
 
 
-def carve(train: Sequence[Item], wanted: float, name: str = "dev") -> tuple[list[Item], list[Item], str]:
+def carve(
+    train: Sequence[Item], wanted: float, name: str = "dev"
+) -> tuple[list[Item], list[Item], str]:
     """Split a training set into train and another set, called `name` in messages.
 
     wanted:   utterances (1 or more) or a fraction of them (below 1)
-    returns   train, the other set, and a sentence that describes it. The sets have different speakers if there are two
-              or more. Otherwise, and for a fraction smaller than any speaker, the other set is evenly spaced utterances
-    raises    UserError if either set would be empty, or every speaker has too many utterances for a number
+    returns   train, the other set, and a sentence that describes it. The sets have different
+              speakers if there are two or more. Otherwise, and for a fraction smaller than any
+              speaker, the other set is evenly spaced utterances
+    raises    UserError if either set would be empty, or every speaker has too many utterances for a
+              number
     """
     share = 0 < wanted < 1
-    count = max(1, round(wanted * len(train))) if share else int(wanted) if math.isfinite(wanted) else 0
+    count = (
+        max(1, round(wanted * len(train))) if share else int(wanted) if math.isfinite(wanted) else 0
+    )
     count = 0 if count != wanted and not share else count  # 1.5
     if not 1 <= count < len(train):
         most = len(train) - 1
@@ -51,7 +57,11 @@ def who(spoken: Mapping[str | None, int]) -> str:
     if None in spoken:
         return "recordings of unknown speakers"
     least = min(spoken.values())
-    return "only one speaker" if len(spoken) == 1 else f"{len(spoken)} speakers of {least} utterances or more"
+    return (
+        "only one speaker"
+        if len(spoken) == 1
+        else f"{len(spoken)} speakers of {least} utterances or more"
+    )
 
 
 def choose_speakers(items: Sequence[Item], count: int) -> set[str]:
@@ -87,7 +97,11 @@ def with_carved(
     returns   the splits in order of id; all notes; the names of the new splits
     raises    UserError if there is no train, or a new split exists already
     """
-    splits, notes, wanted = dict(corpus.splits), list(corpus.notes), dict(zip(CARVED, (test, dev), strict=True))
+    splits, notes, wanted = (
+        dict(corpus.splits),
+        list(corpus.notes),
+        dict(zip(CARVED, (test, dev), strict=True)),
+    )
     asked = {name: count for name, count in wanted.items() if count is not None}
     if asked and len(splits) == 1 and not splits.keys() & wanted.keys():
         splits = {"train": next(iter(splits.values()))}  # a table with any name
@@ -102,5 +116,8 @@ def with_carved(
         splits["train"], splits[name], how = carve(splits["train"], count, name)
         notes.append(how)
     names = [name for name in ("train", "dev") if name in splits]
-    ordered = {name: sorted(splits[name], key=lambda item: item.id) for name in dict.fromkeys([*names, *splits])}
+    ordered = {
+        name: sorted(splits[name], key=lambda item: item.id)
+        for name in dict.fromkeys([*names, *splits])
+    }
     return ordered, notes, list(asked)

@@ -43,13 +43,26 @@ class Statistics:
             shortest=min(durations),
             longest=max(durations),
             mean=sum(durations) / len(durations),
-            histogram=tuple(np.bincount(np.searchsorted(EDGES, durations, "right"), minlength=len(EDGES) + 1).tolist()),
+            histogram=tuple(
+                np.bincount(
+                    np.searchsorted(EDGES, durations, "right"), minlength=len(EDGES) + 1
+                ).tolist()
+            ),
         )
 
 
 def table(splits: Mapping[str, Statistics]) -> str:
     """Format the splits for the terminal, one per line."""
-    head = ("split", "utterances", "hours", "speakers", "words", "distinct", "characters", "seconds min/mean/max")
+    head = (
+        "split",
+        "utterances",
+        "hours",
+        "speakers",
+        "words",
+        "distinct",
+        "characters",
+        "seconds min/mean/max",
+    )
     return aligned([head, *(row(name, numbers) for name, numbers in splits.items())])
 
 
@@ -75,9 +88,19 @@ def row(name: str, s: Statistics) -> tuple[str, ...]:
     """Format one split's numbers."""
     seconds = f"{s.shortest:.2f} / {s.mean:.2f} / {s.longest:.2f}"
     counts = (s.words, s.distinct_words, s.characters)
-    return (name, f"{s.utterances:,}", f"{s.hours:.2f}", str(s.speakers or "-"), *(f"{n:,}" for n in counts), seconds)
+    return (
+        name,
+        f"{s.utterances:,}",
+        f"{s.hours:.2f}",
+        str(s.speakers or "-"),
+        *(f"{n:,}" for n in counts),
+        seconds,
+    )
 
 
 def cells(line: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Pad a row: names left-aligned, numbers right-aligned."""
-    return [line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))]
+    return [
+        line[0].ljust(widths[0]),
+        *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)),
+    ]

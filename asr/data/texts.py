@@ -48,7 +48,8 @@ class Block(NamedTuple):
 def read(path: str | os.PathLike) -> Iterator[Text]:
     """Yield the texts of a UTF-8 text file, `.gz` or not, or of a manifest, `.jsonl` or `.jsonl.gz`.
 
-    raises   UserError if the file is absent, damaged, no UTF-8, or has a line of more than 16 MB; names file and line
+    raises   UserError if the file is absent, damaged, no UTF-8, or has a line of more than 16 MB;
+             names file and line
     """
     for block in blocks(path):
         yield from parse(block)
@@ -73,8 +74,12 @@ def parse(block: Block) -> Iterator[Text]:
             yield line if isinstance(line, Text) else Text(where, number, _decode(line, number))
         except UnicodeDecodeError as error:
             if number == 1 and line.startswith(GZIP):
-                raise UserError(f"{where}: is packed by gzip; give it a name that ends in .gz") from None
-            raise UserError(f"{where}: not UTF-8 text (byte {error.start + 1} of the line)") from None
+                raise UserError(
+                    f"{where}: is packed by gzip; give it a name that ends in .gz"
+                ) from None
+            raise UserError(
+                f"{where}: not UTF-8 text (byte {error.start + 1} of the line)"
+            ) from None
 
 
 def _decode(line: bytes, number: int) -> str:
@@ -93,7 +98,9 @@ def _block(lines: Iterator[bytes]) -> list[bytes]:
 
 
 def _blocks_of_manifest(path: str) -> Iterator[Block]:
-    texts = (Text(f"{path}: {u.id}", number, u.text) for number, u in enumerate(manifest.read(path), 1))
+    texts = (
+        Text(f"{path}: {u.id}", number, u.text) for number, u in enumerate(manifest.read(path), 1)
+    )
     while lines := list(itertools.islice(texts, UTTERANCES)):
         yield Block(path, lines[0].line, lines, 0)
 
@@ -102,7 +109,11 @@ def _blocks_of_text(path: str) -> Iterator[Block]:
     number = 0
     try:
         with open(path, "rb") as raw:
-            file = io.BufferedReader(gzip.GzipFile(fileobj=raw), BLOCK) if path.endswith(".gz") else raw
+            file = (
+                io.BufferedReader(gzip.GzipFile(fileobj=raw), BLOCK)
+                if path.endswith(".gz")
+                else raw
+            )
             lines = read_lines(file, path)
             while block := _block(lines):
                 yield Block(path, number + 1, block, raw.tell())

@@ -1,9 +1,9 @@
 """A text's token ids on disk: tokenized once, by several processes, and mapped into memory.
 
-A folder of plain arrays: `ids` of all sentences one behind the other, `offsets` of the sentences in them, `lines` of
-the text where these stand, `long` lines that were left out; and `state.json`, which counts what the arrays hold. A
-stamp of the text, the tokenizer and max_tokens tells that they are whole. Before that, state.json says how far they are
-good, and the same call goes on from there.
+A folder of plain arrays: `ids` of all sentences one behind the other, `offsets` of the sentences in
+them, `lines` of the text where these stand, `long` lines that were left out; and `state.json`,
+which counts what the arrays hold. A stamp of the text, the tokenizer and max_tokens tells that they
+are whole. Before that, state.json says how far they are good, and the same call goes on from there.
 """
 
 import json
@@ -27,7 +27,11 @@ from asr.logging import logger, progress_bar
 from asr.stamp import Stamp, is_stamped
 from asr.text import tokenizer as tokenizers
 
-TYPES = {"offsets": "int64", "lines": "int32", "long": "int32"}  # and the ids', as the vocabulary needs
+TYPES = {
+    "offsets": "int64",
+    "lines": "int32",
+    "long": "int32",
+}  # and the ids', as the vocabulary needs
 STATE = "state.json"
 SAVE_SECONDS = 10.0  # of work that an interruption may cost
 
@@ -68,7 +72,9 @@ def stored(path: str, tokenizer: str, folder: str | os.PathLike, max_tokens: int
     raises      UserError as `sentences.tokenize` does, and if the folder can't be written
     """
     folder = Path(folder)
-    stamp = Stamp(folder, "tokens", {"max_tokens": max_tokens}, [path, *tokenizers.paths_of(tokenizer)])
+    stamp = Stamp(
+        folder, "tokens", {"max_tokens": max_tokens}, [path, *tokenizers.paths_of(tokenizer)]
+    )
     if not stamp.is_current():
         refuse_other(folder)
         state = begun(folder, stamp.facts)
@@ -87,7 +93,9 @@ def refuse_other(folder: Path) -> None:
     """
     ours = (folder / STATE).exists() or (folder / ".lock").exists() or is_stamped(folder)
     if folder.is_dir() and any(folder.iterdir()) and not ours:
-        raise UserError(f"{folder}: holds files that are no tokens of a text; set data.tokens to another folder")
+        raise UserError(
+            f"{folder}: holds files that are no tokens of a text; set data.tokens to another folder"
+        )
 
 
 def begun(folder: Path, facts: dict) -> State:
@@ -110,7 +118,9 @@ def found(folder: Path) -> State | None:
 def shown(path: str) -> Iterator[texts.Block]:
     """Read a text's blocks and show how far they are."""
     size = os.path.getsize(path) if os.path.isfile(path) else None
-    with progress_bar(total=size, desc=f"tokenize {path}", unit="B", unit_scale=True, mininterval=0.5) as bar:
+    with progress_bar(
+        total=size, desc=f"tokenize {path}", unit="B", unit_scale=True, mininterval=0.5
+    ) as bar:
         for block in texts.blocks(path):
             bar.update(block.position - bar.n)
             yield block
@@ -123,7 +133,9 @@ def write(folder: Path, state: State, parts: Iterator[Sentences]) -> None:
     with ExitStack() as stack:
         stack.enter_context(lock(make_folder(folder)))
         if state.blocks and found(folder) != state:  # read before it was held
-            raise UserError(f"{folder}: another process was at work in it; run the same command again")
+            raise UserError(
+                f"{folder}: another process was at work in it; run the same command again"
+            )
         try:
             arrays = stack.enter_context(Arrays(folder, state))
             arrays.append(first)
@@ -133,13 +145,16 @@ def write(folder: Path, state: State, parts: Iterator[Sentences]) -> None:
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise
-            raise UserError(f"{folder}: can't be written ({error.strerror}); make room, or set data.tokens") from None
+            raise UserError(
+                f"{folder}: can't be written ({error.strerror}); make room, or set data.tokens"
+            ) from None
 
 
 class Arrays(ExitStack):
     """The files of a folder, open to be appended to; what stands there beyond the state is cut off.
 
-    What is begun anew gets new files: another run may have mapped the old ones, and a state of them would be wrong.
+    What is begun anew gets new files: another run may have mapped the old ones, and a state of them
+    would be wrong.
     """
 
     def __init__(self, folder: Path, state: State):
@@ -161,7 +176,11 @@ class Arrays(ExitStack):
         self._put("ids", labels.values)
         self._put("lines", part.lines)
         self._put("long", part.long)
-        state.words, state.empty, state.blocks = state.words + part.words, state.empty + part.empty, state.blocks + 1
+        state.words, state.empty, state.blocks = (
+            state.words + part.words,
+            state.empty + part.empty,
+            state.blocks + 1,
+        )
         if time.monotonic() - self.saved > SAVE_SECONDS:
             self.save()
 
@@ -189,6 +208,10 @@ def mapped(path: str, folder: Path) -> Sentences:
     for name, size in sizes.items():
         if not (folder / name).is_file() or (folder / name).stat().st_size != size:
             raise UserError(f"{folder / name}: damaged; remove {folder}, and it is made anew")
-    ids, offsets, lines = (np.asarray(np.memmap(folder / n, state.type(n), "r")) for n in ("ids", "offsets", "lines"))
+    ids, offsets, lines = (
+        np.asarray(np.memmap(folder / n, state.type(n), "r")) for n in ("ids", "offsets", "lines")
+    )
     long = np.fromfile(folder / "long", state.type("long")).tolist()
-    return Sentences(path, Ragged(ids, offsets), lines, state.words, state.empty, long, (mapped, (path, folder)))
+    return Sentences(
+        path, Ragged(ids, offsets), lines, state.words, state.empty, long, (mapped, (path, folder))
+    )

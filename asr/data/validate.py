@@ -1,6 +1,7 @@
 """What training checks before it starts: manifests tell the truth, lengths are in bounds, CTC can align.
 
-`find_...` look through all and return the faults of one kind; `check_...` refuse the data if there are any.
+`find_...` look through all and return the faults of one kind; `check_...` refuse the data if there
+are any.
 """
 
 import math
@@ -19,7 +20,8 @@ from asr.text.tokenizer import Tokenizer, describe_character
 TOLERANCE = 1e-3  # seconds between a manifest's duration and its file's
 AUDIO_FIX = "run asr-prepare again"
 ALIGN_FIX = (
-    "check their texts, leave them out (min_seconds, max_tokens), or use larger tokens, less subsampling or speed"
+    "check their texts, leave them out (min_seconds, max_tokens), "
+    "or use larger tokens, less subsampling or speed"
 )
 
 
@@ -41,23 +43,40 @@ def check_audio(cuts: Sequence, manifest: object = "manifest", progress: bool = 
     """
     headers = read_headers([Utterance.of_cut(cut).path for cut in cuts], progress)
     found = [*find_unreadable(headers), *find_disagreeing(map(Utterance.of_cut, cuts), headers)]
-    faults = [f"{cuts[fault.place].id}: {fault.says}" for fault in sorted(found, key=lambda fault: fault.place)]
+    faults = [
+        f"{cuts[fault.place].id}: {fault.says}"
+        for fault in sorted(found, key=lambda fault: fault.place)
+    ]
     refuse(faults, f"utterances of {manifest} that disagree with their sound files", AUDIO_FIX)
 
 
 def find_unreadable(headers: Sequence[AudioInfo | UserError | None]) -> list[Fault]:
     """Find the sound files that are absent, damaged or no sound; headers: of `read_headers`."""
-    return [Fault(place, str(header)) for place, header in enumerate(headers) if isinstance(header, UserError)]
+    return [
+        Fault(place, str(header))
+        for place, header in enumerate(headers)
+        if isinstance(header, UserError)
+    ]
 
 
-def find_disagreeing(utterances: Iterable[Utterance], headers: Sequence[AudioInfo | UserError | None]) -> list[Fault]:
+def find_disagreeing(
+    utterances: Iterable[Utterance], headers: Sequence[AudioInfo | UserError | None]
+) -> list[Fault]:
     """Find the utterances whose sound file can be read, but has another rate or length than the manifest says.
 
-    A recording in an archive, which has no header here, is taken to be what the manifest says of it.
+    A recording in an archive, which has no header here, is taken to be what the manifest says of
+    it.
     """
     pairs = enumerate(zip(utterances, headers, strict=True))
-    own = ((place, u, header or AudioInfo(u.rate, u.samples, u.channels)) for place, (u, header) in pairs)
-    says = [(place, disagreement(u, header)) for place, u, header in own if isinstance(header, AudioInfo)]
+    own = (
+        (place, u, header or AudioInfo(u.rate, u.samples, u.channels))
+        for place, (u, header) in pairs
+    )
+    says = [
+        (place, disagreement(u, header))
+        for place, u, header in own
+        if isinstance(header, AudioInfo)
+    ]
     return [Fault(place, words) for place, words in says if words]
 
 
@@ -79,12 +98,16 @@ def disagreement(utterance: Utterance, header: AudioInfo) -> str | None:
 
 def find_empty(texts: Sequence[str]) -> list[Fault]:
     """Find the texts without a word."""
-    return [Fault(place, "no word in its text") for place, text in enumerate(texts) if not text.strip()]
+    return [
+        Fault(place, "no word in its text") for place, text in enumerate(texts) if not text.strip()
+    ]
 
 
 def find_unknown(texts: Sequence[str], tokenizer: Tokenizer) -> list[Fault]:
     """Find the texts with characters outside the tokenizer's vocabulary."""
-    unknown = ((place, text, dict.fromkeys(tokenizer.unknown(text))) for place, text in enumerate(texts))
+    unknown = (
+        (place, text, dict.fromkeys(tokenizer.unknown(text))) for place, text in enumerate(texts)
+    )
     return [
         Fault(place, f"{', '.join(map(describe_character, characters))} of {text!r}")
         for place, text, characters in unknown
@@ -95,7 +118,11 @@ def find_unknown(texts: Sequence[str], tokenizer: Tokenizer) -> list[Fault]:
 def find_repeated(ids: Sequence[str]) -> list[Fault]:
     """Find the ids that stood there before; the first of each is none of them."""
     seen: set[str] = set()
-    return [Fault(place, "stands there before") for place, name in enumerate(ids) if name in seen or seen.add(name)]
+    return [
+        Fault(place, "stands there before")
+        for place, name in enumerate(ids)
+        if name in seen or seen.add(name)
+    ]
 
 
 def find_shared(values: Sequence[str | None], others: Iterable[str | None]) -> list[Fault]:
@@ -157,7 +184,9 @@ class Selection:
         return "".join(f"{name}\t{reason}\n" for name, reason in self.dropped.items())
 
 
-def find_outside(durations: Sequence[float] | np.ndarray, token_counts: Sequence[int], limits: Limits) -> list[Fault]:
+def find_outside(
+    durations: Sequence[float] | np.ndarray, token_counts: Sequence[int], limits: Limits
+) -> list[Fault]:
     """Find the utterances outside the limits; a fault says which limit."""
     pairs = enumerate(zip(durations, token_counts, strict=True))
     reasons = ((place, limits.reason(seconds, tokens)) for place, (seconds, tokens) in pairs)
@@ -165,7 +194,10 @@ def find_outside(durations: Sequence[float] | np.ndarray, token_counts: Sequence
 
 
 def apply_limits(
-    ids: Sequence[str], durations: Sequence[float] | np.ndarray, token_counts: Sequence[int], limits: Limits
+    ids: Sequence[str],
+    durations: Sequence[float] | np.ndarray,
+    token_counts: Sequence[int],
+    limits: Limits,
 ) -> Selection:
     """Find the utterances within the limits.
 
@@ -178,7 +210,9 @@ def apply_limits(
     kept = np.delete(np.arange(len(ids)), [fault.place for fault in outside])
     selection = Selection(kept, {ids[fault.place]: fault.says for fault in outside})
     if not len(kept):
-        raise UserError(f"the length limits leave no utterance: {selection.message or 'there was none'}; widen them")
+        raise UserError(
+            f"the length limits leave no utterance: {selection.message or 'there was none'}; widen them"
+        )
     return selection
 
 
@@ -213,9 +247,16 @@ def find_unalignable(
     speeds: Sequence[float] = (1.0,),
 ) -> list[Fault]:
     """Find the utterances that CTC can't align at the fastest speed; see `check_alignable` for the arguments."""
-    frames, needed, tokens = fewest_frames(durations, frames_of, rate, speeds), frames_needed(labels), labels.lens
+    frames, needed, tokens = (
+        fewest_frames(durations, frames_of, rate, speeds),
+        frames_needed(labels),
+        labels.lens,
+    )
     return [
-        Fault(n, f"{frames[n]} frames at speed {max(speeds):g}, {needed[n]} needed for {tokens[n]} tokens")
+        Fault(
+            n,
+            f"{frames[n]} frames at speed {max(speeds):g}, {needed[n]} needed for {tokens[n]} tokens",
+        )
         for n in np.flatnonzero(frames < needed).tolist()
     ]
 
@@ -238,7 +279,9 @@ def frames_needed(labels: Ragged) -> np.ndarray:
     >>> frames_needed(Ragged.of_ids([[7, 7, 3], []], vocabulary=9))
     array([4, 0])
     """
-    equal = np.flatnonzero(labels.values[1:] == labels.values[:-1]) + 1  # places of tokens like the one before
+    equal = (
+        np.flatnonzero(labels.values[1:] == labels.values[:-1]) + 1
+    )  # places of tokens like the one before
     rows = np.searchsorted(labels.offsets, equal, side="right") - 1
     rows = rows[labels.offsets[rows] < equal]  # without those that begin a row
     return labels.lens + np.bincount(rows, minlength=len(labels))

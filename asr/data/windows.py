@@ -9,16 +9,21 @@ from asr.data.bucketing import plan
 from asr.data.ragged import Ragged
 from asr.seeding import utterance_seed
 
-BLOCK = 1 << 12  # neighboring sentences that stay together, so that a disk is read in pieces of 100 KB or so
-WINDOW = 1 << 20  # sentences, at most, that are sorted together; the plan of a window takes some 100 MB
+BLOCK = (
+    1 << 12
+)  # neighboring sentences that stay together, so that a disk is read in pieces of 100 KB or so
+WINDOW = (
+    1 << 20
+)  # sentences, at most, that are sorted together; the plan of a window takes some 100 MB
 
 
 class Windows(Sequence):
     """The optimizer steps of an epoch, each `accumulate` batches of indices of sentences, as `plan` makes them.
 
-    The text's blocks are shuffled and dealt to windows of equal size; a window's sentences are sorted and its steps
-    shuffled by `plan`; the windows come one after the other. A window is planned when one of its steps is asked for,
-    and once before, to count them. A text of one window is planned as a whole.
+    The text's blocks are shuffled and dealt to windows of equal size; a window's sentences are
+    sorted and its steps shuffled by `plan`; the windows come one after the other. A window is
+    planned when one of its steps is asked for, and once before, to count them. A text of one window
+    is planned as a whole.
 
     labels      of the sentences
     most        tokens of a padded batch, each sentence's end among them
@@ -30,7 +35,8 @@ class Windows(Sequence):
         order = np.random.default_rng(utterance_seed(seed, "windows", epoch)).permutation(blocks)
         parts = np.array_split(order, -(-blocks * BLOCK // WINDOW))
 
-        # no method, or its cache would keep this plan, with two windows, until Python looks for cycles
+        # no method, or its cache would keep this plan, with two windows, until Python looks for
+        # cycles
         def window(n: int) -> list[list[list[int]]]:
             return _steps(labels, parts[n], most, seed + n, epoch, accumulate)
 

@@ -25,7 +25,11 @@ def check(path: Path, part: Part) -> None:
         return
     try:
         with members_of(path, part.budget(), "checking") as members:
-            found = {str(member.path): sha256(member.content) for member in members if not member.is_folder}
+            found = {
+                str(member.path): sha256(member.content)
+                for member in members
+                if not member.is_folder
+            }
     except (Refused, Damaged) as error:
         raise Failure(f"not the archive: {error}") from None
     compare(read_list(part.files), found)
@@ -37,7 +41,12 @@ def check_digest(path: Path, algorithm: str, expected: str) -> None:
     with (
         open(path, "rb") as file,
         tqdm.wrapattr(
-            file, "read", total=size, desc=f"checking {path.name}", disable=bars_hidden(), leave=False
+            file,
+            "read",
+            total=size,
+            desc=f"checking {path.name}",
+            disable=bars_hidden(),
+            leave=False,
         ) as read,
     ):
         while block := read.read(BLOCK):

@@ -30,7 +30,8 @@ class Need:
 def need(parts: Iterable[tuple[int, int]], keep_archives: bool) -> Need:
     """Compute the disk space for parts that are fetched and unpacked one after another.
 
-    parts:   (bytes still to fetch, bytes after unpacking) of each; (bytes, 0) for a file that isn't unpacked
+    parts:   (bytes still to fetch, bytes after unpacking) of each; (bytes, 0) for a file that isn't
+             unpacked
 
     >>> need([(10, 11), (20, 22)], keep_archives=False)
     Need(most=53, lasting=33)
@@ -56,7 +57,9 @@ def unwritten(error: OSError, path: Path, kept: str) -> UserError:
     kept:   the part of the work that isn't lost
     """
     why = error.strerror or error
-    return UserError(f"{path}: can't be written ({why}); {kept}; fix that and run the same command again")
+    return UserError(
+        f"{path}: can't be written ({why}); {kept}; fix that and run the same command again"
+    )
 
 
 def readable(size: int | None) -> str:

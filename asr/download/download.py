@@ -70,7 +70,9 @@ def look(folder: str | os.PathLike) -> None:
             raise UserError(f"{folder}: isn't a folder; choose another")
     except FileNotFoundError:
         if os.path.islink(folder):
-            raise UserError(f"{folder}: is a broken link; remove it, or choose another folder") from None
+            raise UserError(
+                f"{folder}: is a broken link; remove it, or choose another folder"
+            ) from None
     except OSError as error:
         raise UserError(f"{folder}: can't be a folder ({error.strerror}); choose another") from None
 
@@ -88,7 +90,9 @@ def look_writable(folder: Path) -> None:
     while not there.exists():
         there = there.parent
     if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{folder}: can't write into {there} (permission denied, or read-only); choose another folder")
+        raise UserError(
+            f"{folder}: can't write into {there} (permission denied, or read-only); choose another folder"
+        )
 
 
 def look_at_mirror(mirror: str) -> None:
@@ -101,7 +105,14 @@ def look_at_mirror(mirror: str) -> None:
         fits = url.scheme in ("http", "https") and url.hostname and (url.port or 1)
     except ValueError:
         fits = False
-    if not fits or not mirror.isascii() or not mirror.isprintable() or " " in mirror or "?" in mirror or "#" in mirror:
+    if (
+        not fits
+        or not mirror.isascii()
+        or not mirror.isprintable()
+        or " " in mirror
+        or "?" in mirror
+        or "#" in mirror
+    ):
         raise UserError(
             f"got {mirror!r}, expected the URL of a server, http://... or https://..., in ASCII, without spaces, ? and "
             "#; put a local file into FOLDER instead",
@@ -120,7 +131,9 @@ def find(corpus: str) -> Source:
     raises   UserError for an unknown corpus
     """
     if corpus not in SOURCES:
-        raise UserError(f"got {corpus!r}, expected a corpus: {', '.join(SOURCES)}{did_you_mean(corpus, SOURCES)}")
+        raise UserError(
+            f"got {corpus!r}, expected a corpus: {', '.join(SOURCES)}{did_you_mean(corpus, SOURCES)}"
+        )
     return SOURCES[corpus]
 
 
@@ -129,7 +142,9 @@ def tell(place: Place, done: bool, mirror: str) -> str:
     if done:
         return f"{place.part.name}: there already, {place.target}"
     if place.target.exists():
-        return f"{place.part.name}: {place.target} is there, with archives still to unpack or remove"
+        return (
+            f"{place.part.name}: {place.target} is there, with archives still to unpack or remove"
+        )
     if place.kept.exists():
         return f"{place.part.name}: {place.kept} → {place.target}"
     begun = f", {readable(place.to_fetch())} left" if place.archive.exists() else ""
@@ -198,7 +213,8 @@ def get(place: Place, source: Source, mirror: str) -> Path:
 def unpack_into_place(archive: Path, place: Place) -> None:
     """Unpack under a temporary name, check, and move the complete folder to its place.
 
-    raises   UserError; then a fetched archive with wrong content is removed, which frees its disk space
+    raises   UserError; then a fetched archive with wrong content is removed, which frees its disk
+             space
     """
     try:
         unpack(archive, place.unpacked, place.part.budget())
@@ -210,7 +226,9 @@ def unpack_into_place(archive: Path, place: Place) -> None:
         remove(place.archive)
         what = "damaged" if isinstance(error, Damaged) else "refused"
         fix = "remove it" if archive == place.kept else "it was removed"
-        raise UserError(f"{archive}: {what}, {error}; {fix}; run the same command to fetch it again") from None
+        raise UserError(
+            f"{archive}: {what}, {error}; {fix}; run the same command to fetch it again"
+        ) from None
 
 
 def keep_listed(place: Place) -> None:

@@ -1,8 +1,9 @@
 """Fetch one file from the first of several servers that has it; continue interrupted downloads.
 
-Beside an unfinished file `x` lies `x.json`: its URL, its length, and the server's identifier of its content (ETag or
-date). If that is missing, or a server disagrees, the file is started over. So contents are never mixed, unless servers
-that can't be compared report the same length; then the final check finds it.
+Beside an unfinished file `x` lies `x.json`: its URL, its length, and the server's identifier of its
+content (ETag or date). If that is missing, or a server disagrees, the file is started over. So
+contents are never mixed, unless servers that can't be compared report the same length; then the
+final check finds it.
 """
 
 import http.client
@@ -30,7 +31,9 @@ BLOCK = 1 << 18
 SILENCE = 60  # seconds without a byte until the connection counts as broken
 PATIENCE = (3, 12)  # tries without progress: at a server that has not answered yet, at one that has
 LONGEST_WAIT = 60  # seconds between two tries, which grow as 1, 2, 4, ...
-PROGRESS = 1 << 16  # bytes that count as progress; a server could break the connection after each byte, forever
+PROGRESS = (
+    1 << 16
+)  # bytes that count as progress; a server could break the connection after each byte, forever
 SLOWEST = (600, 600_000)  # seconds, and the bytes expected in them; anything slower takes days
 
 
@@ -55,7 +58,9 @@ class Content:
     validator: str
 
 
-def fetch(urls: Sequence[str], path: Path, most: int, check: Callable[[Path], None], instead: str) -> None:
+def fetch(
+    urls: Sequence[str], path: Path, most: int, check: Callable[[Path], None], instead: str
+) -> None:
     """Fetch a file from the first URL that has all of it.
 
     path:     the file; an unfinished one from an earlier call is continued
@@ -73,8 +78,12 @@ def fetch(urls: Sequence[str], path: Path, most: int, check: Callable[[Path], No
             logger.warning(f"{url}: {failure}")
     reasons = "; ".join(f"{urlsplit(url).netloc}: {failure}" for url, failure in failures.items())
     if all(isinstance(failure, Unreached) for failure in failures.values()):
-        raise UserError(f"{path.name}: no server answers; is there a network? ({reasons}); {instead}")
-    raise UserError(f"{path.name}: no server has all of it ({reasons}); try again later, or {instead}")
+        raise UserError(
+            f"{path.name}: no server answers; is there a network? ({reasons}); {instead}"
+        )
+    raise UserError(
+        f"{path.name}: no server has all of it ({reasons}); try again later, or {instead}"
+    )
 
 
 def download(url: str, path: Path, most: int, check: Callable[[Path], None]) -> None:
@@ -109,7 +118,9 @@ def retry(url: str, path: Path, most: int) -> None:
         try:
             return connect(url, path, most)
         except Cut:
-            if recall(path) != content:  # started, or started over; that is no progress, since it could go on forever
+            if (
+                recall(path) != content
+            ):  # started, or started over; that is no progress, since it could go on forever
                 reached, content, patience = length(path), recall(path), PATIENCE[1]
             elif length(path) >= reached + PROGRESS:
                 reached, idle = length(path), 0
@@ -137,10 +148,14 @@ def connect(url: str, path: Path, most: int) -> None:
             remove(path)
             raise Cut("the file has changed there; starting over")
         if offered.total is not None and offered.total > most:
-            raise Failure(f"has another file there, of {readable(offered.total)}; expected at most {readable(most)}")
+            raise Failure(
+                f"has another file there, of {readable(offered.total)}; expected at most {readable(most)}"
+            )
         start = have if answer.status == 206 else 0
         if not start:
-            remove(path)  # before the new description is written, so that old bytes are never taken for new ones
+            remove(
+                path
+            )  # before the new description is written, so that old bytes are never taken for new ones
         write_text(beside(path), json.dumps(asdict(offered)) + "\n")
         copy(answer, path, start, offered.total, most)
 
@@ -160,7 +175,9 @@ def request(url: str, path: Path, have: int, known: Content | None) -> http.clie
             remove(path)
             raise Cut("the file has changed there; starting over") from None
         kind = Cut if error.code >= 500 or error.code in (408, 429) else Failure
-        circle = ", a redirect that leads nowhere" if error.code in (301, 302, 303, 307, 308) else ""
+        circle = (
+            ", a redirect that leads nowhere" if error.code in (301, 302, 303, 307, 308) else ""
+        )
         raise kind(plain(f"{error.code} {error.reason}"[:150] + circle)) from None
     except (OSError, http.client.HTTPException) as error:
         untrusted = isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
@@ -174,7 +191,9 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, request, answer, code, message, headers, url):
         """Make the request for a redirect."""
-        schemes = ("https:",) if request.full_url.lower().startswith("https:") else ("https:", "http:")
+        schemes = (
+            ("https:",) if request.full_url.lower().startswith("https:") else ("https:", "http:")
+        )
         if not url.lower().startswith(schemes):
             raise Failure(plain(f"redirects from {request.type} to {url}"))
         return super().redirect_request(request, answer, code, message, headers, url)
@@ -199,11 +218,15 @@ def opener() -> urllib.request.OpenerDirector:
 def describe(url: str, answer: http.client.HTTPResponse, have: int) -> Content:
     """Read from the headers of an answer which content it belongs to."""
     etag = answer.headers.get("ETag", "")
-    validator = etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
+    validator = (
+        etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
+    )
     if answer.status != 206:
         total = answer.headers.get("Content-Length", "")
         return Content(url, int(total) if re.fullmatch("[0-9]{1,18}", total) else None, validator)
-    span = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", answer.headers.get("Content-Range", ""))
+    span = re.fullmatch(
+        r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", answer.headers.get("Content-Range", "")
+    )
     if not span or int(span[1]) != have:
         sent = ascii(answer.headers.get("Content-Range", ""))[:80]
         raise Failure(f"sends {sent}, but the bytes from {have} on were requested")
@@ -212,23 +235,32 @@ def describe(url: str, answer: http.client.HTTPResponse, have: int) -> Content:
 
 def fits(offered: Content, known: Content) -> bool:
     """Tell whether a part continues the one at hand: same length, and same version as far as that is known."""
-    return offered.total == known.total and (offered.url != known.url or offered.validator == known.validator)
+    return offered.total == known.total and (
+        offered.url != known.url or offered.validator == known.validator
+    )
 
 
-def copy(answer: http.client.HTTPResponse, path: Path, start: int, total: int | None, most: int) -> None:
+def copy(
+    answer: http.client.HTTPResponse, path: Path, start: int, total: int | None, most: int
+) -> None:
     """Write the body of an answer after the first `start` bytes of a file.
 
-    raises   Cut if it ends before `total`; Failure if it has more than `most` bytes, and then the file is removed;
-             UserError if the file can't be written
+    raises   Cut if it ends before `total`; Failure if it has more than `most` bytes, and then the
+             file is removed; UserError if the file can't be written
     """
     have, (seconds, least) = start, SLOWEST
     begun, then = time.monotonic(), start
     try:
-        with open(path, "ab" if start else "wb", opener=no_link) as file, bar(path.name, start, total) as progress:
+        with (
+            open(path, "ab" if start else "wb", opener=no_link) as file,
+            bar(path.name, start, total) as progress,
+        ):
             while block := receive(answer):
                 if have + len(block) > most:
                     remove(path)
-                    raise Failure(f"sends another file, which doesn't end; expected at most {readable(most)}")
+                    raise Failure(
+                        f"sends another file, which doesn't end; expected at most {readable(most)}"
+                    )
                 file.write(block)
                 have += len(block)
                 progress.update(len(block))
@@ -237,7 +269,9 @@ def copy(answer: http.client.HTTPResponse, path: Path, start: int, total: int | 
                         raise Failure(f"is too slow: {readable(have - then)} in {seconds} seconds")
                     begun, then = time.monotonic(), have
     except OSError as error:
-        raise unwritten(error, path, f"{readable(have)} of {readable(total)} are here and stay") from None
+        raise unwritten(
+            error, path, f"{readable(have)} of {readable(total)} are here and stay"
+        ) from None
     if total is not None and have != total:
         raise Cut(f"the connection broke after {readable(have)} of {readable(total)}")
 
@@ -282,5 +316,9 @@ def recall(path: Path) -> Content | None:
         known = Content(**json.loads(beside(path).read_text()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    sound = isinstance(known.url, str) and isinstance(known.validator, str) and isinstance(known.total, int | None)
+    sound = (
+        isinstance(known.url, str)
+        and isinstance(known.validator, str)
+        and isinstance(known.total, int | None)
+    )
     return known if sound else None

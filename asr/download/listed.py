@@ -28,7 +28,8 @@ def sha256(blocks: Iterable[bytes]) -> str:
 def compare(listed: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Compare files with a list, and return the names of those that aren't in it.
 
-    Documents at the top of the corpus folder, such as README or LICENSE, can be missing or different.
+    Documents at the top of the corpus folder, such as README or LICENSE, can be missing or
+    different.
     raises   Failure if any other listed file is altered or missing
     """
     read = {name for name in listed if name.count("/") > 1}
@@ -46,7 +47,11 @@ def retain(listed: Mapping[str, str], folder: Path) -> list[str]:
 
     raises   Failure if a listed file is altered or missing
     """
-    found = {str(path.relative_to(folder)): sha256(blocks(path)) for path in folder.rglob("*") if path.is_file()}
+    found = {
+        str(path.relative_to(folder)): sha256(blocks(path))
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     strange = compare(listed, found)
     for name in strange:
         (folder / name).unlink()

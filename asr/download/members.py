@@ -1,7 +1,8 @@
 """What an archive can hold: regular files and folders, with paths that stay inside and sizes that are known.
 
-`tar` and `zip` read archives member by member. Each name and size is checked here before the member is written. Links,
-devices and anything else that an archive can carry have no `Member`, because no corpus needs them.
+`tar` and `zip` read archives member by member. Each name and size is checked here before the member
+is written. Links, devices and anything else that an archive can carry have no `Member`, because no
+corpus needs them.
 """
 
 import functools
@@ -87,9 +88,13 @@ def path_of(name: str) -> PurePosixPath:
     if name.startswith("/") or ".." in name.split("/") or re.match("[A-Za-z]:", name):
         raise Refused(f"{shown} leads out of its folder")
     if not name or "\\" in name or not name.isprintable():
-        raise Refused(f"{shown} isn't a name that a corpus has: empty, with a backslash or a control character")
+        raise Refused(
+            f"{shown} isn't a name that a corpus has: empty, with a backslash or a control character"
+        )
     path = PurePosixPath(name)
-    if len(name.encode()) > LONGEST or any(len(part.encode()) > LONGEST_PART for part in path.parts):
+    if len(name.encode()) > LONGEST or any(
+        len(part.encode()) > LONGEST_PART for part in path.parts
+    ):
         raise Refused(f"{shown} is too long: {len(name.encode())} bytes")
     if len(path.parts) > DEEPEST:
         raise Refused(f"{shown} is {len(path.parts)} levels deep")

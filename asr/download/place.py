@@ -39,7 +39,11 @@ class Place:
 
     def nested(self) -> list[Path]:
         """List the archives within the target that are still to unpack."""
-        return sorted(path for path in self.target.glob(self.part.nested) if path.is_file()) if self.part.nested else []
+        return (
+            sorted(path for path in self.target.glob(self.part.nested) if path.is_file())
+            if self.part.nested
+            else []
+        )
 
     def look(self) -> None:
         """Check that anything with the name of the target or the archive is of the right kind.
@@ -49,12 +53,18 @@ class Place:
         kind = "a folder" if self.part.unpacked else "a file"
         right = self.target.is_dir() if self.part.unpacked else self.target.is_file()
         if os.path.lexists(self.target) and not right:
-            raise UserError(f"{self.target}: exists and isn't {kind}; move it away: {self.part.name} needs that name")
+            raise UserError(
+                f"{self.target}: exists and isn't {kind}; move it away: {self.part.name} needs that name"
+            )
         if self.target.is_dir() and not any(self.target.iterdir()):
-            raise UserError(f"{self.target}: exists and is empty; remove it, so that {self.part.name} is fetched")
+            raise UserError(
+                f"{self.target}: exists and is empty; remove it, so that {self.part.name} is fetched"
+            )
         if os.path.lexists(self.kept) and not self.kept.is_file():
             found = "a folder" if self.kept.is_dir() else "not a regular file"
-            raise UserError(f"{self.kept}: is {found}; move it away, so that {self.part.name} is fetched")
+            raise UserError(
+                f"{self.kept}: is {found}; move it away, so that {self.part.name} is fetched"
+            )
 
     def done(self) -> bool:
         """Tell whether nothing is left to do."""
@@ -71,4 +81,8 @@ class Place:
         """Return the bytes that unpacking will add."""
         if not self.target.exists():
             return self.part.unpacked
-        return sum(path.stat().st_size for path in self.nested()) * self.part.unpacked // self.part.bytes
+        return (
+            sum(path.stat().st_size for path in self.nested())
+            * self.part.unpacked
+            // self.part.bytes
+        )

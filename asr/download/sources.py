@@ -1,8 +1,9 @@
 """The corpora that can be fetched: their parts, with the location, size and checksum of each file.
 
-Checksums, of a file or of the files within it, prove the content. Sizes serve to plan disk space, and to limit what a
-server can send and what an archive can hold. Archive sizes are exact, as the servers report them, except for four round
-ones. Unpacked sizes are estimated from the hours of sound, numbers of members from the published numbers of utterances.
+Checksums, of a file or of the files within it, prove the content. Sizes serve to plan disk space,
+and to limit what a server can send and what an archive can hold. Archive sizes are exact, as the
+servers report them, except for four round ones. Unpacked sizes are estimated from the hours of
+sound, numbers of members from the published numbers of utterances.
 """
 
 from collections.abc import Sequence
@@ -90,18 +91,48 @@ class Source:
         return [known[name] for name in dict.fromkeys(names or known)]
 
 
-# bytes, utterances, and the sha256 from torchaudio.datasets.librispeech (likewise .yesno), whose import takes seconds
+# bytes, utterances, and the sha256 from torchaudio.datasets.librispeech (likewise .yesno), whose
+# import takes seconds
 LIBRISPEECH = {
-    "train-clean-100": (6_387_309_499, 28_539, "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2"),
-    "train-clean-360": (23_049_477_885, 104_014, "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf"),
-    "train-other-500": (30_593_501_606, 148_688, "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2"),
-    "dev-clean": (337_926_286, 2703, "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3"),
-    "dev-other": (314_305_928, 2864, "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365"),
-    "test-clean": (346_663_984, 2620, "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23"),
-    "test-other": (328_757_843, 2939, "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29"),
+    "train-clean-100": (
+        6_387_309_499,
+        28_539,
+        "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2",
+    ),
+    "train-clean-360": (
+        23_049_477_885,
+        104_014,
+        "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf",
+    ),
+    "train-other-500": (
+        30_593_501_606,
+        148_688,
+        "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2",
+    ),
+    "dev-clean": (
+        337_926_286,
+        2703,
+        "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3",
+    ),
+    "dev-other": (
+        314_305_928,
+        2864,
+        "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365",
+    ),
+    "test-clean": (
+        346_663_984,
+        2620,
+        "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23",
+    ),
+    "test-other": (
+        328_757_843,
+        2939,
+        "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29",
+    ),
 }
 YESNO_SHA256 = "c3f49e0cca421f96b75b41640749167b52118f232498667ca7a5f9416aef8e73"
-# md5: OpenSLR's own for RIRS_NOISES, else those that other toolkits check (AISHELL and MUSAN: PaddleSpeech,
+# md5: OpenSLR's own for RIRS_NOISES, else those that other toolkits check (AISHELL and MUSAN:
+# PaddleSpeech,
 # LibriSpeech's text: pydrobert-kaldi's author and others)
 MD5 = {
     "librispeech-lm-norm.txt.gz": "c83c64c726a1aedfe65f80aa311de402",
@@ -126,7 +157,9 @@ def librispeech(name: str) -> Part:
     return Part(name, OPENSLR, path, size, target, unpacked, members, f"sha256:{sha256}")
 
 
-def openslr(name: str, path: str, size: int, target: str, unpacked: int = 0, members: int = 0, nested="") -> Part:
+def openslr(
+    name: str, path: str, size: int, target: str, unpacked: int = 0, members: int = 0, nested=""
+) -> Part:
     """Describe another file of OpenSLR, whose md5 is known."""
     digest = f"md5:{MD5[path.rpartition('/')[2]]}"
     return Part(name, OPENSLR, path, size, target, unpacked, members, digest, nested=nested)
@@ -134,12 +167,16 @@ def openslr(name: str, path: str, size: int, target: str, unpacked: int = 0, mem
 
 SOURCES = {
     "librispeech": Source(
-        "librispeech", tuple(map(librispeech, LIBRISPEECH)), "recipes/librispeech/run.sh --corpus DIR"
+        "librispeech",
+        tuple(map(librispeech, LIBRISPEECH)),
+        "recipes/librispeech/run.sh --corpus DIR",
     ),
     "librispeech-lm": Source(
         "librispeech-lm",
         (  # neither is unpacked; the text is read as it is
-            openslr("text", "11/librispeech-lm-norm.txt.gz", 1_510_000_000, "librispeech-lm-norm.txt.gz"),
+            openslr(
+                "text", "11/librispeech-lm-norm.txt.gz", 1_510_000_000, "librispeech-lm-norm.txt.gz"
+            ),
             openslr("vocabulary", "11/librispeech-vocab.txt", 1_800_000, "librispeech-vocab.txt"),
         ),
         "recipes/librispeech/run.sh --corpus DIR",
@@ -148,15 +185,34 @@ SOURCES = {
         "aishell",
         (  # one archive per speaker within the archive
             openslr(
-                "data", "33/data_aishell.tgz", 15_582_913_665, "data_aishell", 21_000_000_000, 145_000, "wav/*.tar.gz"
+                "data",
+                "33/data_aishell.tgz",
+                15_582_913_665,
+                "data_aishell",
+                21_000_000_000,
+                145_000,
+                "wav/*.tar.gz",
             ),
-            openslr("resource", "33/resource_aishell.tgz", 1_246_920, "resource_aishell", 5_000_000, 20),
+            openslr(
+                "resource", "33/resource_aishell.tgz", 1_246_920, "resource_aishell", 5_000_000, 20
+            ),
         ),
         "recipes/aishell/run.sh --corpus DIR",
     ),
     "an4": Source(
         "an4",
-        (Part("an4", AN4, "an4_sphere.tar.gz", 64_300_000, "an4", 100_000_000, 1200, files="an4.sha256"),),
+        (
+            Part(
+                "an4",
+                AN4,
+                "an4_sphere.tar.gz",
+                64_300_000,
+                "an4",
+                100_000_000,
+                1200,
+                files="an4.sha256",
+            ),
+        ),
         "recipes/an4/run.sh DIR",
     ),
     "yesno": Source(
@@ -182,7 +238,11 @@ SOURCES = {
     ),
     "rirs": Source(
         "rirs",
-        (openslr("rirs", "28/rirs_noises.zip", 1_311_166_223, "RIRS_NOISES", 3_000_000_000, 62_000),),
+        (
+            openslr(
+                "rirs", "28/rirs_noises.zip", 1_311_166_223, "RIRS_NOISES", 3_000_000_000, 62_000
+            ),
+        ),
         "asr-prepare folder DIR OUT",
     ),
 }

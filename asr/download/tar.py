@@ -1,9 +1,9 @@
 """Read a .tar.gz as a stream of its members.
 
-Python's tarfile isn't used, because what it accepts depends on the interpreter's version: links out of the folder
-through a path longer than the system's limit, negative sizes that are read forever, patterns that backtrack, headers
-read into memory whole, recursion. Besides, only files and folders are needed here. The format is POSIX's ustar, with
-long names of pax and GNU.
+Python's tarfile isn't used, because what it accepts depends on the interpreter's version: links out
+of the folder through a path longer than the system's limit, negative sizes that are read forever,
+patterns that backtrack, headers read into memory whole, recursion. Besides, only files and folders
+are needed here. The format is POSIX's ustar, with long names of pax and GNU.
 """
 
 import gzip
@@ -34,7 +34,8 @@ KINDS = {
 def read_tar(file: IO[bytes], budget: Budget) -> Iterator[Member]:
     """Iterate over the members of an open .tar.gz, up to its very end, where gzip's checksum is.
 
-    The content of a member is available until the next one is requested. All decompressed bytes count.
+    The content of a member is available until the next one is requested. All decompressed bytes
+    count.
     raises   Refused for anything that no corpus holds, or too much; Damaged
     """
     with gzip.open(file) as stream:
@@ -86,7 +87,10 @@ def next_header(stream: IO[bytes], budget: Budget) -> bytes:
     if len(header) < BLOCK:
         raise Damaged("it ends within a header")
     blank = header[:148] + b" " * 8 + header[156:]
-    if number(header[148:156]) not in (sum(blank), sum(byte - 256 * (byte > 127) for byte in blank)):
+    if number(header[148:156]) not in (
+        sum(blank),
+        sum(byte - 256 * (byte > 127) for byte in blank),
+    ):
         raise Damaged("a header's checksum is wrong")
     return header
 

@@ -73,7 +73,9 @@ def write(member: Member, folder: Path, made: set[PurePosixPath], budget: Budget
             with open(folder / member.path, "xb") as file:
                 file.writelines(member.content)
     except FileExistsError:
-        raise Refused(f"{ascii(str(member.path))} is in it twice, or as both a file and a folder") from None
+        raise Refused(
+            f"{ascii(str(member.path))} is in it twice, or as both a file and a folder"
+        ) from None
 
 
 def unpack_nested(archives: Sequence[Path], target: Path, budget: Budget) -> None:
@@ -88,7 +90,9 @@ def unpack_nested(archives: Sequence[Path], target: Path, budget: Budget) -> Non
         except Refused as error:
             raise UserError(f"{archive}: refused, {error}; remove {target}") from None
         except Damaged as error:
-            raise UserError(f"{archive}: damaged ({error}); remove {target} and run the same command again") from None
+            raise UserError(
+                f"{archive}: damaged ({error}); remove {target} and run the same command again"
+            ) from None
         merge(unpacked, archive.parent)
         archive.unlink()
 
@@ -106,7 +110,8 @@ def merge(unpacked: Path, folder: Path) -> None:
 def install(unpacked: Path, folder: Path, target: str) -> None:
     """Move unpacked files to their place: first those beside the target, such as LibriSpeech's SPEAKERS.TXT, then it.
 
-    Files beside a target that has no folder around it are left out: they would land among the user's own files.
+    Files beside a target that has no folder around it are left out: they would land among the
+    user's own files.
     raises   Refused if the archive doesn't hold the target
     """
     source, destination = unpacked / target, folder / target

@@ -15,8 +15,18 @@ ENTRY = 256  # bytes per member in the list at the archive's end, about twice wh
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 1
 HEADER = 30  # bytes before each member, at least
-# what zipfile raises for damaged files; NotImplementedError is a RuntimeError, an overflow an ArithmeticError
-ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, LookupError)
+# what zipfile raises for damaged files; NotImplementedError is a RuntimeError, an overflow an
+# ArithmeticError
+ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+)
 ERRORS += (ArithmeticError,)
 
 
@@ -45,7 +55,9 @@ def read_zip(file: IO[bytes], budget: Budget) -> Iterator[Member]:
         infos = archive.infolist()
         look(infos, budget)
         for info in infos:
-            yield Member(path_of(info.filename), info.file_size, info.is_dir(), blocks(archive, info))
+            yield Member(
+                path_of(info.filename), info.file_size, info.is_dir(), blocks(archive, info)
+            )
 
 
 def look(infos: list[zipfile.ZipInfo], budget: Budget) -> None:
@@ -57,7 +69,9 @@ def look(infos: list[zipfile.ZipInfo], budget: Budget) -> None:
         budget.take(info.file_size, members=1)
         name, kind = ascii(info.orig_filename[:80]), stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise Refused(f"{name} is {'a symbolic link' if kind == stat.S_IFLNK else 'neither a file nor a folder'}")
+            raise Refused(
+                f"{name} is {'a symbolic link' if kind == stat.S_IFLNK else 'neither a file nor a folder'}"
+            )
         if info.flag_bits & ENCRYPTED or info.compress_type not in METHODS:
             raise Refused(f"{name} is encrypted, or compressed in a way that corpora aren't")
         if info.orig_filename != info.filename:
@@ -78,4 +92,6 @@ def blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
             size += len(block)
             yield block
     if size != info.file_size:
-        raise Damaged(f"{ascii(info.orig_filename[:80])} has {size} bytes, expected {info.file_size}")
+        raise Damaged(
+            f"{ascii(info.orig_filename[:80])} has {size} bytes, expected {info.file_size}"
+        )

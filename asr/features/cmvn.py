@@ -15,9 +15,10 @@ FLOOR = 0.01  # least variance within an utterance, so that a constant bin, as i
 class CMVN(nn.Module):
     """(X - mean) / std of each feature bin; the training set's statistics are part of the model's weights.
 
-    kind:  "global": only that. "utterance_mean": first subtract each utterance's own mean, as Kaldi's `apply-cmvn` does
-           by default, which removes the coloring of microphone and room, and the level. "utterance": also divide by the
-           utterance's own deviation (`apply-cmvn --norm-vars`), so that noise is equally far from speech in all
+    kind:  "global": only that. "utterance_mean": first subtract each utterance's own mean, as
+           Kaldi's `apply-cmvn` does by default, which removes the coloring of microphone and room,
+           and the level. "utterance": also divide by the utterance's own deviation (`apply-cmvn
+           --norm-vars`), so that noise is equally far from speech in all
     """
 
     def __init__(self, features: int, kind: CMVNKind = "global"):
@@ -36,8 +37,14 @@ class CMVN(nn.Module):
         """Compute mean and standard deviation over all real frames of (X, X_lens) batches, summed in float64."""
         frames, total, squares = 0, 0.0, 0.0
         for X, X_lens in batches:
-            real = self._by_utterance(X, X_lens)[~length_mask(X_lens, X.size(1))].double()  # (frames, F)
-            frames, total, squares = frames + len(real), total + real.sum(0), squares + real.square().sum(0)
+            real = self._by_utterance(X, X_lens)[
+                ~length_mask(X_lens, X.size(1))
+            ].double()  # (frames, F)
+            frames, total, squares = (
+                frames + len(real),
+                total + real.sum(0),
+                squares + real.square().sum(0),
+            )
         mean = total / frames  # (F,)
         self.mean.copy_(mean)
         self.std.copy_((squares / frames - mean.square()).clamp(min=1e-10).sqrt())

@@ -1,7 +1,7 @@
 """Kaldi's log-mel filterbank features of a padded batch of waveforms.
 
-B batch, S samples, T frames, N samples per frame, F mel bins. The formulas are those of Kaldi's `compute-fbank-feats`;
-its option names are in brackets.
+B batch, S samples, T frames, N samples per frame, F mel bins. The formulas are those of Kaldi's
+`compute-fbank-feats`; its option names are in brackets.
 """
 
 import torch
@@ -41,7 +41,9 @@ class FbankSettings(Settings):
     def _filters_fit_in_memory(self):
         samples = self.sample_rate * self.frame_ms / 1000
         if samples * self.mels > MOST_FILTERS:
-            raise ValueError(f"mels: got {self.mels} of frames of {samples:.0f} samples, expected less of either")
+            raise ValueError(
+                f"mels: got {self.mels} of frames of {samples:.0f} samples, expected less of either"
+            )
         return self
 
 
@@ -50,11 +52,13 @@ class Fbank(nn.Module):
 
     sample_rate:  Hz
     mels:         F [num-mel-bins]
-    frame_ms, shift_ms:  [frame-length], [frame-shift]; frames lie within the waveform [snip-edges=true]
+    frame_ms, shift_ms:  [frame-length], [frame-shift]; frames lie within the waveform
+                         [snip-edges=true]
     low_hz, high_hz:     edges of the mel bins [low-freq], [high-freq]; None = half the sample rate
     dither:       standard deviation of noise on the 16-bit scale [dither], in training only
-    mel_floor:    smaller energies are raised to this, on the 16-bit scale; Kaldi's by default. At the level of quiet
-                  parts of other recordings, it makes the digital silence of noise gates and codecs look like them
+    mel_floor:    smaller energies are raised to this, on the 16-bit scale; Kaldi's by default. At
+                  the level of quiet parts of other recordings, it makes the digital silence of
+                  noise gates and codecs look like them
     """
 
     def __init__(
@@ -69,29 +73,39 @@ class Fbank(nn.Module):
         mel_floor: float = LOG_FLOOR,
     ):
         super().__init__()
-        self.sample_rate, self.mels, self.dither, self.mel_floor = sample_rate, mels, dither, mel_floor
+        self.sample_rate, self.mels, self.dither, self.mel_floor = (
+            sample_rate,
+            mels,
+            dither,
+            mel_floor,
+        )
         self.frame_samples = int(sample_rate * frame_ms / 1000)
         self.shift_samples = int(sample_rate * shift_ms / 1000)
         self.fft_size = 1 << (self.frame_samples - 1).bit_length()  # [round-to-power-of-two=true]
-        # in float32, like Kaldi: in bands without sound, features are rounding errors, which powers of two don't change
+        # in float32, like Kaldi: in bands without sound, features are rounding errors, which powers
+        # of two don't change
         window = torch.hann_window(self.frame_samples, periodic=False).pow(0.85) * INT16_SCALE
         filters = mel_filters(sample_rate, self.fft_size, mels, low_hz, high_hz or sample_rate / 2)
         self.register_buffer("window", window, persistent=False)  # (N,) [window-type=povey]
         self.register_buffer("filters", filters, persistent=False)  # (N_fft / 2, F)
         self.bands = bands(filters)
 
-    def forward(self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute features on the waveforms' device, in float32 even under autocast.
 
         waveforms:  (B, S) float in [-1, 1]; anything beyond lens is never read
         lens:       (B,) int, samples
         seeds:      (B,) int64; with them and in training mode, dither is added
         returns     X (B, T, F), exact zeros beyond X_lens, and X_lens (B,)
-        raises      ValueError with index and length of an utterance shorter than one frame; only on a CPU, because
-                    training and transcription check this before
+        raises      ValueError with index and length of an utterance shorter than one frame; only on
+                    a CPU, because training and transcription check this before
         """
         X_lens = self.lengths(lens)  # (B,)
-        if X_lens.device.type == "cpu" and (X_lens < 1).any():  # checking on a GPU would wait for it
+        if (
+            X_lens.device.type == "cpu" and (X_lens < 1).any()
+        ):  # checking on a GPU would wait for it
             n = int(X_lens.argmin())
             raise ValueError(
                 f"utterance {n} of the batch: got {int(lens[n])} samples, expected {self.frame_samples} or more"
@@ -121,7 +135,10 @@ class Fbank(nn.Module):
             n, start, end = block
             X[n, start:end] = self._log_mels(frames[n, start:end])
 
-        in_threads(compute, [(n, *piece) for n, T in enumerate(X_lens.tolist()) for piece in pieces(T, BLOCK)])
+        in_threads(
+            compute,
+            [(n, *piece) for n, T in enumerate(X_lens.tolist()) for piece in pieces(T, BLOCK)],
+        )
         return X
 
     def _log_mels(self, frames: Tensor) -> Tensor:
@@ -130,10 +147,14 @@ class Fbank(nn.Module):
         frames[..., 1:] -= 0.97 * frames[..., :-1]  # [preemphasis-coefficient=0.97]
         frames[..., 0] -= 0.97 * frames[..., 0]
         frames *= self.window
-        spectrum = torch.view_as_real(torch.fft.rfft(frames, self.fft_size)[..., :-1])  # without the Nyquist bin
+        spectrum = torch.view_as_real(
+            torch.fft.rfft(frames, self.fft_size)[..., :-1]
+        )  # without the Nyquist bin
         squares = spectrum.square_()  # (..., N_fft/2, 2)
         power = squares[..., 0] + squares[..., 1]  # (..., N_fft/2) [use-power=true]
-        energies = torch.cat([power[..., a:b] @ self.filters[a:b, c:d] for a, b, c, d in self.bands], -1)  # (..., F)
+        energies = torch.cat(
+            [power[..., a:b] @ self.filters[a:b, c:d] for a, b, c, d in self.bands], -1
+        )  # (..., F)
         return energies.clamp_(min=self.mel_floor).log_()
 
 
@@ -150,7 +171,9 @@ def pieces(length: int, most: int) -> list[tuple[int, int]]:
 def check_edges(sample_rate: int, low_hz: float, high_hz: float) -> None:
     """Refuse edges of the mel bins that don't lie in order within 0 and half the sample rate."""
     if not 0 <= low_hz < high_hz <= sample_rate / 2:
-        raise ValueError(f"mel edges: got {low_hz} to {high_hz} Hz, expected 0 <= low < high <= {sample_rate / 2}")
+        raise ValueError(
+            f"mel edges: got {low_hz} to {high_hz} Hz, expected 0 <= low < high <= {sample_rate / 2}"
+        )
 
 
 def mel(hz):
@@ -158,7 +181,9 @@ def mel(hz):
     return 1127.0 * torch.log1p(torch.as_tensor(hz, dtype=torch.float64) / 700.0)
 
 
-def mel_filters(sample_rate: int, fft_size: int, mels: int, low_hz: float, high_hz: float) -> Tensor:
+def mel_filters(
+    sample_rate: int, fft_size: int, mels: int, low_hz: float, high_hz: float
+) -> Tensor:
     """Make triangular filters, equally wide on the mel scale: (fft_size / 2, mels) float32.
 
     raises   ValueError if the edges don't lie in order within 0 and half the sample rate
@@ -167,7 +192,9 @@ def mel_filters(sample_rate: int, fft_size: int, mels: int, low_hz: float, high_
     low, high = mel(low_hz), mel(high_hz)
     delta = (high - low) / (mels + 1)
     left = low + delta * torch.arange(mels, dtype=torch.float64)  # (F,)
-    bins = mel(sample_rate / fft_size * torch.arange(fft_size // 2, dtype=torch.float64)).unsqueeze(1)  # (N_fft/2, 1)
+    bins = mel(sample_rate / fft_size * torch.arange(fft_size // 2, dtype=torch.float64)).unsqueeze(
+        1
+    )  # (N_fft/2, 1)
     up, down = (bins - left) / delta, (left + 2 * delta - bins) / delta  # (N_fft/2, F)
     return torch.minimum(up, down).clamp(min=0).float()
 

@@ -19,19 +19,24 @@ class SpecAugmentSettings(Settings):
     freq_masks: int = Field(2, ge=0)
     freq_width: int = Field(27, ge=0)  # bins
     time_masks: int = Field(5, ge=0)
-    time_multiplicity: float | None = Field(None, gt=0, le=1)  # masks per frame, at most time_masks; None = time_masks
+    time_multiplicity: float | None = Field(
+        None, gt=0, le=1
+    )  # masks per frame, at most time_masks; None = time_masks
     time_width: int = Field(100, ge=0)  # frames
     time_ratio: float = Field(0.05, ge=0, le=1)  # greatest share of the utterance per mask
-    from_epoch: int = Field(0, ge=0)  # earlier epochs go without, so that CTC finds alignments on little data
+    from_epoch: int = Field(
+        0, ge=0
+    )  # earlier epochs go without, so that CTC finds alignments on little data
 
 
 class SpecAugment(nn.Module):
     """Warp time, then replace bands of frequency and spans of time by 0, the mean after CMVN; in training mode only.
 
-    Widths are uniform in 0..width, positions uniform where the mask fits. A time mask covers at most time_ratio of its
-    utterance. With time_multiplicity an utterance of T frames has floor(time_multiplicity T) time masks, but at most
-    time_masks ("SpecAugment on Large Scale Datasets", Park et al. 2020: 0.04 and 20, with time_ratio 0.04 and no other
-    limit of the width). All numbers come from the utterance's seed, so they don't depend on its batch; padding stays.
+    Widths are uniform in 0..width, positions uniform where the mask fits. A time mask covers at
+    most time_ratio of its utterance. With time_multiplicity an utterance of T frames has
+    floor(time_multiplicity T) time masks, but at most time_masks ("SpecAugment on Large Scale
+    Datasets", Park et al. 2020: 0.04 and 20, with time_ratio 0.04 and no other limit of the width).
+    All numbers come from the utterance's seed, so they don't depend on its batch; padding stays.
     """
 
     def __init__(self, settings: SpecAugmentSettings):
@@ -52,7 +57,9 @@ class SpecAugment(nn.Module):
         if not self.time_warp:
             return X
         masks = 2 * (self.freq_masks + self.time_masks)
-        return time_warp(X, X_lens, self.time_warp, uniforms(seeds, masks + 2)[:, masks:])  # (B, T, F)
+        return time_warp(
+            X, X_lens, self.time_warp, uniforms(seeds, masks + 2)[:, masks:]
+        )  # (B, T, F)
 
     def mask(self, X: Tensor, X_lens: Tensor, seeds: Tensor) -> Tensor:
         """Mask frequency and time like `forward`, in any mode: X (B, T, F) → a new tensor (B, T, F)."""
@@ -60,9 +67,13 @@ class SpecAugment(nn.Module):
         M = self.freq_masks + self.time_masks
         masks = uniforms(seeds, 2 * M).view(B, 2, M)  # (B, 2, M)
         bins = torch.full_like(X_lens, F)
-        freq = spans(masks[..., : self.freq_masks], bins, bins.clamp(max=self.freq_width), F)  # (B, F)
+        freq = spans(
+            masks[..., : self.freq_masks], bins, bins.clamp(max=self.freq_width), F
+        )  # (B, F)
         widest = (X_lens * self.time_ratio).long().clamp(max=self.time_width)  # (B,)
-        time = spans(masks[..., self.freq_masks :], X_lens, widest, T, self._time_masks(X_lens))  # (B, T)
+        time = spans(
+            masks[..., self.freq_masks :], X_lens, widest, T, self._time_masks(X_lens)
+        )  # (B, T)
         padding = length_mask(X_lens, T).unsqueeze(2)  # (B, T, 1)
         return X.masked_fill((freq.unsqueeze(1) | time.unsqueeze(2)).masked_fill(padding, False), 0)
 
@@ -77,12 +88,13 @@ def time_warp(X: Tensor, X_lens: Tensor, W: int, u: Tensor) -> Tensor:
     X:       (B, T, F); X_lens (B,) int64
     W:       greatest distance, in frames
     u:       (B, 2) uniform numbers: for the point and for the distance
-    returns  a new tensor (B, T, F). With the point c, W < c < last - W, moved to d, frame t becomes the old frame
-             t c / d up to d, then c + (t - d) (last - c) / (last - d): linear between two frames. The first and the
-             last frame, the lengths and the padding stay, and so does an utterance of fewer than 2 W + 3 frames, which
-             has no c
+    returns  a new tensor (B, T, F). With the point c, W < c < last - W, moved to d, frame t becomes
+             the old frame t c / d up to d, then c + (t - d) (last - c) / (last - d): linear between
+             two frames. The first and the last frame, the lengths and the padding stay, and so does
+             an utterance of fewer than 2 W + 3 frames, which has no c
 
-    lhotse and ESPnet draw points the same way and interpolate with cubics; Park et al. (2019) warp with a spline.
+    lhotse and ESPnet draw points the same way and interpolate with cubics; Park et al. (2019) warp
+    with a spline.
     """
     last = (X_lens - 1).unsqueeze(1)  # (B, 1)
     room = last - 2 * W - 1  # (B, 1), number of possible points
@@ -90,7 +102,9 @@ def time_warp(X: Tensor, X_lens: Tensor, W: int, u: Tensor) -> Tensor:
     d = c - W + (u[:, 1:] * (2 * W + 1)).long()  # (B, 1)
     t = torch.arange(X.size(1), device=X.device)  # (T,)
     before = t <= d  # (B, T)
-    past = torch.where(before, t * c, (t - d) * (last - c))  # (B, T), frames of the source, times `slope`
+    past = torch.where(
+        before, t * c, (t - d) * (last - c)
+    )  # (B, T), frames of the source, times `slope`
     slope = torch.where(before, d, last - d).clamp(min=1)  # (B, T)
     source = torch.where(before, 0, c) + past // slope  # (B, T), the frame at or before
     share = (past % slope) / slope  # (B, T), weight of the next frame
@@ -101,7 +115,9 @@ def time_warp(X: Tensor, X_lens: Tensor, W: int, u: Tensor) -> Tensor:
     return torch.lerp(X[rows, source], X[rows, behind], share.to(X.dtype).unsqueeze(2))  # (B, T, F)
 
 
-def spans(u: Tensor, lens: Tensor, widest: Tensor, size: int, count: Tensor | None = None) -> Tensor:
+def spans(
+    u: Tensor, lens: Tensor, widest: Tensor, size: int, count: Tensor | None = None
+) -> Tensor:
     """Draw the union of M random spans for each row.
 
     u:       (B, 2, M) uniform numbers: for widths and for positions

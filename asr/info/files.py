@@ -56,7 +56,9 @@ def describe(path: str) -> Finding:
 
 def looks_like_sound(head: bytes) -> bool:
     """Recognize the usual kinds of sound by their first bytes."""
-    return head.startswith((b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"NIST_1A"))
+    return head.startswith(
+        (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"NIST_1A")
+    )
 
 
 def unpacked_head(path: str) -> bytes:
@@ -93,7 +95,9 @@ def lines(path: str) -> Iterator[bytes]:
             while line := file.readline(LONGEST):
                 number += 1
                 if len(line) == LONGEST:
-                    raise UserError(f"{path}:{number}: a line of more than {LONGEST >> 20} MB; is it text?")
+                    raise UserError(
+                        f"{path}:{number}: a line of more than {LONGEST >> 20} MB; is it text?"
+                    )
                 yield line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: damaged after line {number} ({error}); copy it again") from None
@@ -107,7 +111,11 @@ def manifest_of(path: str) -> Finding:
     first = ""
     for utterance in manifest.read(path):
         first = first or utterance.path
-        count, seconds, longest = count + 1, seconds + utterance.duration, max(longest, utterance.duration)
+        count, seconds, longest = (
+            count + 1,
+            seconds + utterance.duration,
+            max(longest, utterance.duration),
+        )
         rates[utterance.rate] += 1
         channels[utterance.channels] += 1
         texts += bool(utterance.text)
@@ -143,7 +151,8 @@ def is_there(path: str) -> bool:
 def ngrams(path: str) -> Finding:
     """Describe an n-gram model by its header.
 
-    raises   UserError if the header is damaged, or the file is truncated as far as that shows without reading all
+    raises   UserError if the header is damaged, or the file is truncated as far as that shows
+             without reading all
     """
     counts, found = [], lines(path)
     for line in found:
@@ -155,15 +164,26 @@ def ngrams(path: str) -> Finding:
             break
         elif line and line != b"\\data\\" and not (line.startswith(b"#") and not counts):
             shown = line[:60].decode(errors="replace")
-            raise UserError(f"{path}: got {shown!r} in its header, expected 'ngram {len(counts) + 1}=<number>'")
+            raise UserError(
+                f"{path}: got {shown!r} in its header, expected 'ngram {len(counts) + 1}=<number>'"
+            )
     else:
-        raise UserError(f"{path}: ends within its header; expected \\1-grams: and its n-grams; copy it again")
+        raise UserError(
+            f"{path}: ends within its header; expected \\1-grams: and its n-grams; copy it again"
+        )
     words = [
-        line.split()[1].decode(errors="replace") for line, _ in zip(found, range(8), strict=False) if line.split()[1:]
+        line.split()[1].decode(errors="replace")
+        for line, _ in zip(found, range(8), strict=False)
+        if line.split()[1:]
     ]
     if not ends(path):
         raise UserError(f"{path}: truncated, it doesn't end with \\end\\; copy or make it again")
-    facts = {"order": len(counts), "ngrams": counts, "words": counts[0], "first_words": " ".join(words)}
+    facts = {
+        "order": len(counts),
+        "ngrams": counts,
+        "words": counts[0],
+        "first_words": " ".join(words),
+    }
     return Finding(path, "n-gram language model (ARPA)", facts)
 
 
@@ -183,7 +203,12 @@ def recording(path: str) -> Finding:
     header = audio.info(path)
     with open(path, "rb") as raw, soundfile.SoundFile(raw) as file:  # its name might not be UTF-8
         kind = f"{file.format_info}, {file.subtype_info}"
-    facts = {"rate_hz": header.rate, "channels": header.channels, "seconds": round(header.duration, 3), "format": kind}
+    facts = {
+        "rate_hz": header.rate,
+        "channels": header.channels,
+        "seconds": round(header.duration, 3),
+        "format": kind,
+    }
     return Finding(path, "recording", facts)
 
 
@@ -203,11 +228,19 @@ def stamp_of(path: str) -> Finding:
     try:
         stamped = json.loads(read_small(path))
         made, inputs = stamped.get("made") or {}, stamped["inputs"]
-        facts = {"command": stamped["command"], "version": stamped.get("version"), "inputs": len(inputs)}
+        facts = {
+            "command": stamped["command"],
+            "version": stamped.get("version"),
+            "inputs": len(inputs),
+        }
         facts |= {name: made.get(name) for name in ("commit", "hardware", "seconds")}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UserError(f"{path}: damaged, not a stamp of this toolkit; repeat the work that it stamps") from None
-    return Finding(path, "stamp of finished work" if made else "stamp of work that isn't finished", facts)
+        raise UserError(
+            f"{path}: damaged, not a stamp of this toolkit; repeat the work that it stamps"
+        ) from None
+    return Finding(
+        path, "stamp of finished work" if made else "stamp of work that isn't finished", facts
+    )
 
 
 def read_small(path: str) -> bytes:
@@ -215,7 +248,9 @@ def read_small(path: str) -> bytes:
     with open(path, "rb") as file:
         content = file.read(LONGEST + 1)
     if len(content) > LONGEST:
-        raise UserError(f"{path}: has more than {LONGEST >> 20} MB, too much for such a file; is it the right one?")
+        raise UserError(
+            f"{path}: has more than {LONGEST >> 20} MB, too much for such a file; is it the right one?"
+        )
     return content
 
 
@@ -224,9 +259,19 @@ def configuration(path: str) -> Finding:
     tree = read_small_tree(Path(path))
     kind = section(tree, "model").get("kind")
     if not isinstance(kind, str) or "out" not in tree:
-        raise UserError(f"{path}: YAML, but not an experiment of asr-train: it lacks out and model.kind")
-    encoder, train = section(section(tree, "model"), "encoder").get("kind"), section(tree, "data").get("train")
-    facts = {"model": kind, "encoder": plain(encoder), "out": plain(tree["out"]), "train": plain(train)}
+        raise UserError(
+            f"{path}: YAML, but not an experiment of asr-train: it lacks out and model.kind"
+        )
+    encoder, train = (
+        section(section(tree, "model"), "encoder").get("kind"),
+        section(tree, "data").get("train"),
+    )
+    facts = {
+        "model": kind,
+        "encoder": plain(encoder),
+        "out": plain(tree["out"]),
+        "train": plain(train),
+    }
     return Finding(path, "configuration of asr-train", facts)
 
 
@@ -240,13 +285,17 @@ def text(path: str, start: bytes) -> Finding:
             f"{path}: is UTF-16 text, expected UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8"
         )
     if b"\0" in start or not audio.is_text(start):
-        raise UserError(f"{path}: unknown kind of file: not sound, text, manifest, weights or n-gram model")
+        raise UserError(
+            f"{path}: unknown kind of file: not sound, text, manifest, weights or n-gram model"
+        )
     count = words = characters = empty = tabbed = 0
     for count, line in enumerate(lines(path), 1):  # noqa: B007 - told below
         try:
             decoded = line.decode("utf-8-sig" if count == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}:{count}: not UTF-8 text (byte {error.start + 1} of the line)") from None
+            raise UserError(
+                f"{path}:{count}: not UTF-8 text (byte {error.start + 1} of the line)"
+            ) from None
         tabbed += "\t" in decoded
         text = decoded.partition("\t")[2] if "\t" in decoded else decoded
         empty += not text.strip()
@@ -258,7 +307,14 @@ def text(path: str, start: bytes) -> Finding:
 
 def table_kind(start: bytes, tabbed: int, lines: int) -> str:
     """Name the kind of a text from its first line and the number of lines with a tab."""
-    first = start.split(b"\n", 1)[0].decode("utf-8", "replace").lstrip("\ufeff").rstrip("\r").lower().split("\t")
+    first = (
+        start.split(b"\n", 1)[0]
+        .decode("utf-8", "replace")
+        .lstrip("\ufeff")
+        .rstrip("\r")
+        .lower()
+        .split("\t")
+    )
     if {"id", "path", "text"} <= set(first):
         return "table of recordings, for asr-prepare tsv"
     if {"client_id", "path", "sentence"} <= set(first):

@@ -20,16 +20,25 @@ class Finding:
     def text(self) -> str:
         """Format it for a terminal, without control characters from strangers."""
         known = {
-            name.replace("_", " "): formatted(value) for name, value in self.facts.items() if value not in (None, "")
+            name.replace("_", " "): formatted(value)
+            for name, value in self.facts.items()
+            if value not in (None, "")
         }
         width = max(map(len, known), default=0)
         return "\n".join(
-            [f"{printable(self.path)}: {self.kind}", *(f"  {name:{width}}  {value}" for name, value in known.items())]
+            [
+                f"{printable(self.path)}: {self.kind}",
+                *(f"  {name:{width}}  {value}" for name, value in known.items()),
+            ]
         )
 
     def as_json(self) -> dict:
         """Return everything as plain values."""
-        return {"path": self.path.encode("utf-8", "backslashreplace").decode(), "kind": self.kind, **self.facts}
+        return {
+            "path": self.path.encode("utf-8", "backslashreplace").decode(),
+            "kind": self.kind,
+            **self.facts,
+        }
 
 
 def formatted(value: object) -> str:
@@ -41,7 +50,9 @@ def formatted(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(formatted, value))
     if isinstance(value, dict):
-        return ", ".join(f"{printable(str(name))} {formatted(part)}" for name, part in value.items())
+        return ", ".join(
+            f"{printable(str(name))} {formatted(part)}" for name, part in value.items()
+        )
     return printable(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
@@ -51,5 +62,8 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[2J")
     'a\\x1b[2J'
     """
-    shown = (c if unicodedata.category(c)[0] != "C" else c.encode("unicode_escape").decode() for c in text)
+    shown = (
+        c if unicodedata.category(c)[0] != "C" else c.encode("unicode_escape").decode()
+        for c in text
+    )
     return "".join(shown)

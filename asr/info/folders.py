@@ -24,7 +24,8 @@ RATES = ("wer", "ctc_wer", "accuracy", "loss", "ppl", "word_ppl")  # of metrics.
 def describe(path: str) -> Finding:
     """Describe a folder.
 
-    raises   UserError if it is empty, unreadable, damaged, or unknown to this toolkit; lists its content
+    raises   UserError if it is empty, unreadable, damaged, or unknown to this toolkit; lists its
+             content
     """
     folder = Path(path)
     names = set(os.listdir(folder))
@@ -34,10 +35,14 @@ def describe(path: str) -> Finding:
         return tokenizer(path, folder)
     if splits := sorted(name for name in names if name.endswith((".jsonl.gz", ".jsonl"))):
         return prepared(path, folder, splits)
-    if shards := [name for name in names if name.startswith("recording.") and name.endswith(".tar")]:
+    if shards := [
+        name for name in names if name.startswith("recording.") and name.endswith(".tar")
+    ]:
         return Finding(path, "shards of recordings (lhotse Shar)", {"shards": len(shards)})
     if sounds := audio.find(folder):
-        return Finding(path, "folder of sound files", {"files": len(sounds), "first": str(sounds[0])})
+        return Finding(
+            path, "folder of sound files", {"files": len(sounds), "first": str(sounds[0])}
+        )
     raise UserError(f"{path}: {nothing_known(folder, names)}")
 
 
@@ -47,7 +52,9 @@ def nothing_known(folder: Path, names: set[str]) -> str:
     if not shown:
         return "is empty"
     below = [
-        child for child in sorted(folder.iterdir()) if any((child / n).exists() for n in (CONFIG, "tokenizer.json"))
+        child
+        for child in sorted(folder.iterdir())
+        if any((child / n).exists() for n in (CONFIG, "tokenizer.json"))
     ]
     hint = f"; did you mean {below[0]}?" if below else ""
     return f"no model, tokenizer, manifests or sound files here; it holds {shorten(shown)}{hint}"
@@ -70,7 +77,9 @@ def model(path: str, folder: Path, names: set[str]) -> Finding:
     finished = stamp.is_stamped(folder)
     return Finding(
         path,
-        f"model folder, a {KINDS[kind]}" if header else f"training of a {KINDS[kind]} without weights yet",
+        f"model folder, a {KINDS[kind]}"
+        if header
+        else f"training of a {KINDS[kind]} without weights yet",
         {
             "state": "finished" if finished else "training isn't finished; asr-train continues it",
             "parameters": header and header.parameters,
@@ -82,7 +91,10 @@ def model(path: str, folder: Path, names: set[str]) -> Finding:
             "dev": best(folder),
             "dev_set": plain(section(tree, "data").get("dev")),
             "changed": when(folder / (WEIGHTS if header else CONFIG)),
-            "made_by": {name: made[name] for name in ("asr", "torch", "commit", "hardware") if name in made} or None,
+            "made_by": {
+                name: made[name] for name in ("asr", "torch", "commit", "hardware") if name in made
+            }
+            or None,
             "checksums": header and DIGEST in header.metadata,
         },
     )
@@ -91,7 +103,9 @@ def model(path: str, folder: Path, names: set[str]) -> Finding:
 def read_small_tree(path: Path) -> dict:
     """Read a YAML file; refuse one larger than such files are."""
     if path.stat().st_size > SMALL:
-        raise UserError(f"{path}: has {path.stat().st_size} bytes, too much for a configuration; is it the right file?")
+        raise UserError(
+            f"{path}: has {path.stat().st_size} bytes, too much for a configuration; is it the right file?"
+        )
     return read_tree(path)[0]
 
 
@@ -102,9 +116,17 @@ def section(tree: dict, name: str) -> dict:
 
 def plain(value: object) -> object:
     """Return a setting if it is a name, a number or a list of names; otherwise only its type, for it may be huge."""
-    if isinstance(value, list) and len(value) <= MOST_NAMES and all(isinstance(part, str) for part in value):
+    if (
+        isinstance(value, list)
+        and len(value) <= MOST_NAMES
+        and all(isinstance(part, str) for part in value)
+    ):
         return value
-    return value if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
+    return (
+        value
+        if value is None or isinstance(value, str | int | float)
+        else f"a {type(value).__name__}"
+    )
 
 
 def architecture(part: dict, kind: str) -> dict:
@@ -141,8 +163,18 @@ def check_vocabulary(folder: Path, header: Header, tokens: Tokenizer) -> None:
 
     raises   UserError that names the tokenizer
     """
-    rows = next((shape[0] for name, shape in header.shapes.items() if name.endswith("ctc_out.bias") and shape), None)
-    rows = rows or next((shape[0] for name, shape in header.shapes.items() if name.endswith("embedding.weight")), None)
+    rows = next(
+        (
+            shape[0]
+            for name, shape in header.shapes.items()
+            if name.endswith("ctc_out.bias") and shape
+        ),
+        None,
+    )
+    rows = rows or next(
+        (shape[0] for name, shape in header.shapes.items() if name.endswith("embedding.weight")),
+        None,
+    )
     if rows is not None and rows != tokens.vocabulary:
         raise UserError(
             f"{folder / tokenizers.DESCRIPTION}: has {tokens.vocabulary} ids, the weights have {rows}; "
@@ -154,7 +186,9 @@ def facts_of_making(folder: Path) -> dict:
     """Read versions.json, as far as it is valid."""
     try:
         facts = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
-        return {name: value for name, value in facts.items() if isinstance(value, str | int | float)}
+        return {
+            name: value for name, value in facts.items() if isinstance(value, str | int | float)
+        }
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
@@ -171,7 +205,9 @@ def best(folder: Path) -> dict | None:
     except OSError:
         return None
     metrics = chosen or last or {}
-    return {name: metrics[name] for name in RATES if isinstance(metrics.get(name), int | float)} or None
+    return {
+        name: metrics[name] for name in RATES if isinstance(metrics.get(name), int | float)
+    } or None
 
 
 def line_of_metrics(line: str) -> dict:
@@ -185,14 +221,19 @@ def line_of_metrics(line: str) -> dict:
 
 def when(path: Path) -> str:
     """Return the time of a file's last change."""
-    return datetime.fromtimestamp(path.stat().st_mtime).astimezone().isoformat(" ", timespec="minutes")
+    return (
+        datetime.fromtimestamp(path.stat().st_mtime).astimezone().isoformat(" ", timespec="minutes")
+    )
 
 
 def tokenizer(path: str, folder: Path) -> Finding:
     """Describe a tokenizer's folder."""
     tokens = tokenizers.load(folder)
     symbols = tokens.symbols()[1:-1]
-    facts = {"kind_and_size": in_words(tokens), "tokens": " ".join(symbols[:20]) + " …" * (len(symbols) > 20)}
+    facts = {
+        "kind_and_size": in_words(tokens),
+        "tokens": " ".join(symbols[:20]) + " …" * (len(symbols) > 20),
+    }
     return Finding(path, "tokenizer", facts | made_of(folder))
 
 

@@ -8,7 +8,12 @@ from asr.errors import UserError
 from asr.info import files, folders
 from asr.info.finding import Finding
 
-SPECIAL = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+SPECIAL = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def look(path: str) -> Finding:
@@ -32,5 +37,9 @@ def look(path: str) -> Finding:
         short = f"{name[:80]}…" if error.errno == errno.ENAMETOOLONG else name
         raise UserError(f"{short}: can't be read ({error.strerror or error})") from None
     except (MemoryError, RecursionError) as error:
-        what = "needs more memory than there is" if isinstance(error, MemoryError) else "is nested too deeply"
+        what = (
+            "needs more memory than there is"
+            if isinstance(error, MemoryError)
+            else "is nested too deeply"
+        )
         raise UserError(f"{path}: {what}; is it damaged, or malicious?") from None

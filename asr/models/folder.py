@@ -1,8 +1,9 @@
 """A model's folder: `config.yaml` (the full experiment), `model.safetensors` (all weights) and the tokenizer's files;
 `versions.json` says what it was made with and from.
 
-Loading one runs no code of its maker. The weights' file holds digests of itself, of the settings and of the tokenizer,
-so that one replacement of a file, which a training makes often, changes them all.
+Loading one runs no code of its maker. The weights' file holds digests of itself, of the settings
+and of the tokenizer, so that one replacement of a file, which a training makes often, changes them
+all.
 """
 
 import hashlib
@@ -46,31 +47,40 @@ def read_settings(folder: str | Path, cls: type[T], kind: str) -> T:
     """Read what identifies a model: those settings of its folder that `cls` has.
 
     kind     of model that is expected, as in model.kind
-    raises   UserError if there's no such folder, its settings are missing or damaged, or the model is of another kind
+    raises   UserError if there's no such folder, its settings are missing or damaged, or the model
+             is of another kind
     """
     folder = Path(folder)
     try:
         found, described = folder.is_dir(), (folder / CONFIG).exists()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{folder}: can't be read ({reason}); fix that, or take another model") from None
+        raise UserError(
+            f"{folder}: can't be read ({reason}); fix that, or take another model"
+        ) from None
     if not found:
         raise UserError(f"{folder}: no such model folder; asr-train makes one")
     if not described:
         below = next(iter(sorted(folder.glob(f"*/{CONFIG}"))), None)
         hint = f"is {folder} a model folder of asr-train whose training has begun?"
-        raise UserError(f"{folder / CONFIG}: missing; {f'did you mean {below.parent}?' if below else hint}")
+        raise UserError(
+            f"{folder / CONFIG}: missing; {f'did you mean {below.parent}?' if below else hint}"
+        )
     tree, source = read_tree(folder / CONFIG)
     got = tree["model"].get("kind") if isinstance(tree.get("model"), dict) else None
     if got in set(KINDS) - {kind}:
-        raise UserError(f"{folder}: holds a {KINDS[got]} (model.kind: {got}), expected a {KINDS[kind]} ({kind})")
+        raise UserError(
+            f"{folder}: holds a {KINDS[got]} (model.kind: {got}), expected a {KINDS[kind]} ({kind})"
+        )
     return check(cls, {name: tree[name] for name in cls.model_fields if name in tree}, source)
 
 
 def longest_heard(folder: str | Path) -> float | None:
     """Seconds of the longest recording that the model was trained on; None if its folder doesn't say."""
     try:
-        return float(json.loads((Path(folder) / VERSIONS).read_text(encoding="utf-8"))["longest_seconds"])
+        return float(
+            json.loads((Path(folder) / VERSIONS).read_text(encoding="utf-8"))["longest_seconds"]
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -86,8 +96,8 @@ def save_weights(module: nn.Module, path: Path) -> None:
 def load_weights(module: nn.Module, path: Path) -> None:
     """Read a module's weights from safetensors.
 
-    raises   UserError if the file is missing, damaged, of another model (names what differs), or what stands beside it
-             isn't what it was bound to
+    raises   UserError if the file is missing, damaged, of another model (names what differs), or
+             what stands beside it isn't what it was bound to
     """
     read = weights.read(path)
     shapes = {name: tuple(tensor.shape) for name, tensor in read.tensors.items()}
@@ -100,7 +110,8 @@ def load_weights(module: nn.Module, path: Path) -> None:
 def fill(make: Callable[[], M], folder: str | Path) -> M:
     """Make a module and give it the weights of a model folder, which have to be finite.
 
-    raises   UserError as `load_weights`, or if the module would be far larger than the weights, or than the memory
+    raises   UserError as `load_weights`, or if the module would be far larger than the weights, or
+             than the memory
     """
     path = Path(folder) / WEIGHTS
     stored = weights.count(path)
@@ -110,11 +121,15 @@ def fill(make: Callable[[], M], folder: str | Path) -> M:
         load_weights(module, path)
     except weights.TooLarge:
         larger = f"which has far more than its {stored} values"
-        raise UserError(f"{path}: doesn't fit the model of {CONFIG} and tokenizer, {larger}") from None
+        raise UserError(
+            f"{path}: doesn't fit the model of {CONFIG} and tokenizer, {larger}"
+        ) from None
     except (RuntimeError, MemoryError) as error:
         if not is_oom(error):
             raise
-        raise UserError(f"{path}: {stored} values don't fit in memory; use a machine with more") from None
+        raise UserError(
+            f"{path}: {stored} values don't fit in memory; use a machine with more"
+        ) from None
     weights.check_finite(path, module.state_dict())
     return module
 
@@ -136,7 +151,8 @@ def beside(folder: Path) -> dict[str, str]:
 def check_bound(path: Path, bound: dict[str, str] | None) -> None:
     """Refuse settings or a tokenizer that aren't those that the weights at `path` were saved with.
 
-    bound    what the weights' file says of them; None if it says nothing, which is a warning, not an error
+    bound    what the weights' file says of them; None if it says nothing, which is a warning, not
+             an error
     """
     folder = path.parent
     if bound is None:
@@ -153,14 +169,17 @@ def check_bound(path: Path, bound: dict[str, str] | None) -> None:
 
 @cache
 def _tell_unprotected(folder: Path) -> None:
-    logger.warning(f"{folder}: holds no checksums, so damage would not be seen; {ACCEPT} {folder} adds them")
+    logger.warning(
+        f"{folder}: holds no checksums, so damage would not be seen; {ACCEPT} {folder} adds them"
+    )
 
 
 def accept(folder: str | Path) -> list[str]:
     """Take the files of a model's or a tokenizer's folder as they are now: write their digests anew.
 
     returns  names of the files that were not what the digests said
-    raises   UserError if the folder holds neither, a file is unreadable, or its weights are not finite
+    raises   UserError if the folder holds neither, a file is unreadable, or its weights are not
+             finite
     """
     folder = make_folder(folder) if Path(folder).is_dir() else Path(folder)
     changed = tokenizers.accept(folder)

@@ -35,15 +35,22 @@ class HybridSettings(Settings):
     decoder: DecoderSettings
     ctc_weight: float = Field(0.3, ge=0.0, le=1.0)
     label_smoothing: float = Field(0.1, ge=0.0, lt=1.0)
-    flat_start_epochs: int = Field(0, ge=0)  # in which CTC has equal alignments, to find its own from; never the last
+    flat_start_epochs: int = Field(
+        0, ge=0
+    )  # in which CTC has equal alignments, to find its own from; never the last
     intermediate_ctc: IntermediateCTC | None = None  # in training only, as all `Term`s
     consistency: Consistency | None = None
 
     @model_validator(mode="after")
     def _layers_to_choose(self):
-        chosen, last = self.intermediate_ctc.layers if self.intermediate_ctc else [], self.encoder.layers - 1
+        chosen, last = (
+            self.intermediate_ctc.layers if self.intermediate_ctc else [],
+            self.encoder.layers - 1,
+        )
         if len(set(chosen)) < len(chosen) or any(not 1 <= n <= last for n in chosen):
-            what = f"intermediate_ctc: got layers {chosen}, expected different ones from 1 to {last}"
+            what = (
+                f"intermediate_ctc: got layers {chosen}, expected different ones from 1 to {last}"
+            )
             raise ValueError(f"{what}: CTC has the last one anyway")
         return self
 
@@ -69,20 +76,27 @@ class Hybrid(nn.Module):
         self.vocabulary, self.sos_eos = vocabulary, vocabulary - 1
         self.apply(initialize)
         if settings.decoder.tied:
-            initialize(self.decoder.embedding)  # a second draw: reproduces the weights of earlier versions
+            initialize(
+                self.decoder.embedding
+            )  # a second draw: reproduces the weights of earlier versions
             self.decoder.tie()
 
-    def forward(self, X: Tensor, X_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, X: Tensor, X_lens: Tensor, Y: Tensor, Y_lens: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Score the label text: row u of the logits is for label u given the labels before it, the last row for <eos>.
 
         X, X_lens:  (B, T, F) float and (B,) int, frames
         Y, Y_lens:  (B, U) int, padded with -1, and (B,) int
-        returns     logits (B, U + 1, V), whose softmax is the posterior, and their lengths Y_lens + 1 (B,)
+        returns     logits (B, U + 1, V), whose softmax is the posterior, and their lengths Y_lens +
+                    1 (B,)
         """
         encoded = self.encoder(X, X_lens)  # (B, T', D)
         return self.decode(encoded.H, encoded.H_lens, Y, Y_lens).logits, Y_lens + 1
 
-    def decode(self, H: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor, attention: bool = False) -> DecoderOutput:
+    def decode(
+        self, H: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor, attention: bool = False
+    ) -> DecoderOutput:
         """H (B, T', D), H_lens (B,), Y (B, U), Y_lens (B,) → logits (B, U + 1, V); `attention` as in the decoder"""
         return self.decoder(criterion.add_start(Y, Y_lens, self.sos_eos), H, H_lens, attention)
 
@@ -100,17 +114,28 @@ class Hybrid(nn.Module):
         """Views of a training batch that the loss's terms need."""
         return max((term.views for term in self.terms), default=1)
 
-    def loss(self, X: Tensor, X_lens: Tensor, Y: Tensor, Y_lens: Tensor, epoch: float = math.inf) -> Loss:
+    def loss(
+        self, X: Tensor, X_lens: Tensor, Y: Tensor, Y_lens: Tensor, epoch: float = math.inf
+    ) -> Loss:
         """ctc_weight · CTC + (1 - ctc_weight) · cross-entropy, summed over the batch (Watanabe et al. 2017).
 
-        In training other terms join CTC, and in the first epochs (`flat_start_epochs`) equal alignments replace it.
+        In training other terms join CTC, and in the first epochs (`flat_start_epochs`) equal
+        alignments replace it.
 
         X, X_lens:  (views · B, T, F) and (views · B,): one view of the batch behind the other
         Y, Y_lens:  (B, U) and (B,)
         epoch:      of the training, from 0; a late one unless given
         """
-        views, tokens, extra = len(X) // len(Y), (Y_lens + 1).sum(), self.terms if self.training else []
-        align = criterion.flat_start if self.training and epoch < self.flat_start_epochs else criterion.ctc
+        views, tokens, extra = (
+            len(X) // len(Y),
+            (Y_lens + 1).sum(),
+            self.terms if self.training else [],
+        )
+        align = (
+            criterion.flat_start
+            if self.training and epoch < self.flat_start_epochs
+            else criterion.ctc
+        )
         Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
         layers = [n for term in extra for n in term.encoder_layers]
         encoded = self.encoder(X, X_lens, layers)
@@ -121,7 +146,9 @@ class Hybrid(nn.Module):
         log_probs = self.ctc_log_probs(H)  # (N, T', V)
         total = ctc = align(log_probs, H_lens, Y, Y_lens) / views
         terms, inner = {"ctc": ctc.detach()}, dict(zip(layers, encoded.layers, strict=True))
-        scored = Scored(H, H_lens, inner, log_probs, logits, Y, Y_lens, views, self.ctc_log_probs, align)
+        scored = Scored(
+            H, H_lens, inner, log_probs, logits, Y, Y_lens, views, self.ctc_log_probs, align
+        )
         for term in extra:
             value = term.compute(scored)
             total = total if value is None else term.join(total, value)

@@ -5,8 +5,14 @@ import json
 from typing import Any
 
 # settings that change how a run is computed, not what comes out
-_OF_TRAINING = "device processes shard activation_checkpointing compile keep save_minutes save_steps log_every"
-NOT_IN_STAMP = [("data", "workers"), ("data", "tokens"), *(("training", key) for key in _OF_TRAINING.split())]
+_OF_TRAINING = (
+    "device processes shard activation_checkpointing compile keep save_minutes save_steps log_every"
+)
+NOT_IN_STAMP = [
+    ("data", "workers"),
+    ("data", "tokens"),
+    *(("training", key) for key in _OF_TRAINING.split()),
+]
 
 
 def digest(tree: dict) -> str:

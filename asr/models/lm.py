@@ -32,7 +32,8 @@ class TransformerLM(nn.Module):
     """A decoder without an encoder: P(label | labels before).
 
     settings:    sizes
-    vocabulary:  V: id 0 is the CTC blank, which is never a label, id V - 1 the shared start/end symbol
+    vocabulary:  V: id 0 is the CTC blank, which is never a label, id V - 1 the shared start/end
+                 symbol
     """
 
     def __init__(self, settings: LMSettings, vocabulary: int):
@@ -46,7 +47,8 @@ class TransformerLM(nn.Module):
     def forward(self, Y: Tensor, Y_lens: Tensor) -> Tensor:
         """Score sentences: row u of the logits is for label u given the labels before it, the last row for <eos>.
 
-        Y, Y_lens:  (B, U) int, padded with -1, and (B,) int; causality keeps the padding from the real positions
+        Y, Y_lens:  (B, U) int, padded with -1, and (B,) int; causality keeps the padding from the
+                    real positions
         returns     logits (B, U + 1, V), whose softmax is the posterior
         """
         return self.decoder(criterion.add_start(Y, Y_lens, self.sos_eos)).logits
@@ -98,7 +100,8 @@ class LanguageModel(nn.Module):
 def load(folder: str | Path, device: torch.device | str = "cpu") -> LanguageModel:
     """Load a language model's folder, in evaluation mode.
 
-    raises   UserError if a file is missing or damaged; names it; or if the folder holds a recognizer
+    raises   UserError if a file is missing or damaged; names it; or if the folder holds a
+             recognizer
     """
     settings = folders.read_settings(folder, FolderSettings, "lm")
     tokenizer = tokenizers.load(folder)

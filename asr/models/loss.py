@@ -17,9 +17,9 @@ class Loss:
     """Sums over a batch, so that batches add: divide by `tokens` for the loss per target token.
 
     total:    scalar, what is trained, with gradient
-    terms:    its terms by name, without gradient: of a recognizer "ctc" (-ln P(Y | X), natural logarithm; in a flat
-              start `flat_start`), "attention" (label-smoothed cross-entropy) and those of models/terms.py; of a
-              language model "nll"
+    terms:    its terms by name, without gradient: of a recognizer "ctc" (-ln P(Y | X), natural
+              logarithm; in a flat start `flat_start`), "attention" (label-smoothed cross-entropy)
+              and those of models/terms.py; of a language model "nll"
     correct:  scalar, targets that the decoder ranks first
     tokens:   scalar int, targets: the labels and each utterance's end symbol
 
@@ -40,7 +40,8 @@ class Loss:
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Sum of label-smoothed cross-entropy over the targets that aren't PADDING.
 
-    logits:   (B, U, V), targets: (B, U) int; the smoothed share is spread over all V (Szegedy et al. 2016)
+    logits:   (B, U, V), targets: (B, U) int; the smoothed share is spread over all V (Szegedy et
+              al. 2016)
     returns   scalar float32
     """
     return F.cross_entropy(
@@ -59,23 +60,32 @@ def ctc(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> Tensor:
     returns     scalar; infinite where an utterance has too few frames for its labels
     """
     labels = Y.clamp(min=0)
-    return F.ctc_loss(log_probs.float().transpose(0, 1), labels, H_lens, Y_lens, blank=0, reduction="sum")
+    return F.ctc_loss(
+        log_probs.float().transpose(0, 1), labels, H_lens, Y_lens, blank=0, reduction="sum"
+    )
 
 
 def flat_start(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> Tensor:
     """Sum over real frames of the cross-entropy to labels that share the frames equally, each with as much blank.
 
-    Where CTC may begin, as Kaldi's monophone training begins with equal alignments (`align-equal-compiled`): CTC by
-    itself first learns to answer blank alone, and leaves that late, or by luck.
+    Where CTC may begin, as Kaldi's monophone training begins with equal alignments
+    (`align-equal-compiled`): CTC by itself first learns to answer blank alone, and leaves that
+    late, or by luck.
 
     log_probs:  (B, T', V), normalized; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,)
     returns     scalar; an utterance without labels counts as blank alone
     """
     frames = torch.arange(log_probs.size(1), device=log_probs.device)  # (T',)
-    places = frames * Y_lens.unsqueeze(1) // H_lens.unsqueeze(1)  # (B, T'), of the label at each frame
+    places = (
+        frames * Y_lens.unsqueeze(1) // H_lens.unsqueeze(1)
+    )  # (B, T'), of the label at each frame
     labels = add_start(Y, Y_lens, 0).gather(1, (places + 1).minimum(Y_lens.unsqueeze(1)))  # (B, T')
     label = log_probs.gather(2, labels.unsqueeze(2)).squeeze(2)  # (B, T')
-    return -((log_probs[..., 0] + label) / 2).masked_fill(length_mask(H_lens, log_probs.size(1)), 0).sum()
+    return (
+        -((log_probs[..., 0] + label) / 2)
+        .masked_fill(length_mask(H_lens, log_probs.size(1)), 0)
+        .sum()
+    )
 
 
 def consistency(log_probs: Tensor, H_lens: Tensor) -> Tensor:
@@ -83,11 +93,16 @@ def consistency(log_probs: Tensor, H_lens: Tensor) -> Tensor:
 
     The consistency of "CR-CTC" (Yao et al. 2025).
 
-    log_probs:  (2, B, T', V), normalized; what stands beyond H_lens (B,) doesn't matter, if it is finite
+    log_probs:  (2, B, T', V), normalized; what stands beyond H_lens (B,) doesn't matter, if it is
+                finite
     returns     scalar
     """
-    divergence = F.kl_div(log_probs, log_probs.detach().flip(0), reduction="none", log_target=True).sum(-1)
-    return divergence.masked_fill(length_mask(H_lens, log_probs.size(2)), 0).sum() / 2  # divergence (2, B, T')
+    divergence = F.kl_div(
+        log_probs, log_probs.detach().flip(0), reduction="none", log_target=True
+    ).sum(-1)
+    return (
+        divergence.masked_fill(length_mask(H_lens, log_probs.size(2)), 0).sum() / 2
+    )  # divergence (2, B, T')
 
 
 def count_correct(logits: Tensor, targets: Tensor) -> Tensor:

@@ -42,7 +42,9 @@ class Recognizer(nn.Module):
         except ValueError as error:  # sizes possible each for itself, but not together
             raise UserError(f"features.fbank and model: {error}") from None
         if self.model.views == 2 and self.frontend.specaugment is None:
-            raise UserError("model.consistency: got no features.specaugment, expected one: the two views are its masks")
+            raise UserError(
+                "model.consistency: got no features.specaugment, expected one: the two views are its masks"
+            )
         self.tokenizer = tokenizer
 
     @property
@@ -63,7 +65,9 @@ class Recognizer(nn.Module):
 
         seeds (B,) augment it in training mode, as is due in the epoch, a late one unless given
         """
-        X, X_lens = self.frontend(waveforms, wave_lens, seeds, epoch, self.model.views)  # (B or 2B, T, F)
+        X, X_lens = self.frontend(
+            waveforms, wave_lens, seeds, epoch, self.model.views
+        )  # (B or 2B, T, F)
         return self.model.loss(X, X_lens, Y, Y_lens, epoch)
 
     def encode(self, waveforms: Tensor, wave_lens: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +76,10 @@ class Recognizer(nn.Module):
         return encoded.H, encoded.H_lens
 
     def transcribe(
-        self, audio: str | os.PathLike[str] | np.ndarray | Tensor, sample_rate: int | None = None, **options: Any
+        self,
+        audio: str | os.PathLike[str] | np.ndarray | Tensor,
+        sample_rate: int | None = None,
+        **options: Any,
     ) -> Transcript:
         """Transcribe one recording, a sound file or its samples; see `asr.transcribe`."""
         return asr.transcribe(self, audio, sample_rate, **options)
@@ -85,7 +92,9 @@ class Recognizer(nn.Module):
     def shortest_samples(self) -> int:
         """Samples of the shortest waveform that makes one encoder frame."""
         fbank = self.frontend.fbank
-        return (self.model.encoder.subsampling.shortest - 1) * fbank.shift_samples + fbank.frame_samples
+        return (
+            self.model.encoder.subsampling.shortest - 1
+        ) * fbank.shift_samples + fbank.frame_samples
 
     def unlike(self, other: "Recognizer", folder: str) -> tuple[bool, list[str]]:
         """Compare what makes the features with that of a model, of a folder, whose weights this one is to take.
@@ -94,11 +103,17 @@ class Recognizer(nn.Module):
         """
         own, its = self.frontend.fbank, other.frontend.fbank
         names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor")
-        same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(own.filters, its.filters)
-        notes = [f"features.fbank differs from that of {folder}, which its weights and statistics expect"] * (not same)
+        same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(
+            own.filters, its.filters
+        )
+        notes = [
+            f"features.fbank differs from that of {folder}, which its weights and statistics expect"
+        ] * (not same)
         kind, its_kind = self.frontend.cmvn.kind, other.frontend.cmvn.kind
         if kind != its_kind:
-            notes.append(f"features.cmvn is {kind!r}, that of {folder} {its_kind!r}: its statistics are taken anew")
+            notes.append(
+                f"features.cmvn is {kind!r}, that of {folder} {its_kind!r}: its statistics are taken anew"
+            )
         return kind != its_kind, notes
 
     def save(self, folder: str | Path, config: str) -> None:
@@ -115,9 +130,12 @@ class Recognizer(nn.Module):
 def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
     """Load a model folder, in evaluation mode.
 
-    raises   UserError if a file is missing or damaged; names it; or if the folder holds a language model
+    raises   UserError if a file is missing or damaged; names it; or if the folder holds a language
+             model
     """
     settings = folders.read_settings(folder, RecognizerSettings, "hybrid")
     tokenizer = tokenizers.load(folder)
-    recognizer = folders.fill(lambda: Recognizer(settings.features, settings.model, tokenizer), folder)
+    recognizer = folders.fill(
+        lambda: Recognizer(settings.features, settings.model, tokenizer), folder
+    )
     return recognizer.to(device).eval()

@@ -1,6 +1,7 @@
 """Terms of the loss beside CTC and cross-entropy. Each is a class: its settings, its weight, its name and its formula.
 
-B utterances, N = views · B rows, the second view behind the first; U labels, V vocabulary, T' encoder frames, D width.
+B utterances, N = views · B rows, the second view behind the first; U labels, V vocabulary, T'
+encoder frames, D width.
 """
 
 from abc import abstractmethod
@@ -26,7 +27,8 @@ class Scored:
     Y, Y_lens:  (N, U) and (N,)
     views:      1, or 2 of each utterance
     ctc_log_probs:  H → log_probs
-    align:      (log_probs, H_lens, Y, Y_lens) → CTC's loss; in a flat start that of equal alignments
+    align:      (log_probs, H_lens, Y, Y_lens) → CTC's loss; in a flat start that of equal
+                alignments
     """
 
     H: Tensor
@@ -94,7 +96,8 @@ class IntermediateCTC(Term):
 class Consistency(Term):
     """Two views of each batch by SpecAugment, whose CTC posteriors are to agree (CR-CTC, Yao et al. 2025).
 
-    A step takes twice the time and memory. The paper masks 2.5 times as much time as without: features.specaugment.
+    A step takes twice the time and memory. The paper masks 2.5 times as much time as without:
+    features.specaugment.
     """
 
     name, views = "cr", 2
@@ -104,7 +107,9 @@ class Consistency(Term):
         """The divergence of two views; None where nothing is masked, and there is one view."""
         if scored.views == 1:
             return None
-        return criterion.consistency(scored.log_probs.unflatten(0, (2, -1)), scored.H_lens.chunk(2)[0])
+        return criterion.consistency(
+            scored.log_probs.unflatten(0, (2, -1)), scored.H_lens.chunk(2)[0]
+        )
 
 
 def terms_of(settings: Settings) -> dict[str, Term]:

@@ -14,10 +14,24 @@ from asr.models.folder import CONFIG
 from asr.ops import BLANK
 from asr.text.tokenizer import Tokenizer, sos_eos
 
-# the modules with one row per token, of recognizers and language models; a test finds them by their shapes
+# the modules with one row per token, of recognizers and language models; a test finds them by their
+# shapes
 BY_TOKEN = {"model.ctc_out", "model.decoder.embedding", "model.decoder.out"}
 STATISTICS = "frontend.cmvn."
-SIZES = {"kind", "mels", "d_model", "layers", "heads", "ff", "d_k", "d_v", "subsampling", "channels", "kernel", "norm"}
+SIZES = {
+    "kind",
+    "mels",
+    "d_model",
+    "layers",
+    "heads",
+    "ff",
+    "d_k",
+    "d_v",
+    "subsampling",
+    "channels",
+    "kernel",
+    "norm",
+}
 SIZES |= {"cgmlp", "merge_kernel", "positions"}  # settings that decide about shapes and names
 SHOWN = 12  # lines of a message
 
@@ -55,7 +69,10 @@ class Transfer:
     @property
     def words(self) -> dict[str, str]:
         """Name of each tensor → what became of it."""
-        shapes = {name: f"got {got}, expected {own}; not used" for name, (got, own) in self.other_shape.items()}
+        shapes = {
+            name: f"got {got}, expected {own}; not used"
+            for name, (got, own) in self.other_shape.items()
+        }
         return {
             **dict.fromkeys(self.loaded, "loaded"),
             **{name: f"{taken} of {rows} rows" for name, (taken, rows) in self.rows.items()},
@@ -71,11 +88,16 @@ class Transfer:
         lines = [line for line in grouped(self.words) if not line.endswith(": loaded")]
         if len(lines) <= SHOWN:
             return lines
-        brief = dict.fromkeys(self.other_shape, "of another shape") | dict.fromkeys(self.rows, "by rows of tokens")
+        brief = dict.fromkeys(self.other_shape, "of another shape") | dict.fromkeys(
+            self.rows, "by rows of tokens"
+        )
         parts: dict[str, Counter] = {}
         for name, word in (self.words | brief).items():
             parts.setdefault(".".join(name.split(".")[:2]), Counter())[word] += 1
-        return [f"{part}: {', '.join(f'{n} {word}' for word, n in found.items())}" for part, found in parts.items()]
+        return [
+            f"{part}: {', '.join(f'{n} {word}' for word, n in found.items())}"
+            for part, found in parts.items()
+        ]
 
     @property
     def remedy(self) -> str:
@@ -105,11 +127,12 @@ class Transfer:
 def load_what_fits(model: nn.Module, folder: str | Path, unlike: Sequence[str] = ()) -> Transfer:
     """Copy into a model, in place, the weights of a model folder that fit it by name and shape.
 
-    Where a row is a token and the tokenizers differ, the rows of the tokens that both have are copied: pieces and
-    characters by their text, blank and start/end symbol by their role. Statistics of CMVN are copied too, unless they
-    are of another kind.
+    Where a row is a token and the tokenizers differ, the rows of the tokens that both have are
+    copied: pieces and characters by their text, blank and start/end symbol by their role.
+    Statistics of CMVN are copied too, unless they are of another kind.
     unlike   settings by which the two differ (`unlike_settings`), for the messages
-    raises   UserError if the folder holds no model, a damaged one, one of another kind, or one of which no matrix fits
+    raises   UserError if the folder holds no model, a damaged one, one of another kind, or one of
+             which no matrix fits
     """
     try:
         other = type(model).load(folder)
@@ -125,7 +148,11 @@ def load_what_fits(model: nn.Module, folder: str | Path, unlike: Sequence[str] =
             transfer.missing.append(name)
         elif anew and name.startswith(STATISTICS):
             transfer.anew.append(name)
-        elif tokens and name.rpartition(".")[0] in BY_TOKEN and tensor.shape[1:] == theirs[name].shape[1:]:
+        elif (
+            tokens
+            and name.rpartition(".")[0] in BY_TOKEN
+            and tensor.shape[1:] == theirs[name].shape[1:]
+        ):
             tensor[tokens[1]] = theirs[name][tokens[0]]
             transfer.rows[name] = len(tokens[1]), len(tensor)
         elif tensor.shape == theirs[name].shape:
@@ -149,9 +176,14 @@ def unlike_settings(experiment: Any, folder: str | Path) -> list[str]:
     theirs = flat(folders.read_settings(folder, cls, experiment.model.kind).model_dump())
     own = flat(experiment.model_dump(include=set(cls.model_fields)))
     names = [
-        name for name in {**own, **theirs} if name.rpartition(".")[2] in SIZES and own.get(name) != theirs.get(name)
+        name
+        for name in {**own, **theirs}
+        if name.rpartition(".")[2] in SIZES and own.get(name) != theirs.get(name)
     ]
-    return [f"{name} is {theirs.get(name, 'absent')} there, {own.get(name, 'absent')} here" for name in names]
+    return [
+        f"{name} is {theirs.get(name, 'absent')} there, {own.get(name, 'absent')} here"
+        for name in names
+    ]
 
 
 def flat(tree: dict, prefix: str = "") -> dict:
@@ -160,14 +192,19 @@ def flat(tree: dict, prefix: str = "") -> dict:
     >>> flat({"a": {"b": 1}, "c": [2]})
     {'a.b': 1, 'c': [2]}
     """
-    pairs = [flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {f"{prefix}{k}": v} for k, v in tree.items()]
+    pairs = [
+        flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {f"{prefix}{k}": v}
+        for k, v in tree.items()
+    ]
     return {name: value for pair in pairs for name, value in pair.items()}
 
 
 def shared_tokens(old: Tokenizer, new: Tokenizer) -> tuple[list[int], list[int]]:
     """Pair the ids of the tokens that stand in both: the old ids, the new ids."""
     known = {symbol: n for n, symbol in enumerate(old.symbols()) if n not in (BLANK, sos_eos(old))}
-    labels = [(n, symbol) for n, symbol in enumerate(new.symbols()) if n not in (BLANK, sos_eos(new))]
+    labels = [
+        (n, symbol) for n, symbol in enumerate(new.symbols()) if n not in (BLANK, sos_eos(new))
+    ]
     pairs = [(BLANK, BLANK), *((known[symbol], n) for n, symbol in labels if symbol in known)]
     pairs.append((sos_eos(old), sos_eos(new)))
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -194,4 +231,8 @@ def _unique(model: nn.Module) -> dict[str, Tensor]:
     """The tensors of a model's state, shared ones once, under their first name."""
     seen: dict[int, str] = {}
     state = model.state_dict()
-    return {name: tensor for name, tensor in state.items() if seen.setdefault(tensor.data_ptr(), name) == name}
+    return {
+        name: tensor
+        for name, tensor in state.items()
+        if seen.setdefault(tensor.data_ptr(), name) == name
+    }

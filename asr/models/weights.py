@@ -1,7 +1,7 @@
 """A module's weights as safetensors, and in the file's metadata the SHA-256 of all that it holds.
 
-Digests that others bind to the weights (`bound`: of a model folder's settings and tokenizer) stand there, too, and
-change with the weights, for a file is replaced in one piece.
+Digests that others bind to the weights (`bound`: of a model folder's settings and tokenizer) stand
+there, too, and change with the weights, for a file is replaced in one piece.
 """
 
 import hashlib
@@ -56,7 +56,9 @@ def write(weights: Weights, path: Path) -> None:
         except SafetensorError as error:
             if "I/O error" not in str(error):  # the system's, in words
                 raise
-            raise UserError(f"{path}: can't be written ({error}); choose another output, or fix that") from None
+            raise UserError(
+                f"{path}: can't be written ({error}); choose another output, or fix that"
+            ) from None
 
 
 def read(path: Path) -> Weights:
@@ -75,7 +77,9 @@ def read_anyway(path: Path) -> tuple[dict[str, Tensor], dict[str, str] | None, b
 
     raises   UserError if it is missing, unreadable, or not in safetensors' format
     """
-    read_header(path)  # before safetensors does, whose limit to the header, 100 MB, may become gigabytes of memory
+    read_header(
+        path
+    )  # before safetensors does, whose limit to the header, 100 MB, may become gigabytes of memory
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it's no dict
@@ -105,7 +109,9 @@ def count(path: Path) -> int:
     header = read_header(path)
     if strange := [name for name, kind in header.types.items() if kind not in FLOATS]:
         kinds = ", ".join(sorted({header.types[name] for name in strange}))
-        raise UserError(f"{path}: holds numbers of type {kinds}, expected {', '.join(FLOATS)}: {shorten(strange)}")
+        raise UserError(
+            f"{path}: holds numbers of type {kinds}, expected {', '.join(FLOATS)}: {shorten(strange)}"
+        )
     return header.values
 
 
@@ -148,15 +154,25 @@ def misfit(path: Path, wrong: Iterable[str], config: str) -> UserError:
 def misfits(module: nn.Module, shapes: Mapping[str, tuple]) -> list[str]:
     """Names that the module doesn't have, has in another shape, or lacks; of a shared tensor's any one will do."""
     state = module.state_dict(keep_vars=True)
-    wrong = [name for name, shape in shapes.items() if name not in state or tuple(state[name].shape) != shape]
+    wrong = [
+        name
+        for name, shape in shapes.items()
+        if name not in state or tuple(state[name].shape) != shape
+    ]
     shared = {id(tensor) for name, tensor in state.items() if name in shapes}
-    return wrong + [name for name, tensor in state.items() if name not in shapes and id(tensor) not in shared]
+    return wrong + [
+        name for name, tensor in state.items() if name not in shapes and id(tensor) not in shared
+    ]
 
 
 def check_finite(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Refuse weights with NaN or infinity, from which all text would be silently wrong."""
     for name, tensor in tensors.items():
-        if tensor.numel() and tensor.is_floating_point() and not all(map(torch.isfinite, torch.aminmax(tensor))):
+        if (
+            tensor.numel()
+            and tensor.is_floating_point()
+            and not all(map(torch.isfinite, torch.aminmax(tensor)))
+        ):
             count = int((~torch.isfinite(tensor)).sum())
             raise UserError(
                 f"{path}: {name} has {count} of {tensor.numel()} values that are not finite, expected none; "

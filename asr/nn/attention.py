@@ -1,7 +1,7 @@
 """Scaled dot-product attention and multi-head attention ("Attention Is All You Need", section 3.2).
 
-B batch, H heads, Tq query positions, Tk key positions, d_k, d_v width of one head's keys and values, D model width.
-Masks are bool, True = masked out.
+B batch, H heads, Tq query positions, Tk key positions, d_k, d_v width of one head's keys and
+values, D model width. Masks are bool, True = masked out.
 """
 
 import math
@@ -15,12 +15,18 @@ from asr.nn.dropout import dropout as drop
 
 
 def attend(
-    Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, dropout: float = 0.0, bias: Tensor | None = None
+    Q: Tensor,
+    K: Tensor,
+    V: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """softmax(Q Kᵀ / √d_k + bias + mask) V, with dropout on the weights.
 
-    PyTorch's fused kernel computes it, except where it is slow: its bf16 backward pass on a CPU takes 1.5 to five
-    times as long as the formula's, and its dropout there one random number a weight.
+    PyTorch's fused kernel computes it, except where it is slow: its bf16 backward pass on a CPU
+    takes 1.5 to five times as long as the formula's, and its dropout there one random number a
+    weight.
 
     Q:       (B, H, Tq, d_k)
     K, V:    (B, H, Tk, d_k), (B, H, Tk, d_v)
@@ -33,13 +39,20 @@ def attend(
     if bias is not None:
         keep = bias if mask is None else bias.masked_fill(mask, -torch.inf)
     else:
-        keep = None if mask is None else ~mask  # PyTorch's True means "takes part": the one inversion of the package
+        keep = (
+            None if mask is None else ~mask
+        )  # PyTorch's True means "takes part": the one inversion of the package
     return F.scaled_dot_product_attention(Q, K, V, attn_mask=keep, dropout_p=dropout)
 
 
-def attention_weights(Q: Tensor, K: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+def attention_weights(
+    Q: Tensor, K: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
     """softmax(Q Kᵀ / √d_k + bias + mask): the weights that `attend` applies to V, (B, H, Tq, Tk)."""
-    Q, K = Q / math.sqrt(Q.size(-1)), K.contiguous()  # the product would copy Kᵀ, against the order of memory
+    Q, K = (
+        Q / math.sqrt(Q.size(-1)),
+        K.contiguous(),
+    )  # the product would copy Kᵀ, against the order of memory
     scores = Q @ K.transpose(-2, -1)  # (B, H, Tq, Tk)
     scores = scores if bias is None else scores + bias
     if mask is not None:  # a sum, for the gradient of masked_fill takes as long as a product
@@ -70,7 +83,9 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         if d_k is None and d_model % heads:
-            raise ValueError(f"heads: got {heads}, expected a divisor of d_model = {d_model}, or d_k given")
+            raise ValueError(
+                f"heads: got {heads}, expected a divisor of d_model = {d_model}, or d_k given"
+            )
         d_k, d_memory = d_k or d_model // heads, d_memory or d_model
         d_v = d_v or d_k
         self.heads, self.dropout, self.positions = heads, dropout, positions
@@ -80,7 +95,10 @@ class MultiHeadAttention(nn.Module):
         self.out = nn.Linear(heads * d_v, d_model)
 
     def forward(
-        self, X: Tensor, context: LayerContext = EVERYTHING, memory: Tensor | tuple[Tensor, Tensor] | None = None
+        self,
+        X: Tensor,
+        context: LayerContext = EVERYTHING,
+        memory: Tensor | tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """Attend from each position of X to its own positions, or to those of a memory.
 
@@ -106,7 +124,9 @@ class MultiHeadAttention(nn.Module):
             Q, K, bias = self.positions(Q, K)
         if context.attention is not None:
             context.attention.append(attention_weights(Q, K, context.mask, bias))
-        heads = attend(Q, K, V, context.mask, self.dropout if self.training else 0.0, bias)  # (B, H, Tq, d_v)
+        heads = attend(
+            Q, K, V, context.mask, self.dropout if self.training else 0.0, bias
+        )  # (B, H, Tq, d_v)
         return self.out(heads.transpose(1, 2).flatten(2))  # (B, Tq, D)
 
     def _split(self, X: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
 """Caches of self-attention in a search: what the hypotheses have read is a tree, whose nodes have keys and values once.
 
-B utterances, K hypotheses of each, M nodes of an utterance, H heads, d_k, d_v width of one head's keys and values.
+B utterances, K hypotheses of each, M nodes of an utterance, H heads, d_k, d_v width of one head's
+keys and values.
 
-A hypothesis is the set of its ancestors: a row of a mask over the nodes. So hypotheses that change places copy no keys
-and values, what they have in common is there once for all, and an utterance that has just begun beside one far ahead
-has fewer nodes, no other ones. Attention doesn't mind the order of the nodes: positions are in the embeddings.
+A hypothesis is the set of its ancestors: a row of a mask over the nodes. So hypotheses that change
+places copy no keys and values, what they have in common is there once for all, and an utterance
+that has just begun beside one far ahead has fewer nodes, no other ones. Attention doesn't mind the
+order of the nodes: positions are in the embeddings.
 """
 
 from collections.abc import Sequence
@@ -38,7 +40,8 @@ class Tree:
     """The caches of all layers.
 
     layers   nodes by layer; none before the first step
-    mask     (B, K, M) bool, True = masked out: the node is no ancestor of the hypothesis, itself included
+    mask     (B, K, M) bool, True = masked out: the node is no ancestor of the hypothesis, itself
+             included
     lens     (B,) int, labels read
     longest  at least the greatest of them: known without asking the device
     """
@@ -83,7 +86,11 @@ class Tree:
         room = (0, 0, 0, self.mask.size(1) * ROOM)
         layers = [
             _Nodes(
-                *(F.pad(gather_beams(x.transpose(1, 2), nodes).transpose(1, 2), room) for x in (n.keys, n.values)), M
+                *(
+                    F.pad(gather_beams(x.transpose(1, 2), nodes).transpose(1, 2), room)
+                    for x in (n.keys, n.values)
+                ),
+                M,
             )
             for n in self.layers
         ]
@@ -108,7 +115,12 @@ class Tree:
             _Nodes(stack([x.keys, y.keys], capacity), stack([x.values, y.values], capacity), M)
             for x, y in zip(*(t.layers for t in trees), strict=True)
         ]
-        return Tree(torch.cat(masks), torch.cat([t.lens for t in trees]), max(t.longest for t in trees), layers)
+        return Tree(
+            torch.cat(masks),
+            torch.cat([t.lens for t in trees]),
+            max(t.longest for t in trees),
+            layers,
+        )
 
     def _sizes(self) -> tuple[int, int]:
         return self.mask.size(2), self.layers[0].keys.size(2)

@@ -23,7 +23,10 @@ class DepthwiseConvolution(nn.Module):
         super().__init__()
         self.kernel, self.causal = kernel, causal
         like = nn.Conv1d(channels, channels, kernel, groups=channels)
-        self.weight, self.bias = like.weight, like.bias  # (C, 1, k), (C,), with PyTorch's initial values
+        self.weight, self.bias = (
+            like.weight,
+            like.bias,
+        )  # (C, 1, k), (C,), with PyTorch's initial values
 
     def forward(self, X: Tensor, context: LayerContext = EVERYTHING, name: str = "conv") -> Tensor:
         """X (B, T, C) → (B, T, C)
@@ -37,7 +40,9 @@ class DepthwiseConvolution(nn.Module):
             X = context.past.precede(name, X, k - 1)  # (B, T + carried, C)
         if self.causal:
             X = F.pad(X, (0, 0, T + k - 1 - X.size(1), 0))  # (B, T + k - 1, C)
-        image = X.transpose(1, 2).unsqueeze(2)  # (B, C, 1, T), channels last in memory: conv1d takes twice as long
+        image = X.transpose(1, 2).unsqueeze(
+            2
+        )  # (B, C, 1, T), channels last in memory: conv1d takes twice as long
         beside = (0, 0 if self.causal else (k - 1) // 2)
         return self._convolve(image, beside).squeeze(2).transpose(1, 2)  # (B, T, C)
 
@@ -49,15 +54,17 @@ class DepthwiseConvolution(nn.Module):
         exact = torch.promote_types(image.dtype, self.weight.dtype)
         exact = torch.float32 if exact == torch.bfloat16 else exact
         with torch.autocast("cpu", enabled=False):
-            return F.conv2d(image.to(exact), weight.to(exact), self.bias.to(exact), **how).to(image.dtype)
+            return F.conv2d(image.to(exact), weight.to(exact), self.bias.to(exact), **how).to(
+                image.dtype
+            )
 
 
 class ConvolutionModule(nn.Module):
     """Pointwise, GLU, depthwise, norm, swish, pointwise.
 
-    The norm is a LayerNorm, where the paper has a BatchNorm: its statistics are those of one frame. So they depend
-    neither on padding nor on other utterances of a batch, and training and decoding compute the same. Both have 2D
-    weights.
+    The norm is a LayerNorm, where the paper has a BatchNorm: its statistics are those of one frame.
+    So they depend neither on padding nor on other utterances of a batch, and training and decoding
+    compute the same. Both have 2D weights.
     """
 
     def __init__(self, d_model: int, kernel: int, causal: bool = False):

@@ -2,8 +2,8 @@
 
 They compute all positions at once, or step by step with caches.
 
-B batch, K hypotheses of an utterance, U label positions, T' encoder frames, D model width, H heads, V vocabulary,
-M nodes of the cache's tree.
+B batch, K hypotheses of an utterance, U label positions, T' encoder frames, D model width, H heads,
+V vocabulary, M nodes of the cache's tree.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,8 @@ class DecoderState:
     """Caches of one search over B utterances, K hypotheses each.
 
     tree          self-attention caches
-    cross_caches  one (keys, values) a layer, (B, H, T', d_k) and (B, H, T', d_v), shared by an utterance's hypotheses
+    cross_caches  one (keys, values) a layer, (B, H, T', d_k) and (B, H, T', d_v), shared by an
+                  utterance's hypotheses
     cross_mask    (B, 1, 1, T')
     """
 
@@ -63,7 +64,9 @@ class DecoderState:
         T = max(self.cross_mask.size(3), other.cross_mask.size(3))
         pairs = zip(self.cross_caches, other.cross_caches, strict=True)
         cross = [tuple(stack(x, T) for x in zip(*pair, strict=True)) for pair in pairs]
-        masks = [F.pad(s.cross_mask, (0, T - s.cross_mask.size(3)), value=True) for s in (self, other)]
+        masks = [
+            F.pad(s.cross_mask, (0, T - s.cross_mask.size(3)), value=True) for s in (self, other)
+        ]
         return DecoderState(self.tree.merge(other.tree), cross, torch.cat(masks))
 
 
@@ -76,7 +79,11 @@ class TransformerDecoder(nn.Module):
     """
 
     def __init__(
-        self, settings: StackSettings, vocabulary: int, d_memory: int | None = None, layer_dropout: float = 0.0
+        self,
+        settings: StackSettings,
+        vocabulary: int,
+        d_memory: int | None = None,
+        layer_dropout: float = 0.0,
     ):
         super().__init__()
         s = settings
@@ -92,12 +99,16 @@ class TransformerDecoder(nn.Module):
         self.out.weight = self.embedding.weight
 
     def forward(
-        self, Y: Tensor, H: Tensor | None = None, H_lens: Tensor | None = None, attention: bool = False
+        self,
+        Y: Tensor,
+        H: Tensor | None = None,
+        H_lens: Tensor | None = None,
+        attention: bool = False,
     ) -> DecoderOutput:
         """Score the next label at every position.
 
-        Y:          (B, U) int, <sos> first; any valid id where padded: causality keeps it from the real positions;
-                    or (B·K, U): K sequences for each row of H
+        Y:          (B, U) int, <sos> first; any valid id where padded: causality keeps it from the
+                    real positions; or (B·K, U): K sequences for each row of H
         H:          (B, T', D_enc), H_lens (B,); None of a language model
         attention:  whether each layer's attention weights are wanted
         """
@@ -123,12 +134,15 @@ class TransformerDecoder(nn.Module):
         """Read one more label of every hypothesis.
 
         y:       (B, K) int, the label read, <sos> at first
-        returns  logits (B, K, V) of the next label, equal to `forward`'s at this position, and the new state
+        returns  logits (B, K, V) of the next label, equal to `forward`'s at this position, and the
+                 new state
         """
         tree, cross = state.tree.grow(), LayerContext(state.cross_mask)
         mask = tree.mask.unsqueeze(1)  # (B, 1, K, M)
         Z = self.positions.at(self.embedding(y), state.tree.lens, state.tree.longest)  # (B, K, D)
         for n, layer in enumerate(self.layers):
             memory = state.cross_caches[n] if state.cross_caches else None
-            Z = layer(Z, LayerContext(mask, cache=partial(tree.append, n)), memory, cross)  # (B, K, D)
+            Z = layer(
+                Z, LayerContext(mask, cache=partial(tree.append, n)), memory, cross
+            )  # (B, K, D)
         return self.out(self.norm(Z)), replace(state, tree=tree)  # (B, K, V)

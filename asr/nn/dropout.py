@@ -8,8 +8,9 @@ from torch import Tensor, nn
 class Dropout(nn.Module):
     """Zero each element with probability p and scale the others by 1 / (1 - p), in training mode only.
 
-    PyTorch's CPU kernel draws one 64-bit number an element on one thread, a quarter of a small model's training step;
-    here one serves four elements, p being rounded to 1/65536. On a GPU it is PyTorch's own.
+    PyTorch's CPU kernel draws one 64-bit number an element on one thread, a quarter of a small
+    model's training step; here one serves four elements, p being rounded to 1/65536. On a GPU it is
+    PyTorch's own.
     """
 
     def __init__(self, p: float = 0.0):

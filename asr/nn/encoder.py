@@ -33,16 +33,22 @@ class EncoderSettings(SizeSettings):
     """What all encoders have: convolutional subsampling of time, positions, chunks, layers left out in training."""
 
     subsampling: Literal[4, 6, 8] = 4
-    channels: int | None = Field(None, gt=0, le=MOST["d_model"])  # of the subsampling; d_model unless given
+    channels: int | None = Field(
+        None, gt=0, le=MOST["d_model"]
+    )  # of the subsampling; d_model unless given
     chunk: ChunkSettings | None = None  # none: a frame sees the whole utterance
-    layer_dropout: float = Field(0.0, ge=0.0, lt=1.0)  # probability that training leaves out a layer, drawn by batch
+    layer_dropout: float = Field(
+        0.0, ge=0.0, lt=1.0
+    )  # probability that training leaves out a layer, drawn by batch
     positions: str  # each kind has a choice of its own
 
     @model_validator(mode="after")
     def _pairs_to_rotate(self):
         d_k = self.d_k or self.d_model // self.heads
         if self.positions == "rotary" and d_k % 2:
-            raise ValueError(f"positions: got 'rotary' with d_k = {d_k}, expected an even d_k: it rotates pairs")
+            raise ValueError(
+                f"positions: got 'rotary' with d_k = {d_k}, expected an even d_k: it rotates pairs"
+            )
         return self
 
 
@@ -87,11 +93,17 @@ class Encoder(nn.Module):
     layer:     makes a layer of its settings and the positions of its attention: (H, context) → H
     norm:      after the last layer
 
-    With `chunk` a frame sees its own chunk and those before it, and no more; so `step` can read a stream and give what
-    `forward` gives.
+    With `chunk` a frame sees its own chunk and those before it, and no more; so `step` can read a
+    stream and give what `forward` gives.
     """
 
-    def __init__(self, settings: S, features: int, layer: Callable[[S, nn.Module | None], nn.Module], norm: nn.Module):
+    def __init__(
+        self,
+        settings: S,
+        features: int,
+        layer: Callable[[S, nn.Module | None], nn.Module],
+        norm: nn.Module,
+    ):
         super().__init__()
         s = settings
         self.d_model, self.chunk, self.layer_dropout = s.d_model, s.chunk, s.layer_dropout
@@ -102,46 +114,65 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layer(s, where) for where in positions)
         self.norm = norm
 
-    def forward(self, X: Tensor, X_lens: Tensor, layers: Sequence[int] = (), attention: bool = False) -> EncoderOutput:
+    def forward(
+        self, X: Tensor, X_lens: Tensor, layers: Sequence[int] = (), attention: bool = False
+    ) -> EncoderOutput:
         """Encode a padded batch.
 
         X:          (B, T, F); what stands beyond X_lens is never read
         X_lens:     (B,) int, frames
-        layers:     numbers of layers, from 1, whose H is wanted, too, with the final norm. A layer that LayerDrop
-                    leaves out keeps its number, and hands on what it got
+        layers:     numbers of layers, from 1, whose H is wanted, too, with the final norm. A layer
+                    that LayerDrop leaves out keeps its number, and hands on what it got
         attention:  whether each layer's attention weights are wanted
         """
         X = zero_padding(X, X_lens)  # (B, T, F)
         H, H_lens = self.subsampling(X, X_lens)  # (B, T', D)
         H = self.positions(H)  # (B, T', D)
         padding = length_mask(H_lens, H.size(1)).unsqueeze(2)  # (B, T', 1)
-        context = LayerContext(self._mask(H_lens, H.size(1)), padding, attention=[] if attention else None)
+        context = LayerContext(
+            self._mask(H_lens, H.size(1)), padding, attention=[] if attention else None
+        )
         drawn, inner = layerdrop_mask(self.layers, self.layer_dropout, self.training), {}
         for n, (layer, takes_part) in enumerate(zip(self.layers, drawn, strict=True), start=1):
             H = layer(H, context) if takes_part else H  # (B, T', D)
             if n in layers:
                 inner[n] = self.norm(H)  # (B, T', D)
-        return EncoderOutput(self.norm(H), H_lens, [inner[n] for n in layers], context.attention or ())
+        return EncoderOutput(
+            self.norm(H), H_lens, [inner[n] for n in layers], context.attention or ()
+        )
 
     def start(self, B: int) -> EncoderState:
         """The state of B streams of which nothing has been read."""
         weight = self.subsampling.project.weight
-        return EncoderState(weight.new_zeros(B, 0, self.subsampling.features), [{} for _ in self.layers], 0)
+        return EncoderState(
+            weight.new_zeros(B, 0, self.subsampling.features), [{} for _ in self.layers], 0
+        )
 
-    def step(self, X: Tensor, state: EncoderState, last: bool = False) -> tuple[Tensor, EncoderState]:
+    def step(
+        self, X: Tensor, state: EncoderState, last: bool = False
+    ) -> tuple[Tensor, EncoderState]:
         """Read the next frames of B streams that run side by side; in evaluation mode.
 
         X:       (B, T, F), any T, 0 too
-        last:    nothing follows: what is left makes a shorter chunk, or none if it is too short for a frame
-        returns  H (B, T', D) of the chunks that are complete, equal to `forward`'s frames, and the new state
-        raises   ValueError if the encoder has no chunks, is in training mode, or the streams have ended
+        last:    nothing follows: what is left makes a shorter chunk, or none if it is too short for
+                 a frame
+        returns  H (B, T', D) of the chunks that are complete, equal to `forward`'s frames, and the
+                 new state
+        raises   ValueError if the encoder has no chunks, is in training mode, or the streams have
+                 ended
         """
         if self.chunk is None:
-            raise ValueError("chunk: got none, expected an encoder with chunks; only such a one can read a stream")
+            raise ValueError(
+                "chunk: got none, expected an encoder with chunks; only such a one can read a stream"
+            )
         if self.training:
-            raise ValueError("step: got an encoder in training mode, expected one in evaluation mode; call eval()")
+            raise ValueError(
+                "step: got an encoder in training mode, expected one in evaluation mode; call eval()"
+            )
         if state.ended:
-            raise ValueError("state: got one of streams that have ended, expected a running one; begin with start()")
+            raise ValueError(
+                "state: got one of streams that have ended, expected a running one; begin with start()"
+            )
         rest, past, frames = torch.cat([state.rest, X], 1), state.past, state.frames
         chunks = [X.new_zeros(len(X), 0, self.d_model)]
         while T := self._ready(rest.size(1), last):
@@ -155,7 +186,9 @@ class Encoder(nn.Module):
         ready = min(self.chunk.frames, self.subsampling.lengths(T))
         return ready if last or ready == self.chunk.frames else 0
 
-    def _step_chunk(self, X: Tensor, past: list[dict[str, Tensor]], frames: int) -> tuple[Tensor, list]:
+    def _step_chunk(
+        self, X: Tensor, past: list[dict[str, Tensor]], frames: int
+    ) -> tuple[Tensor, list]:
         """Encode a chunk that comes after `frames` subsampled ones: X (B, T, F) → (B, T', D), and what layers carry."""
         H, _ = self.subsampling(X, torch.full((len(X),), X.size(1)))  # (B, T', D)
         H = self.positions(H, frames)  # (B, T', D)
@@ -170,4 +203,6 @@ class Encoder(nn.Module):
             return key_mask(H_lens, T)  # (B, 1, 1, T')
         near = chunk_mask(T, self.chunk.frames, self.chunk.left, H_lens.device)  # (T', T')
         unread = length_mask(H_lens, T)[:, None, :, None]  # (B, 1, T', 1)
-        return (near | key_mask(H_lens, T)).masked_fill(unread, False)  # a query that sees nothing would become NaN
+        return (near | key_mask(H_lens, T)).masked_fill(
+            unread, False
+        )  # a query that sees nothing would become NaN

@@ -1,10 +1,11 @@
 """Positions: sinusoids in the input ("Attention Is All You Need", section 3.5), or relative ones in the attention.
 
-Relative are Transformer-XL's (Dai et al. 2019) and rotary ones (Su et al. 2021). A module of these, given to
-`MultiHeadAttention`, takes queries and keys to (queries, keys, bias of the scores). The queries are the last of the
-keys' frames: all of them, or those of a stream's newest chunk.
+Relative are Transformer-XL's (Dai et al. 2019) and rotary ones (Su et al. 2021). A module of these,
+given to `MultiHeadAttention`, takes queries and keys to (queries, keys, bias of the scores). The
+queries are the last of the keys' frames: all of them, or those of a stream's newest chunk.
 
-B batch, T frames, D model width, H heads, Tq query frames, Tk key frames, d_k width of a head's keys.
+B batch, T frames, D model width, H heads, Tq query frames, Tk key frames, d_k width of a head's
+keys.
 """
 
 import math
@@ -21,7 +22,9 @@ def sinusoids(T: int, d_model: int, start: int = 0) -> Tensor:
     returns  (T, D) float32, computed in float64
     """
     t = torch.arange(start, start + T, dtype=torch.float64).unsqueeze(1)  # (T, 1)
-    angles = t * torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angles = t * torch.exp(
+        torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
+    )
     table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # (T, D or D + 1)
     return table[:, :d_model].float()
 
@@ -37,11 +40,16 @@ class ScaledPositions(nn.Module):
     def forward(self, X: Tensor, start: int = 0) -> Tensor:
         """Add positions start, start + 1, … to X (B, T, D)."""
         T = start + X.size(1)
-        return self.dropout(X * math.sqrt(self.d_model) + self._rows(T)[start:T].to(X.dtype))  # (B, T, D)
+        return self.dropout(
+            X * math.sqrt(self.d_model) + self._rows(T)[start:T].to(X.dtype)
+        )  # (B, T, D)
 
     def at(self, X: Tensor, positions: Tensor, longest: int) -> Tensor:
         """Add position positions[b], at most `longest`, to all of X[b]; X (B, K, D), positions (B,)."""
-        return self.dropout(X * math.sqrt(self.d_model) + self._rows(longest + 1)[positions].unsqueeze(1).to(X.dtype))
+        return self.dropout(
+            X * math.sqrt(self.d_model)
+            + self._rows(longest + 1)[positions].unsqueeze(1).to(X.dtype)
+        )
 
     def _rows(self, T: int) -> Tensor:
         """The table, grown to T rows or more."""
@@ -95,7 +103,9 @@ class RelativePositions(nn.Module):
     def forward(self, Q: Tensor, K: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Q (B, H, Tq, d_k), K (B, H, Tk, d_k) → Q + u, K, bias (B, H, Tq, Tk), scaled as the scores are"""
         heads, Tq, Tk = Q.size(1), Q.size(2), K.size(2)
-        distances = self.table(-Tq, Tk - 1).flip(0)  # (Tk + Tq, D), the farthest first; the last for skew's sake
+        distances = self.table(-Tq, Tk - 1).flip(
+            0
+        )  # (Tk + Tq, D), the farthest first; the last for skew's sake
         R = self.project(distances).unflatten(1, (heads, -1)).transpose(0, 1)  # (H, Tk + Tq, d_k)
         u, v = (bias.to(Q.dtype).view(heads, 1, -1) for bias in (self.u, self.v))  # (H, 1, d_k)
         far = (Q + v) / math.sqrt(Q.size(3))  # (B, H, Tq, d_k)
@@ -107,7 +117,8 @@ def skew(scores: Tensor) -> Tensor:
     """Move row i by Tq - 1 - i to the left, without copying: from scores by distance to scores by key.
 
     scores:  (B, H, Tq, Tk + Tq), contiguous
-    returns  (B, H, Tq, Tk); for Tq = 3, Tk = 4, where n is the distance from the query to the key before it:
+    returns  (B, H, Tq, Tk); for Tq = 3, Tk = 4, where n is the distance from the query to the key
+             before it:
 
         3  2  1  0 -1 -2 -3        1  0 -1 -2
         3  2  1  0 -1 -2 -3   →    2  1  0 -1
@@ -115,7 +126,9 @@ def skew(scores: Tensor) -> Tensor:
     """
     Tq, L = scores.shape[2:]
     rows = scores.flatten(2)[:, :, Tq - 1 : Tq * L - 1]  # (B, H, Tq · (L - 1))
-    return rows.unflatten(2, (Tq, L - 1))[..., : L - Tq]  # a row shorter by one begins one further to the left
+    return rows.unflatten(2, (Tq, L - 1))[
+        ..., : L - Tq
+    ]  # a row shorter by one begins one further to the left
 
 
 class RotaryPositions(nn.Module):
@@ -137,7 +150,12 @@ def rotate(X: Tensor, table: Tensor) -> Tensor:
     X:       (B, H, T, d_k), d_k even
     table:   (T, d_k), sinusoids of the positions: the angles' sines and cosines in turn
     """
-    sin, cos, x, y = table[:, 0::2], table[:, 1::2], X[..., 0::2], X[..., 1::2]  # (T, d_k / 2), (B, H, T, d_k / 2)
+    sin, cos, x, y = (
+        table[:, 0::2],
+        table[:, 1::2],
+        X[..., 0::2],
+        X[..., 1::2],
+    )  # (T, d_k / 2), (B, H, T, d_k / 2)
     return torch.stack([x * cos - y * sin, x * sin + y * cos], dim=-1).flatten(3).to(X.dtype)
 
 

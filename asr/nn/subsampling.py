@@ -27,7 +27,9 @@ class Subsampling(nn.Module):
         convolutions = []
         for n, (kernel, stride) in enumerate(self.stages):
             convolutions += [nn.Conv2d(C if n else 1, C, kernel, stride), nn.ReLU(inplace=True)]
-        self.convolutions = nn.Sequential(*convolutions).to(memory_format=torch.channels_last)  # twice as fast on a CPU
+        self.convolutions = nn.Sequential(*convolutions).to(
+            memory_format=torch.channels_last
+        )  # twice as fast on a CPU
         bins = self._shorten(features)
         if bins < 1:
             raise ValueError(f"features: got {features}, too few for subsampling by {factor}")
@@ -39,8 +41,8 @@ class Subsampling(nn.Module):
         X:       (B, T, F), zeros beyond X_lens
         X_lens:  (B,) int, frames
         returns  (B, T', D) and lengths (B,); for factor 4, T' = ((T - 1) // 2 - 1) // 2
-        raises   ValueError naming index and length of an utterance too short for one subsampled frame; on a CPU:
-                 training and transcribing see to it before
+        raises   ValueError naming index and length of an utterance too short for one subsampled
+                 frame; on a CPU: training and transcribing see to it before
         """
         H_lens = self.lengths(X_lens)  # (B,)
         if H_lens.device.type == "cpu" and (H_lens < 1).any():  # a GPU would be waited for
@@ -48,13 +50,17 @@ class Subsampling(nn.Module):
             raise ValueError(
                 f"utterance {n} of the batch: got {int(X_lens[n])} frames, expected {self.shortest} or more"
             )
-        H = self.convolutions(X.unsqueeze(1).contiguous(memory_format=torch.channels_last))  # (B, C, T', F')
+        H = self.convolutions(
+            X.unsqueeze(1).contiguous(memory_format=torch.channels_last)
+        )  # (B, C, T', F')
         return self._project(H), H_lens  # (B, T', D)
 
     def _project(self, H: Tensor) -> Tensor:
         """(B, C, T', F') → (B, T', D); H lies in memory with channels last, so the weight, far smaller, is turned."""
         weight = self.project.weight.unflatten(1, (H.size(1), H.size(3)))  # (D, C, F')
-        return F.linear(H.permute(0, 2, 3, 1).flatten(2), weight.transpose(1, 2).flatten(1), self.project.bias)
+        return F.linear(
+            H.permute(0, 2, 3, 1).flatten(2), weight.transpose(1, 2).flatten(1), self.project.bias
+        )
 
     def lengths(self, X_lens):
         """Subsampled lengths of X_lens, an int or (B,) int tensor."""

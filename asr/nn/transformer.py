@@ -14,7 +14,12 @@ from asr.nn.context import EVERYTHING, LayerContext
 from asr.nn.dropout import Dropout
 from asr.nn.feedforward import FeedForward
 
-MOST = {"d_model": 16_384, "layers": 200, "heads": 1_024, "ff": 1 << 18}  # far beyond any model; d_k, d_v as d_model
+MOST = {
+    "d_model": 16_384,
+    "layers": 200,
+    "heads": 1_024,
+    "ff": 1 << 18,
+}  # far beyond any model; d_k, d_v as d_model
 
 
 class SizeSettings(Settings):
@@ -32,7 +37,9 @@ class SizeSettings(Settings):
     @model_validator(mode="after")
     def _heads_divide(self):
         if self.d_k is None and self.d_model % self.heads:
-            raise ValueError(f"heads: got {self.heads}, expected a divisor of d_model = {self.d_model}, or d_k given")
+            raise ValueError(
+                f"heads: got {self.heads}, expected a divisor of d_model = {self.d_model}, or d_k given"
+            )
         return self
 
 
@@ -50,14 +57,23 @@ class TransformerLayer(nn.Module):
     d_memory:   D_m; None: there is no encoder to attend to
     """
 
-    def __init__(self, settings: StackSettings, positions: nn.Module | None = None, d_memory: int | None = None):
+    def __init__(
+        self,
+        settings: StackSettings,
+        positions: nn.Module | None = None,
+        d_memory: int | None = None,
+    ):
         super().__init__()
         s = settings
         self.pre_norm = s.norm == "pre"
-        self.attention = MultiHeadAttention(s.d_model, s.heads, s.attention_dropout, s.d_k, s.d_v, positions=positions)
+        self.attention = MultiHeadAttention(
+            s.d_model, s.heads, s.attention_dropout, s.d_k, s.d_v, positions=positions
+        )
         self.cross = None
         if d_memory is not None:
-            self.cross = MultiHeadAttention(s.d_model, s.heads, s.attention_dropout, s.d_k, s.d_v, d_memory)
+            self.cross = MultiHeadAttention(
+                s.d_model, s.heads, s.attention_dropout, s.d_k, s.d_v, d_memory
+            )
         self.ff = FeedForward(s.d_model, s.ff, s.dropout, s.activation)
         self.norm_attention = nn.LayerNorm(s.d_model)
         self.norm_cross = None if d_memory is None else nn.LayerNorm(s.d_model)
@@ -75,11 +91,15 @@ class TransformerLayer(nn.Module):
         if self.pre_norm:
             X = X + self.dropout(self.attention(self.norm_attention(X), context))  # (B, T, D)
             if self.cross is not None:
-                X = X + self.dropout(self.cross(self.norm_cross(X), memory_context, memory))  # (B, T, D)
+                X = X + self.dropout(
+                    self.cross(self.norm_cross(X), memory_context, memory)
+                )  # (B, T, D)
             return X + self.dropout(self.ff(self.norm_ff(X)))  # (B, T, D)
         X = self.norm_attention(X + self.dropout(self.attention(X, context)))  # (B, T, D)
         if self.cross is not None:
-            X = self.norm_cross(X + self.dropout(self.cross(X, memory_context, memory)))  # (B, T, D)
+            X = self.norm_cross(
+                X + self.dropout(self.cross(X, memory_context, memory))
+            )  # (B, T, D)
         return self.norm_ff(X + self.dropout(self.ff(X)))  # (B, T, D)
 
 

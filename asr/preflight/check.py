@@ -32,7 +32,10 @@ class Report:
 
     def text(self) -> str:
         """Lay it out for the terminal."""
-        parts = [aligned([(s.role, s.path, s.message) for s in self.sources]), problem_lines(self.problems)]
+        parts = [
+            aligned([(s.role, s.path, s.message) for s in self.sources]),
+            problem_lines(self.problems),
+        ]
         parts += [self.notes] * bool(self.notes)
         parts += [aligned(rows(self.prediction, self.measurement))] if self.prediction else []
         return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
@@ -51,7 +54,11 @@ def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = Fa
         notes = transfer.message.splitlines() if transfer else []
     except UserError as error:
         problems.append(Problem(True, "settings", str(error)))
-    paths = [("train", experiment.data.train), ("dev", experiment.data.dev), *(("test", path) for path in tests)]
+    paths = [
+        ("train", experiment.data.train),
+        ("dev", experiment.data.dev),
+        *(("test", path) for path in tests),
+    ]
     looks = [experiment.look(role, path, model, progress) for role, path in paths]
     problems += [problem for each in looks for problem in each.problems]
     for one, other in itertools.combinations([each.source for each in looks], 2):
@@ -94,4 +101,7 @@ def shares(problem: Problem) -> str:
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as lines, their columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

@@ -111,7 +111,10 @@ def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement
     raises   UserError if the device can't be used, a recording can't be read, or the memory is too
              small
     """
-    task, workers = experiment.task(model, train, None, workers=0), experiment.task(model, train, None).workers
+    task, workers = (
+        experiment.task(model, train, None, workers=0),
+        experiment.task(model, train, None).workers,
+    )
     steps, sizes = task.plan(0, experiment.training.accumulate), task.sizes
     settings, device = experiment.training, choose_device(experiment)[0]
     size = launch.count(settings.processes, settings.accumulate, device)
@@ -125,7 +128,10 @@ def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement
     batch = max(median.compute, median.read / workers) if workers else median.compute + median.read
     trained = [p for p in model.parameters() if p.requires_grad]
     states = [
-        value for state in replicas.optimizer.state.values() for value in state.values() if torch.is_tensor(value)
+        value
+        for state in replicas.optimizer.state.values()
+        for value in state.values()
+        if torch.is_tensor(value)
     ]
     return Measurement(
         device=str(device),
@@ -182,21 +188,32 @@ def peak(device: torch.device) -> int | None:
         import resource
     except ImportError:  # not on Windows
         return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def rows(prediction: Prediction, measurement: Measurement | None) -> list[tuple[str, str]]:
     """All of it in words."""
-    return prediction_rows(prediction) + (measurement_rows(measurement, prediction) if measurement else [])
+    return prediction_rows(prediction) + (
+        measurement_rows(measurement, prediction) if measurement else []
+    )
 
 
 def prediction_rows(p: Prediction) -> list[tuple[str, str]]:
     """What the plan and the model say."""
-    size = f"{p.size / 3600:,.2f} hours" if p.unit == "s" else f"{p.size:,.0f} tokens, ends of sentences included"
+    size = (
+        f"{p.size / 3600:,.2f} hours"
+        if p.unit == "s"
+        else f"{p.size:,.0f} tokens, ends of sentences included"
+    )
     frozen = f", {p.parameters - p.trained:,} of them frozen" if p.trained < p.parameters else ""
     return [
         ("training set", f"{p.examples:,} usable, {size}"),
-        ("steps", f"{p.steps:,} an epoch ({p.batches:,} batches), some {p.steps * p.epochs:,} in {p.epochs} epochs"),
+        (
+            "steps",
+            f"{p.steps:,} an epoch ({p.batches:,} batches), some {p.steps * p.epochs:,} in {p.epochs} epochs",
+        ),
         ("padding", f"{p.padding:.1%} of the batches"),
         ("parameters", f"{p.parameters:,}{frozen}"),
     ]
@@ -204,7 +221,13 @@ def prediction_rows(p: Prediction) -> list[tuple[str, str]]:
 
 def measurement_rows(m: Measurement, p: Prediction) -> list[tuple[str, str]]:
     """What the steps say."""
-    where = "the GPU's" if m.device.startswith("cuda") else "of each process" if m.processes > 1 else "of the process"
+    where = (
+        "the GPU's"
+        if m.device.startswith("cuda")
+        else "of each process"
+        if m.processes > 1
+        else "of the process"
+    )
     measured = f"; peak {megabytes(m.peak)} ({where})" if m.peak else ""
     parts = f"weights {megabytes(m.weights)}, gradients {megabytes(m.gradients)}, optimizer {megabytes(m.states)}"
     several = f", {m.processes} processes" if m.processes > 1 else ""

@@ -68,7 +68,9 @@ class Source:
         """Keep the examples at some places."""
         places = list(places)
         columns: list[Any] = [self.files, self.lines, self.texts, self.ids, self.utterances]
-        files, lines, texts, ids, utterances = ([column[n] for n in places] if column else [] for column in columns)
+        files, lines, texts, ids, utterances = (
+            [column[n] for n in places] if column else [] for column in columns
+        )
         return Source(self.role, self.path, files, lines, texts, ids, utterances)
 
     def where(self, place: int) -> str:
@@ -112,11 +114,19 @@ class Problem:
     examples: tuple[str, ...] = ()
 
     @classmethod
-    def of_faults(cls, source: Source, faults: Sequence[Fault], what: str, fix: str, stops: bool) -> list["Problem"]:
+    def of_faults(
+        cls, source: Source, faults: Sequence[Fault], what: str, fix: str, stops: bool
+    ) -> list["Problem"]:
         """Make a problem of faults; none if there are none."""
         names = [f"{name}: " for name in source.ids] or [""] * len(source.lines)
-        examples = tuple(f"{source.where(f.place)}: {names[f.place]}{f.says}" for f in faults[:SHOWN])
-        return [cls(stops, source.role, what, fix, len(faults), len(source.lines), examples)] if faults else []
+        examples = tuple(
+            f"{source.where(f.place)}: {names[f.place]}{f.says}" for f in faults[:SHOWN]
+        )
+        return (
+            [cls(stops, source.role, what, fix, len(faults), len(source.lines), examples)]
+            if faults
+            else []
+        )
 
 
 Kind = tuple[Source, list[Fault], str, str]  # where, the faults, what they are, the fix
@@ -141,21 +151,39 @@ def look_at_speech(
     source, problems = read_manifests(role, listed(paths))
     unknown = unknown_characters(source, model.tokenizer)
     labels = encode_known(source, unknown[1], model.tokenizer)
-    limits = Limits(data.min_seconds, data.max_seconds, data.max_tokens) if source.stops else Limits()
-    outside = find_outside([u.duration for u in source.utterances], [len(y) for y in labels], limits)
+    limits = (
+        Limits(data.min_seconds, data.max_seconds, data.max_tokens) if source.stops else Limits()
+    )
+    outside = find_outside(
+        [u.duration for u in source.utterances], [len(y) for y in labels], limits
+    )
     within = without(range(len(labels)), outside)
     kept = source.select(within)
     kept_labels = Ragged.of_ids((labels[n] for n in within), model.tokenizer.vocabulary)
     speeds = data.speeds if role == "train" else [1.0]
-    kinds = [*kinds_of_text(source), unknown, *kinds_of_audio(kept, kept_labels, model, speeds, progress)]
-    problems += [problem for kind in kinds for problem in Problem.of_faults(*kind, stops=source.stops)]
-    sizes = [f"{u.duration:.2f} s, {len(y)} tokens" for u, y in zip(source.utterances, labels, strict=True)]
+    kinds = [
+        *kinds_of_text(source),
+        unknown,
+        *kinds_of_audio(kept, kept_labels, model, speeds, progress),
+    ]
+    problems += [
+        problem for kind in kinds for problem in Problem.of_faults(*kind, stops=source.stops)
+    ]
+    sizes = [
+        f"{u.duration:.2f} s, {len(y)} tokens"
+        for u, y in zip(source.utterances, labels, strict=True)
+    ]
     problems += left_out(source, outside, sizes)
     if source.lines and not within:
-        problems.append(Problem(True, role, f"{source.path}: the length limits leave no utterance; widen them"))
+        problems.append(
+            Problem(True, role, f"{source.path}: the length limits leave no utterance; widen them")
+        )
     bad = {part.where(fault.place) for part, faults, *_ in kinds for fault in faults}
     good = [n for n in range(len(kept.lines)) if kept.where(n) not in bad]
-    usable = Table.of(kept.utterances[n] for n in good), kept_labels.select(np.array(good, dtype=np.int64))
+    usable = (
+        Table.of(kept.utterances[n] for n in good),
+        kept_labels.select(np.array(good, dtype=np.int64)),
+    )
     return Look(source, problems, usable if good else None)
 
 
@@ -175,8 +203,18 @@ def kinds_of_audio(
     durations = [u.duration for u in kept.utterances]
     unaligned = find_unalignable(durations, labels, model.encoder_frames, model.sample_rate, speeds)
     return [
-        (kept, find_unreadable(headers), "missing or unreadable sound files", f"restore them, or {AUDIO_FIX}"),
-        (kept, find_disagreeing(kept.utterances, headers), "other lengths or rates than their sound files", AUDIO_FIX),
+        (
+            kept,
+            find_unreadable(headers),
+            "missing or unreadable sound files",
+            f"restore them, or {AUDIO_FIX}",
+        ),
+        (
+            kept,
+            find_disagreeing(kept.utterances, headers),
+            "other lengths or rates than their sound files",
+            AUDIO_FIX,
+        ),
         (kept, unaligned if kept.stops else [], "too short for CTC to align", ALIGN_FIX),
     ]
 
@@ -186,7 +224,9 @@ def look_at_text(role: str, path: str, data: TextDataSettings, tokenizer: Tokeni
     source, problems = read_text(role, path)
     unknown, empty = unknown_characters(source, tokenizer), find_empty(source.texts)
     counts = [len(y) for y in encode_known(source, unknown[1], tokenizer)]
-    limits = Limits(max_tokens=data.max_tokens if role == "train" else None)  # of dev and test nothing is left out
+    limits = Limits(
+        max_tokens=data.max_tokens if role == "train" else None
+    )  # of dev and test nothing is left out
     problems += Problem.of_faults(*unknown, stops=source.stops)
     problems += Problem.of_faults(source, empty, "empty lines", "they are skipped", stops=False)
     outside = find_outside([0.0] * len(counts), counts, limits)
@@ -195,7 +235,10 @@ def look_at_text(role: str, path: str, data: TextDataSettings, tokenizer: Tokeni
     lines = zip(good.lines, good.texts, strict=True)
     try:
         usable = gather(
-            path, (Text(f"{path}:{line}", line, text) for line, text in lines), tokenizer, limits.max_tokens
+            path,
+            (Text(f"{path}:{line}", line, text) for line, text in lines),
+            tokenizer,
+            limits.max_tokens,
         )
     except UserError as error:
         problems += [Problem(True, role, str(error))] * (not problems)
@@ -213,13 +256,19 @@ def read_manifests(role: str, paths: Sequence[str]) -> tuple[Source, list[Proble
     broken = [error for *_, error in read if isinstance(error, UserError)]
     if broken:
         what, examples = "lines that are no utterance", tuple(map(str, broken[:SHOWN]))
-        problems.append(Problem(True, role, what, "run asr-prepare again", len(broken), len(read), examples))
+        problems.append(
+            Problem(True, role, what, "run asr-prepare again", len(broken), len(read), examples)
+        )
     good, name = [part for part in read if isinstance(part[-1], Utterance)], ", ".join(paths)
     if not good and not problems:
-        problems.append(Problem(True, role, f"{name}: holds no utterance; asr-prepare makes manifests"))
+        problems.append(
+            Problem(True, role, f"{name}: holds no utterance; asr-prepare makes manifests")
+        )
     utterances = [u for *_, u in good]
     columns = [u.text for u in utterances], [u.id for u in utterances], utterances
-    return Source(role, name, [path for path, *_ in good], [line for _, line, _ in good], *columns), problems
+    return Source(
+        role, name, [path for path, *_ in good], [line for _, line, _ in good], *columns
+    ), problems
 
 
 def read_text(role: str, path: str) -> tuple[Source, list[Problem]]:
@@ -228,9 +277,15 @@ def read_text(role: str, path: str) -> tuple[Source, list[Problem]]:
     if len(read) > LINES:
         read.pop()
         problems.append(
-            Problem(False, role, f"only the first {LINES:,} lines of {path} were looked at, and reckoned with")
+            Problem(
+                False,
+                role,
+                f"only the first {LINES:,} lines of {path} were looked at, and reckoned with",
+            )
         )
-    return Source(role, path, [path] * len(read), [text.line for text in read], [text.text for text in read]), problems
+    return Source(
+        role, path, [path] * len(read), [text.line for text in read], [text.text for text in read]
+    ), problems
 
 
 def as_far_as_possible(role: str, items: Iterable) -> tuple[list, list[Problem]]:
@@ -255,7 +310,9 @@ def encode_known(source: Source, unknown: Iterable[Fault], tokenizer: Tokenizer)
     known = list(source.texts)
     for fault in unknown:
         characters = set(tokenizer.unknown(known[fault.place]))
-        known[fault.place] = "".join(c for c in normalize(known[fault.place]) if c not in characters)
+        known[fault.place] = "".join(
+            c for c in normalize(known[fault.place]) if c not in characters
+        )
     return [tokenizer.encode(text) for text in known]
 
 
@@ -264,14 +321,21 @@ def unknown_characters(source: Source, tokenizer: Tokenizer) -> Kind:
     faults = find_unknown(source.texts, tokenizer)
     counts = Counter(c for fault in faults for c in tokenizer.unknown(source.texts[fault.place]))
     named = [f"{describe_character(c)} ×{n}" for c, n in counts.most_common()]
-    return source, faults, f"texts with characters outside the vocabulary: {shorten(named, 10)}", UNKNOWN_FIX
+    return (
+        source,
+        faults,
+        f"texts with characters outside the vocabulary: {shorten(named, 10)}",
+        UNKNOWN_FIX,
+    )
 
 
 def left_out(source: Source, outside: Sequence[Fault], sizes: Sequence[str]) -> list[Problem]:
     """What the limits leave out of the training, by limit; sizes: of all examples, in words."""
     fix, problems = "they are left out; widen the limit to keep them", []
     for reason in dict.fromkeys(fault.says for fault in outside):
-        faults = [Fault(fault.place, sizes[fault.place]) for fault in outside if fault.says == reason]
+        faults = [
+            Fault(fault.place, sizes[fault.place]) for fault in outside if fault.says == reason
+        ]
         problems += Problem.of_faults(source, faults, reason, fix, stops=False)
     return problems
 
@@ -281,7 +345,10 @@ def shared(one: Source, other: Source) -> list[Problem]:
     columns: dict[str, tuple[Sequence[str | None], Sequence[str | None]]] = {
         "ids": (one.ids, other.ids),
         "speakers": ([u.speaker for u in one.utterances], [u.speaker for u in other.utterances]),
-        "texts": ([normalize(text) for text in one.texts], [normalize(text) for text in other.texts]),
+        "texts": (
+            [normalize(text) for text in one.texts],
+            [normalize(text) for text in other.texts],
+        ),
     }
     problems = []
     for name, (known, values) in columns.items():
@@ -289,7 +356,9 @@ def shared(one: Source, other: Source) -> list[Problem]:
         first, found = firsts(known), find_shared([values[n] for n in places], known)
         faults = [Fault(f.place, f"{f.says!r} is in {one.where(first[f.says])}") for f in found]
         what = f"{name} that stand in {one.path if one.role == 'test' else one.role} too"
-        problems += Problem.of_faults(other.select(places), faults, what, SHARED_FIX[name], stops=False)
+        problems += Problem.of_faults(
+            other.select(places), faults, what, SHARED_FIX[name], stops=False
+        )
     return problems
 
 

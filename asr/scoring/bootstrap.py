@@ -11,16 +11,21 @@ SEED = 0
 BLOCK = 4_000_000  # numbers drawn at a time
 
 
-def resampled_rates(systems: Sequence[Sequence[ErrorRate]], resamples: int = RESAMPLES, seed: int = SEED) -> np.ndarray:
+def resampled_rates(
+    systems: Sequence[Sequence[ErrorRate]], resamples: int = RESAMPLES, seed: int = SEED
+) -> np.ndarray:
     """Compute each system's error rate on the same resampled test sets.
 
     systems:  (S, N): one ErrorRate per utterance of each system, of the same utterances
     returns   (S, resamples) float64; the same for the same seed
     """
-    errors = np.array([[utterance.errors for utterance in system] for system in systems], dtype=np.float64)  # (S, N)
+    errors = np.array(
+        [[utterance.errors for utterance in system] for system in systems], dtype=np.float64
+    )  # (S, N)
     lengths = np.array([utterance.reference for utterance in systems[0]], dtype=np.float64)  # (N,)
     blocks = [
-        errors[:, chosen].sum(axis=2) / lengths[chosen].sum(axis=1) for chosen in draws(len(lengths), resamples, seed)
+        errors[:, chosen].sum(axis=2) / lengths[chosen].sum(axis=1)
+        for chosen in draws(len(lengths), resamples, seed)
     ]
     return np.concatenate(blocks, axis=1)
 

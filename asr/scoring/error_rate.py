@@ -78,17 +78,27 @@ def error_rates(references: Sequence[str], hypotheses: Sequence[str], unit: str)
         return []
     process: Callable = jiwer.process_characters if unit == "char" else jiwer.process_words
     split: Any = {"word": str.split, "char": str.split, "mixed": units}[unit]
-    found = process(*([" ".join(split(text)) for text in texts] for texts in (references, hypotheses)))
-    return [of_alignment(*pair) for pair in zip(found.alignments, map(len, found.references), strict=True)]
+    found = process(
+        *([" ".join(split(text)) for text in texts] for texts in (references, hypotheses))
+    )
+    return [
+        of_alignment(*pair)
+        for pair in zip(found.alignments, map(len, found.references), strict=True)
+    ]
 
 
 def of_alignment(chunks: Sequence, length: int) -> ErrorRate:
     """Count one utterance's jiwer alignment; it has to cover the `length` reference units."""
     counts = {"equal": 0, "substitute": 0, "delete": 0, "insert": 0}
     for chunk in chunks:
-        reference, hypothesis = chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx
+        reference, hypothesis = (
+            chunk.ref_end_idx - chunk.ref_start_idx,
+            chunk.hyp_end_idx - chunk.hyp_start_idx,
+        )
         counts[chunk.type] += max(reference, hypothesis)
     rate = ErrorRate(counts["equal"], counts["substitute"], counts["delete"], counts["insert"])
     if rate.reference != length:
-        raise ValueError(f"expected hits + substitutions + deletions = {length} reference units, got {rate}")
+        raise ValueError(
+            f"expected hits + substitutions + deletions = {length} reference units, got {rate}"
+        )
     return rate

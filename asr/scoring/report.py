@@ -54,13 +54,18 @@ class Score:
         """Write it in one line, in percent."""
         t, n = self.total, len(self.utterances)
         counts = f"sub {t.substitutions}, del {t.deletions}, ins {t.insertions} of {t.reference} {COUNTED[self.unit]}"
-        return f"{UNITS[self.unit]} {percent(t.rate)} % [{percent(self.low)}, {percent(self.high)}]: {counts}, " + (
-            f"{self.wrong} of {n} utterances wrong"
+        return (
+            f"{UNITS[self.unit]} {percent(t.rate)} % [{percent(self.low)}, {percent(self.high)}]: {counts}, "
+            + (f"{self.wrong} of {n} utterances wrong")
         )
 
     def as_json(self) -> dict:
         """Return the numbers as plain values; rates as fractions of 1."""
-        total = {**asdict(self.total), "errors": self.total.errors, "reference": self.total.reference}
+        total = {
+            **asdict(self.total),
+            "errors": self.total.errors,
+            "reference": self.total.reference,
+        }
         each = {name: asdict(utterance) for name, utterance in self.utterances.items()}
         bounds = {"rate": self.total.rate, "low": self.low, "high": self.high}
         return {**bounds, **total, "wrong_utterances": self.wrong, "utterances": each}
@@ -90,7 +95,9 @@ class Report:
     def as_json(self) -> dict:
         """Return all as plain values, under "wer", "cer" and "mer"."""
         scores = {UNITS[unit].lower(): score.as_json() for unit, score in self.scores.items()}
-        differences = {UNITS[unit].lower(): asdict(difference) for unit, difference in self.differences.items()}
+        differences = {
+            UNITS[unit].lower(): asdict(difference) for unit, difference in self.differences.items()
+        }
         return {**scores, **({"difference": differences} if differences else {})}
 
 
@@ -122,12 +129,18 @@ def score(
     >>> round(report.scores["word"].rate, 3)
     0.333
     """
-    for argument, value, known in (("missing", missing, ("refuse", "deletions")), ("unit", unit, CHOICES)):
+    for argument, value, known in (
+        ("missing", missing, ("refuse", "deletions")),
+        ("unit", unit, CHOICES),
+    ):
         if value not in known:
             raise UserError(f"got {value!r}, expected one of {', '.join(known)}", argument=argument)
     rewrite = convention(normalize) if normalize else str
     given = {"ref": ref, "hyp": hyp} | ({} if against is None else {"against": against})
-    texts = {name: {i: rewrite(text) for i, text in texts_of(x, name).items()} for name, x in given.items()}
+    texts = {
+        name: {i: rewrite(text) for i, text in texts_of(x, name).items()}
+        for name, x in given.items()
+    }
     references = texts.pop("ref")
     units = {"auto": units_of(references.values()), "both": ["word", "char"]}.get(unit, [unit])
     notes = []
@@ -147,7 +160,11 @@ def fill(references: Mapping[str, str], hypotheses: dict[str, str], name: str) -
     """Add an empty hypothesis for each reference that has none, in place; return a note on them."""
     absent = [i for i in references if i not in hypotheses]
     hypotheses |= dict.fromkeys(absent, "")
-    return [f"{name}: {len(absent)} missing, counted as deletions ({shorten(absent)})"] if absent else []
+    return (
+        [f"{name}: {len(absent)} missing, counted as deletions ({shorten(absent)})"]
+        if absent
+        else []
+    )
 
 
 def is_report(path: str | os.PathLike) -> bool:
@@ -179,7 +196,9 @@ def score_texts(references: Mapping[str, str], hypotheses: Mapping[str, str], un
     return Score(unit, total(rates), low, high, dict(zip(references, rates, strict=True)))
 
 
-def aligned(references: Mapping[str, str], hypotheses: Mapping[str, str], unit: str) -> Sequence[ErrorRate]:
+def aligned(
+    references: Mapping[str, str], hypotheses: Mapping[str, str], unit: str
+) -> Sequence[ErrorRate]:
     """Align each reference with the hypothesis of the same id, in the references' order."""
     return error_rates(list(references.values()), [hypotheses[name] for name in references], unit)
 

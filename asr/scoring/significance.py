@@ -23,14 +23,19 @@ class Difference:
 
 
 def compare(
-    first: Sequence[ErrorRate], second: Sequence[ErrorRate], resamples: int = RESAMPLES, seed: int = SEED
+    first: Sequence[ErrorRate],
+    second: Sequence[ErrorRate],
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
 ) -> Difference:
     """Compare two systems on the same utterances.
 
     first, second:  one ErrorRate per utterance, in the same order
     raises          ValueError if their references differ in length
     """
-    if [utterance.reference for utterance in first] != [utterance.reference for utterance in second]:
+    if [utterance.reference for utterance in first] != [
+        utterance.reference for utterance in second
+    ]:
         raise ValueError("the two systems were not scored on the same references")
     rates = resampled_rates([first, second], resamples, seed)
     differences = rates[0] - rates[1]

@@ -21,7 +21,11 @@ def texts_of(given: Texts, argument: str) -> dict[str, str]:
     """
     if isinstance(given, str | os.PathLike):
         return read_texts(given)
-    pairs = given.items() if isinstance(given, Mapping) else ((transcript.id, transcript.text) for transcript in given)
+    pairs = (
+        given.items()
+        if isinstance(given, Mapping)
+        else ((transcript.id, transcript.text) for transcript in given)
+    )
     texts = _unique([(name, normalize(text)) for name, text in pairs], argument)
     if not texts:
         raise UserError("got no texts", argument=argument)
@@ -51,7 +55,11 @@ def read_texts(path: str | os.PathLike) -> dict[str, str]:
 
 def _unique(pairs: list[tuple[str, str]], where: object) -> dict[str, str]:
     """Map ids to texts; refuse an id that is repeated."""
-    refuse(repeated(name for name, _ in pairs), f"repeated ids in {where}", "each utterance has one text")
+    refuse(
+        repeated(name for name, _ in pairs),
+        f"repeated ids in {where}",
+        "each utterance has one text",
+    )
     return dict(pairs)
 
 
@@ -62,7 +70,9 @@ def pair(where: str, line: str) -> tuple[str, str]:
     if not name or (not tab and " " in name):
         raise UserError(f"{where}: expected `id<TAB>text`, got {line[:60]!r}")
     if "\t" in text.strip("\t"):
-        raise UserError(f"{where}: expected `id<TAB>text`, got another tab in the text {text[:60]!r}; is it a table?")
+        raise UserError(
+            f"{where}: expected `id<TAB>text`, got another tab in the text {text[:60]!r}; is it a table?"
+        )
     if fault := names.fault_of_text(text):
         raise UserError(f"{where}: the text {fault}; take that out")
     return name, normalize(text)
@@ -76,5 +86,11 @@ def match(ref: dict[str, str], hyp: dict[str, str], ref_name: object, hyp_name: 
     faults = [f"{len(missing)} missing ({shorten(missing)})"] if missing else []
     faults += [f"{len(extra)} that {ref_name} doesn't have ({shorten(extra)})"] if extra else []
     if faults:
-        fix = "; choose deletions for `missing` to count them as errors" if missing and not extra else ""
-        raise UserError(f"{hyp_name}: expected the {len(ref)} ids of {ref_name}, got {' and '.join(faults)}{fix}")
+        fix = (
+            "; choose deletions for `missing` to count them as errors"
+            if missing and not extra
+            else ""
+        )
+        raise UserError(
+            f"{hyp_name}: expected the {len(ref)} ids of {ref_name}, got {' and '.join(faults)}{fix}"
+        )

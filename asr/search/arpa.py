@@ -54,7 +54,9 @@ def read_arpa(path: str | os.PathLike, symbols: Sequence[str]) -> list[Section]:
                 _check_words(lines.path, sections[0].words, count, len(symbols))
                 listed = set(sections[0].words[:, 0].tolist())
                 words = {word: number for word, number in words.items() if number in listed}
-            lines.expect(f"\\{n + 1}-grams:" if n < len(counts) else "\\end\\", f"after {count} {n}-grams")
+            lines.expect(
+                f"\\{n + 1}-grams:" if n < len(counts) else "\\end\\", f"after {count} {n}-grams"
+            )
     return sections
 
 
@@ -74,7 +76,9 @@ class _Lines:
         while len(lines) < most and size < AT_ONCE and (line := self.file.readline(LINE + 1)):
             self.number += 1
             if len(line) > LINE:
-                raise UserError(f"{self.path}:{self.number}: a line of more than {LINE:,} bytes; {AGAIN}")
+                raise UserError(
+                    f"{self.path}:{self.number}: a line of more than {LINE:,} bytes; {AGAIN}"
+                )
             lines.append(line)
             size += len(line)
         return lines
@@ -94,7 +98,9 @@ class _Lines:
     def fault(self, got: str, expected: str) -> UserError:
         """Return the error of the line just read, or of the file's early end."""
         if not got:
-            return UserError(f"{self.path}: ends after line {self.number}, expected {expected}; {AGAIN}")
+            return UserError(
+                f"{self.path}: ends after line {self.number}, expected {expected}; {AGAIN}"
+            )
         got = repr(got[:60].strip()) if got.strip() else "an empty line"
         return UserError(f"{self.path}:{self.number}: got {got}, expected {expected}; {AGAIN}")
 
@@ -114,7 +120,9 @@ def _open(path: Path) -> Iterator[_Lines]:
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
     except MemoryError:
-        raise UserError(f"{path}: is too large for this machine's memory (after line {lines.number})") from None
+        raise UserError(
+            f"{path}: is too large for this machine's memory (after line {lines.number})"
+        ) from None
 
 
 def _counts(lines: _Lines) -> list[int]:
@@ -123,7 +131,9 @@ def _counts(lines: _Lines) -> list[int]:
         pass
     if line != "\\data\\":
         got = f"line {lines.number} is {line[:40]!r}" if line else "it is empty"
-        raise UserError(f"{lines.path}: {got}, expected '\\data\\', as an ARPA file begins; asr-ngram makes one")
+        raise UserError(
+            f"{lines.path}: {got}, expected '\\data\\', as an ARPA file begins; asr-ngram makes one"
+        )
     counts: list[int] = []
     while match := re.fullmatch(rf"ngram {len(counts) + 1}\s*=\s*(\d+)", line := lines.next()):
         if len(match[1]) > DIGITS:
@@ -153,7 +163,9 @@ def _section(lines: _Lines, n: int, count: int, words: Mapping[bytes, int]) -> S
             at = next(at for at, line in enumerate(chunk) if _columns([line], n, words) is None)
             lines.number -= len(chunk) - at - 1
             form = f"a log10 probability, {n} word{'s'[: n - 1]}, perhaps a back-off weight"
-            raise lines.fault(chunk[at].decode(errors="replace"), f"{n}-gram {read + at + 1} of {count}: {form}")
+            raise lines.fault(
+                chunk[at].decode(errors="replace"), f"{n}-gram {read + at + 1} of {count}: {form}"
+            )
         parts += [columns for columns in found if columns]
         read += len(chunk)
     ids, log10 = (np.concatenate(x) for x in zip(*parts, strict=True))
@@ -169,7 +181,9 @@ def _groups(chunk: Sequence[bytes]) -> list[list[bytes]]:
     return list(groups.values())
 
 
-def _columns(group: Sequence[bytes], n: int, words: Mapping[bytes, int]) -> tuple[np.ndarray, np.ndarray] | None:
+def _columns(
+    group: Sequence[bytes], n: int, words: Mapping[bytes, int]
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Parse words (A, n), -1 if unknown, and log10 probabilities and back-off weights (A, 2); None if a line is wrong.
 
     The lines have the same number of fields.
@@ -199,7 +213,11 @@ def _check_words(path: Path, words: np.ndarray, count: int, V: int) -> None:
         )
     if count > len(words):
         strange = count - len(words)
-        logger.warning(f"{path}: {strange} of its {count} words are no pieces of this tokenizer; is it of another one?")
+        logger.warning(
+            f"{path}: {strange} of its {count} words are no pieces of this tokenizer; is it of another one?"
+        )
     for word, name in ((V - 1, "<s>"), (V, "</s>")):
         if word not in words:
-            raise UserError(f"{path}: its 1-grams lack {name}; expected <s> and </s>, for sentences start and end")
+            raise UserError(
+                f"{path}: its 1-grams lack {name}; expected <s> and </s>, for sentences start and end"
+            )

@@ -24,7 +24,17 @@ from asr.search.tables import Tables, TensorState, look_up
 
 ROUNDING = 1e-9
 OPEN, INSIDE = 0, 1  # the empty states: after a boundary, within a word
-UNSPACED = ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+UNSPACED = (
+    "CJK",
+    "IDEOGRAPHIC",
+    "HIRAGANA",
+    "KATAKANA",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
+    "TIBETAN",
+)
 
 
 @functools.cache
@@ -52,7 +62,9 @@ class States:
         self.last, self.own, self.partial_credit = [SPACE, "'"], [0.0, 0.0], [0.0, 0.0]
         for phrase in phrases:
             self._add(phrase)
-        self.children[INSIDE] = {c: state for c, state in self.children[OPEN].items() if not joins(c)}
+        self.children[INSIDE] = {
+            c: state for c, state in self.children[OPEN].items() if not joins(c)
+        }
         self.shorter, self.complete = [OPEN, INSIDE] + [OPEN] * (len(self.last) - 2), list(self.own)
         self.order = [OPEN]  # shorter ones first
         for state in self.order:
@@ -72,14 +84,20 @@ class States:
                 self.partial_credit.append(0.0)
             state = self.children[state][character]
             if n < len(phrase.text) or joins(character):
-                self.partial_credit[state] = max(self.partial_credit[state], phrase.credit * n / len(phrase.text))
+                self.partial_credit[state] = max(
+                    self.partial_credit[state], phrase.credit * n / len(phrase.text)
+                )
         self.own[state] = phrase.credit
 
     def _link(self, state: int, character: str, child: int) -> None:
         """Find the shorter state of a child."""
-        self.shorter[child] = empty(character) if state == OPEN else self.next(self.shorter[state], character)
+        self.shorter[child] = (
+            empty(character) if state == OPEN else self.next(self.shorter[state], character)
+        )
         self.complete[child] += self.complete[self.shorter[child]]
-        self.partial_credit[child] = self.partial_credit[child] or self.partial_credit[self.shorter[child]]
+        self.partial_credit[child] = (
+            self.partial_credit[child] or self.partial_credit[self.shorter[child]]
+        )
 
     def next(self, state: int, character: str) -> int:
         """Return the state after one more character."""
@@ -163,13 +181,21 @@ class HotwordScorer(TensorState):
     def score(self, state: Tensor, candidates: Tensor | None) -> Tensor:
         """(B, K, V), or (B, K, C) of candidates"""
         tables = self.hotwords
-        gains = self._all(state) if candidates is None else self._arcs(state, candidates, tables.gains, tables.base)
+        gains = (
+            self._all(state)
+            if candidates is None
+            else self._arcs(state, candidates, tables.gains, tables.base)
+        )
         opens = tables.opens if candidates is None else tables.opens[candidates]
-        return gains + (tables.pending[state].unsqueeze(2) * opens - tables.partial_credit[state].unsqueeze(2))
+        return gains + (
+            tables.pending[state].unsqueeze(2) * opens - tables.partial_credit[state].unsqueeze(2)
+        )
 
     def step(self, y: Tensor, state: Tensor) -> Tensor:
         """Read labels y (B, K)."""
-        return self._arcs(state, y.unsqueeze(2), self.hotwords.nexts, self.hotwords.base_next).squeeze(2)
+        return self._arcs(
+            state, y.unsqueeze(2), self.hotwords.nexts, self.hotwords.base_next
+        ).squeeze(2)
 
     def _arcs(self, state: Tensor, labels: Tensor, stored: Tensor, base: Tensor) -> Tensor:
         """Look labels (B, K, C) up: a stored arc's entry, else the empty state's."""
@@ -243,6 +269,10 @@ def _arcs(states: States, tokens: Sequence[str]) -> list[dict[int, tuple[float, 
             labels.update(full.get(string, ()))
             if complete:
                 both = joins(string[-1])
-                labels.update(x for x in longer[string] if not (both and joins(tokens[x][len(string)])))
-        arcs[state] = arcs[states.shorter[state]] | {label: states.read(state, tokens[label]) for label in labels}
+                labels.update(
+                    x for x in longer[string] if not (both and joins(tokens[x][len(string)]))
+                )
+        arcs[state] = arcs[states.shorter[state]] | {
+            label: states.read(state, tokens[label]) for label in labels
+        }
     return arcs

@@ -5,9 +5,12 @@ For every utterance:
     live = [the empty hypothesis]; ended = []
     while a live hypothesis can still reach the n-best list:
         candidates = the full scorers' best C labels for each live hypothesis, and the end symbol    _candidates
-        totals     = each hypothesis's scores so far + its candidates', weighted                     _weigh
-        ended      = the N best of ended and of the ends among the K best candidates                 _accept_ends
-        live       = the K best continuations; the scorers' states follow their parents              _extend
+        totals     = each hypothesis's scores so far + its candidates', weighted
+                   _weigh
+        ended      = the N best of ended and of the ends among the K best candidates
+                   _accept_ends
+        live       = the K best continuations; the scorers' states follow their parents
+                   _extend
         every scorer reads the chosen labels                                                         step
 
 Utterances enter while others are being searched (`add`), and leave when they are done
@@ -97,9 +100,20 @@ class Beam:
         """List the ended hypotheses of each utterance; names: of the S scorers."""
         length = (self.Y != BLANK).sum(2) + 1  # (B, K)
         mean = (self.log_confidence.sum(2) + self.end_log_confidence) / length  # (B, K)
-        tensors = (self.Y, self.log_confidence.exp(), self.totals, self.scores, self.reasons, mean.exp())
+        tensors = (
+            self.Y,
+            self.log_confidence.exp(),
+            self.totals,
+            self.scores,
+            self.reasons,
+            mean.exp(),
+        )
         return [
-            [_hypothesis(names, *one) for one in zip(*utterance, strict=True) if one[2] > -torch.inf]
+            [
+                _hypothesis(names, *one)
+                for one in zip(*utterance, strict=True)
+                if one[2] > -torch.inf
+            ]
             for utterance in zip(*(x.tolist() for x in tensors), strict=True)
         ]
 
@@ -118,7 +132,9 @@ def _hypothesis(
 ) -> Hypothesis:
     kept = [n for n, y in enumerate(Y) if y != BLANK]
     by_name = dict(zip(names, scores, strict=True))
-    return Hypothesis([Y[n] for n in kept], total, by_name, REASONS[reason], [confidences[n] for n in kept], mean)
+    return Hypothesis(
+        [Y[n] for n in kept], total, by_name, REASONS[reason], [confidences[n] for n in kept], mean
+    )
 
 
 @dataclass(frozen=True)
@@ -188,7 +204,9 @@ class BeamSearch:
         allow_loops: bool = False,
     ):
         if not any(scorer.full for scorer, _ in scorers.values()):
-            raise ValueError(f"scorers: got {', '.join(scorers) or 'none'}, expected one or more that score all labels")
+            raise ValueError(
+                f"scorers: got {', '.join(scorers) or 'none'}, expected one or more that score all labels"
+            )
         weights = {name: weight for name, (_, weight) in scorers.items()}
         if min(weights.values()) < 0 or not any(weights.values()):
             raise ValueError(f"weights: got {weights}, expected none below 0 and one or more above")
@@ -243,8 +261,12 @@ class BeamSearch:
         best, labels = self._pre_select(batch)  # (B, K, C)
         labels = F.pad(labels, (0, 1), value=self.sos_eos)  # (B, K, C + 1)
         pairs = zip(self.scorers, batch.states, strict=True)
-        gains = torch.stack([scorer.score(x, labels).double() for scorer, x in pairs], 3)  # (B, K, C + 1, S)
-        impossible = F.pad(best.isneginf(), (0, 1)).unsqueeze(3)  # topk may have chosen the blank among them
+        gains = torch.stack(
+            [scorer.score(x, labels).double() for scorer, x in pairs], 3
+        )  # (B, K, C + 1, S)
+        impossible = F.pad(best.isneginf(), (0, 1)).unsqueeze(
+            3
+        )  # topk may have chosen the blank among them
         gains = gains.masked_fill(impossible, -torch.inf)
         scores = batch.live.scores.unsqueeze(2) + gains  # (B, K, C + 1, S)
         log_confidence = self._weigh(gains).float().log_softmax(-1).nan_to_num(0.0)  # (B, K, C + 1)
@@ -272,22 +294,42 @@ class BeamSearch:
         worst = totals.flatten(1).topk(min(self.K, totals[0].numel())).values[:, -1:]  # (B, 1)
         full = (batch.limits <= batch.lens).unsqueeze(1)  # (B, 1)
         ends, chosen = totals[..., -1], totals[..., -1] >= worst  # (B, K)
-        reasons = torch.where(loops, REASONS.index(LOOP), REASONS.index(LIMIT)).masked_fill(chosen, REASONS.index(END))
+        reasons = torch.where(loops, REASONS.index(LOOP), REASONS.index(LIMIT)).masked_fill(
+            chosen, REASONS.index(END)
+        )
         accepted = ends.masked_fill(~(chosen | full | loops), -torch.inf)
         live, log_confidence = batch.live, candidates.log_confidence[..., -1]
-        new = Beam(live.Y, live.log_confidence, log_confidence, candidates.scores[:, :, -1], accepted, reasons)
+        new = Beam(
+            live.Y,
+            live.log_confidence,
+            log_confidence,
+            candidates.scores[:, :, -1],
+            accepted,
+            reasons,
+        )
         return batch.ended.best_of(new)
 
     def _extend(self, batch: _Batch, candidates: _Candidates) -> _Batch:
         """Go on with the K best continuations; beam and states follow their parents."""
         _, K, C = candidates.labels[..., :-1].shape
-        totals = candidates.totals[..., :-1].masked_fill(candidates.looping.unsqueeze(2), -torch.inf).flatten(1)
-        totals = F.pad(totals, (0, max(0, self.K - totals.size(1))), value=-torch.inf)  # (B, K·C or more)
+        totals = (
+            candidates.totals[..., :-1]
+            .masked_fill(candidates.looping.unsqueeze(2), -torch.inf)
+            .flatten(1)
+        )
+        totals = F.pad(
+            totals, (0, max(0, self.K - totals.size(1))), value=-torch.inf
+        )  # (B, K·C or more)
         best = totals.topk(self.K)  # (B, K)
         chosen = best.indices.clamp(max=K * C - 1)  # empty slots (-∞) need some valid index
         parents = chosen // C  # (B, K)
-        flat = (x[:, :, :-1].flatten(1, 2) for x in (candidates.labels, candidates.log_confidence, candidates.scores))
-        y, log_confidence, scores = (gather_beams(x, chosen) for x in flat)  # (B, K), (B, K), (B, K, S)
+        flat = (
+            x[:, :, :-1].flatten(1, 2)
+            for x in (candidates.labels, candidates.log_confidence, candidates.scores)
+        )
+        y, log_confidence, scores = (
+            gather_beams(x, chosen) for x in flat
+        )  # (B, K), (B, K), (B, K, S)
         scores = scores.masked_fill(best.values.isneginf().unsqueeze(2), -torch.inf)
         live = batch.live
         live = Beam(
@@ -298,13 +340,17 @@ class BeamSearch:
             best.values,
             torch.zeros_like(parents),
         )
-        states = [scorer.reorder(x, parents) for scorer, x in zip(self.scorers, batch.states, strict=True)]
+        states = [
+            scorer.reorder(x, parents) for scorer, x in zip(self.scorers, batch.states, strict=True)
+        ]
         return replace(batch, live=live, lens=batch.lens + 1, states=states)
 
     def _remove_done(self, batch: _Batch) -> _Batch | None:
         """Finish the utterances that are done, unless they are too few."""
         best, ended = batch.live.totals[:, 0], batch.ended.totals
-        possible = self.ceiling * (batch.limits - batch.lens + 1)  # gain of more labels and the end, at most
+        possible = self.ceiling * (
+            batch.limits - batch.lens + 1
+        )  # gain of more labels and the end, at most
         hopeless = (best + possible <= ended[:, -1]) | (best < ended[:, 0] - self.patience)
         done = hopeless | (batch.lens > batch.limits)
         number = int(done.sum())
@@ -315,7 +361,9 @@ class BeamSearch:
         self.finished += zip(batch.numbers[leave].tolist(), lists, strict=True)
         if not len(stay):
             return None
-        states = [scorer.select(x, stay) for scorer, x in zip(self.scorers, batch.states, strict=True)]
+        states = [
+            scorer.select(x, stay) for scorer, x in zip(self.scorers, batch.states, strict=True)
+        ]
         beams = batch.live.select(stay), batch.ended.select(stay)
         return _Batch(batch.numbers[stay], batch.limits[stay], batch.lens[stay], *beams, states)
 
@@ -334,7 +382,12 @@ class BeamSearch:
 
 
 def beam_search(
-    scorers: Mapping[str, tuple[Scorer, float]], H: Tensor, H_lens: Tensor, limits: Tensor, sos_eos: int, **options
+    scorers: Mapping[str, tuple[Scorer, float]],
+    H: Tensor,
+    H_lens: Tensor,
+    limits: Tensor,
+    sos_eos: int,
+    **options,
 ) -> list[list[Hypothesis]]:
     """Return the n-best lists of H (B, T, D), H_lens (B,); options are those of BeamSearch."""
     search = BeamSearch(scorers, sos_eos, **options)

@@ -28,8 +28,12 @@ from torch import Tensor
 
 from asr.ops import gather_beams, length_mask
 
-FLOOR = -80.0  # of emissions: what is less likely counts as e^-80, so that all sums stay finite and exact
-NEGLIGIBLE = -600.0  # of weights, beside the largest: below, exp is slow (denormal numbers) and adds nothing to a sum
+FLOOR = (
+    -80.0
+)  # of emissions: what is less likely counts as e^-80, so that all sums stay finite and exact
+NEGLIGIBLE = (
+    -600.0
+)  # of weights, beside the largest: below, exp is slow (denormal numbers) and adds nothing to a sum
 CHUNK = 64  # candidates at once: bounds the memory where all labels are
 NOTHING = -1e4  # of ψ beside max φ in float32, where it underflows: the label is possible, but the last to be chosen
 
@@ -87,7 +91,18 @@ class CTCPrefixScorer:
         last = torch.full_like(prefix, self.sos_eos, dtype=torch.long)
         r_b, rows = blanks.unsqueeze(1), torch.arange(len(H), device=H.device)
         none = torch.full_like(r_b, -torch.inf)
-        return PrefixState(rows, emissions, p, blanks, padding, none, r_b, prefix, last, torch.ones_like(rows).bool())
+        return PrefixState(
+            rows,
+            emissions,
+            p,
+            blanks,
+            padding,
+            none,
+            r_b,
+            prefix,
+            last,
+            torch.ones_like(rows).bool(),
+        )
 
     def score(self, state: PrefixState, candidates: Tensor | None) -> Tensor:
         """Return the gain in prefix score of candidates (B, K, C); the end symbol's is ln P(g) less the prefix score.
@@ -102,7 +117,9 @@ class CTCPrefixScorer:
             scores = scores.scatter(2, state.last.unsqueeze(2), repeated.float())
             scores[..., self.sos_eos] = complete.squeeze(2)
         else:
-            scores = torch.cat([_psi(state, before, c) for c in candidates.split(CHUNK, dim=2)], 2)  # (B, K, C)
+            scores = torch.cat(
+                [_psi(state, before, c) for c in candidates.split(CHUNK, dim=2)], 2
+            )  # (B, K, C)
             last, end = (candidates == label for label in (state.last.unsqueeze(2), self.sos_eos))
             scores = torch.where(end, complete, torch.where(last, repeated, scores))
         prefix = state.prefix.unsqueeze(2)
@@ -110,12 +127,17 @@ class CTCPrefixScorer:
 
     def reorder(self, state: PrefixState, parents: Tensor) -> PrefixState:
         """Follow the hypotheses' parents, (B, K)."""
-        r_n, r_b, prefix, last = (gather_beams(x, parents) for x in (state.r_n, state.r_b, state.prefix, state.last))
+        r_n, r_b, prefix, last = (
+            gather_beams(x, parents) for x in (state.r_n, state.r_b, state.prefix, state.last)
+        )
         return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=last)
 
     def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
         """Keep some utterances, (B',); a full scorer's tables are copied, others stay in place."""
-        rows, *kept = (x[utterances] for x in (state.rows, state.r_n, state.r_b, state.prefix, state.last, state.empty))
+        rows, *kept = (
+            x[utterances]
+            for x in (state.rows, state.r_n, state.r_b, state.prefix, state.last, state.empty)
+        )
         tables = [state.emissions, state.p, state.blanks, state.padding]
         if self.full:
             rows, tables = torch.arange(len(rows), device=rows.device), [x[rows] for x in tables]
@@ -126,8 +148,14 @@ class CTCPrefixScorer:
         T = max(state.r_n.size(2), other.r_n.size(2))
         both = [_longer(x, T) for x in (state, other)]
         rows = torch.arange(sum(len(x.rows) for x in both), device=state.rows.device)
-        tables = (torch.cat([getattr(x, n)[x.rows] for x in both]) for n in ("emissions", "p", "blanks", "padding"))
-        rest = (torch.cat([getattr(x, n) for x in both]) for n in ("r_n", "r_b", "prefix", "last", "empty"))
+        tables = (
+            torch.cat([getattr(x, n)[x.rows] for x in both])
+            for n in ("emissions", "p", "blanks", "padding")
+        )
+        rest = (
+            torch.cat([getattr(x, n) for x in both])
+            for n in ("r_n", "r_b", "prefix", "last", "empty")
+        )
         return PrefixState(rows, *tables, *rest)
 
     def step(self, y: Tensor, state: PrefixState) -> PrefixState:
@@ -140,7 +168,9 @@ class CTCPrefixScorer:
         S, B = x.cumsum(2), state.blanks[state.rows].unsqueeze(1)
         r_n = S + (before - _shift(S, 0.0)).logcumsumexp(2)
         r_b = B + (_shift(r_n, -torch.inf) - _shift(B, 0.0)).logcumsumexp(2)
-        return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=y, empty=torch.zeros_like(state.empty))
+        return replace(
+            state, r_n=r_n, r_b=r_b, prefix=prefix, last=y, empty=torch.zeros_like(state.empty)
+        )
 
     def _before(self, state: PrefixState, phi: Tensor) -> Tensor:
         """φ[t-1] (B, K, T), -∞ in padding"""
@@ -179,7 +209,9 @@ def _longer(state: PrefixState, T: int) -> PrefixState:
     more = (0, T - state.r_n.size(2))
     if not more[1]:
         return state
-    r_n, r_b, blanks = (F.pad(x, more, mode="replicate") for x in (state.r_n, state.r_b, state.blanks.unsqueeze(1)))
+    r_n, r_b, blanks = (
+        F.pad(x, more, mode="replicate") for x in (state.r_n, state.r_b, state.blanks.unsqueeze(1))
+    )
     return replace(
         state,
         emissions=F.pad(state.emissions, more, value=FLOOR),

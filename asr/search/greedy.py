@@ -35,7 +35,9 @@ def ctc_greedy(log_probs: Tensor, H_lens: Tensor) -> list[Hypothesis]:
 
 
 @torch.no_grad()
-def attention_greedy(step: Callable, state: object, B: int, sos_eos: int, limits: Tensor) -> list[Hypothesis]:
+def attention_greedy(
+    step: Callable, state: object, B: int, sos_eos: int, limits: Tensor
+) -> list[Hypothesis]:
     """Take the best label at every step until all utterances have ended.
 
     This is beam search with a beam of 1, in a plainer loop and without its guard against loops.
@@ -45,7 +47,10 @@ def attention_greedy(step: Callable, state: object, B: int, sos_eos: int, limits
     limits:   (B,) int, labels at most
     """
     y = torch.full((B, 1), sos_eos, device=limits.device)
-    alive, cut = torch.ones_like(limits, dtype=torch.bool), torch.zeros_like(limits, dtype=torch.bool)
+    alive, cut = (
+        torch.ones_like(limits, dtype=torch.bool),
+        torch.zeros_like(limits, dtype=torch.bool),
+    )
     steps, scores = [], []
     for u in range(int(limits.max()) + 1):
         logits, state = step(y, state)
@@ -60,11 +65,21 @@ def attention_greedy(step: Callable, state: object, B: int, sos_eos: int, limits
         if not alive.any():
             break
     Y, gains = torch.cat(steps, 1), torch.cat(scores, 1)  # (B, U), (B, U)
-    return [_hypothesis(*row, sos_eos) for row in zip(Y.tolist(), gains.tolist(), cut.tolist(), strict=True)]
+    return [
+        _hypothesis(*row, sos_eos)
+        for row in zip(Y.tolist(), gains.tolist(), cut.tolist(), strict=True)
+    ]
 
 
 def _hypothesis(Y: list[int], gains: list[float], cut: bool, sos_eos: int) -> Hypothesis:
     tokens, score = [y for y in Y if y != sos_eos], sum(gains)
     confidences = [math.exp(g) for g in gains]
     mean = math.exp(score / (len(tokens) + 1))
-    return Hypothesis(tokens, score, {"attention": score}, "limit" if cut else "end", confidences[: len(tokens)], mean)
+    return Hypothesis(
+        tokens,
+        score,
+        {"attention": score},
+        "limit" if cut else "end",
+        confidences[: len(tokens)],
+        mean,
+    )

@@ -53,7 +53,9 @@ class HotwordOptions(ScorerOptions):
     """Options of the hotwords."""
 
     scorer = ScorerKind("hotwords", switch="hotwords", weight="hotword_weight", load=load)
-    hotwords: str | None = option(None, "one word or phrase per line, optionally a tab and a factor", path="FILE")
+    hotwords: str | None = option(
+        None, "one word or phrase per line, optionally a tab and a factor", path="FILE"
+    )
     hotword_weight: float = option(2.0, "nats per token of a hotword", least=0, most=HEAVIEST)
 
 
@@ -66,7 +68,10 @@ class Phrase:
 
 
 def read_phrases(
-    path: str | os.PathLike, encode: Callable[[str, str], list[int]], symbols: Sequence[str], weight: float
+    path: str | os.PathLike,
+    encode: Callable[[str, str], list[int]],
+    symbols: Sequence[str],
+    weight: float,
 ) -> list[Phrase]:
     """Read phrases, one per line; a line may end in a tab and a weight.
 
@@ -79,7 +84,11 @@ def read_phrases(
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        reason = "is not UTF-8 text" if isinstance(error, ValueError) else f"can't be read ({error.strerror})"
+        reason = (
+            "is not UTF-8 text"
+            if isinstance(error, ValueError)
+            else f"can't be read ({error.strerror})"
+        )
         raise UserError(
             f"{path}: {reason}; expected hotwords: one phrase per line, optionally a tab and a weight"
         ) from None
@@ -94,10 +103,14 @@ def read_phrases(
         if not text:
             raise UserError(f"{where}: got {line!r}, expected a phrase before the tab")
         if seen.setdefault(text, number) != number:
-            raise UserError(f"{where}: {words.strip()!r} is in line {seen[text]} already; remove one of them")
+            raise UserError(
+                f"{where}: {words.strip()!r} is in line {seen[text]} already; remove one of them"
+            )
         phrases.append(Phrase(text, len(ids) * (_weight(weights[0], where) if weights else weight)))
     if not phrases:
-        raise UserError(f"{path}: no phrase in it; expected one phrase per line, optionally a tab and a weight")
+        raise UserError(
+            f"{path}: no phrase in it; expected one phrase per line, optionally a tab and a weight"
+        )
     return phrases
 
 
@@ -108,7 +121,9 @@ def _encode(words: str, where: str, encode: Callable[[str, str], list[int]]) -> 
     except UserError as error:
         known = [(name, other) for name, other in _cases(words) if _encodes(other, encode)]
         for name, other in known[:1]:
-            fault = f"got {words.strip()!r}, but the model knows {name} only; write {other.strip()!r}"
+            fault = (
+                f"got {words.strip()!r}, but the model knows {name} only; write {other.strip()!r}"
+            )
             raise UserError(f"{where}: {fault}") from None
         raise error
 

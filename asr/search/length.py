@@ -35,4 +35,6 @@ class LengthOptions(ScorerOptions):
     """Options of the bonus."""
 
     scorer = ScorerKind("length", switch="length_bonus", weight=None, load=load)
-    length_bonus: float = option(0.0, "nats per label, against deletions", least=-HEAVIEST, most=HEAVIEST)
+    length_bonus: float = option(
+        0.0, "nats per label, against deletions", least=-HEAVIEST, most=HEAVIEST
+    )

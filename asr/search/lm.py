@@ -28,5 +28,7 @@ class LMOptions(ScorerOptions):
     """Options of the language model."""
 
     scorer = ScorerKind("lm", switch="lm", weight="lm_weight", load=load)
-    lm: str | None = option(None, "language model: folder of asr-train, or ARPA file over tokens", path="PATH")
+    lm: str | None = option(
+        None, "language model: folder of asr-train, or ARPA file over tokens", path="PATH"
+    )
     lm_weight: float = option(0.3, "weight of the language model", least=0, most=HEAVIEST)

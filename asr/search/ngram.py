@@ -22,7 +22,9 @@ from asr.errors import UserError
 from asr.search.arpa import UNKNOWN, Section, read_arpa
 from asr.search.tables import Tables, TensorState, look_up
 
-UNKNOWN_LOG_PROB = -100 * math.log(10)  # of what a model without <unk> doesn't list, as kenlm has it
+UNKNOWN_LOG_PROB = -100 * math.log(
+    10
+)  # of what a model without <unk> doesn't list, as kenlm has it
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,9 @@ def _without_leaves(model: NGram, S: int) -> NGram:
     targets = torch.where(model.targets < S, model.targets, model.shorter[model.targets])
     bos, _ = look_up(model.keys, torch.tensor(len(model.words) - 1))
     backoffs, shorter = model.backoffs[:S].clone(), model.shorter[:S].clone()
-    return replace(model, targets=targets, start=int(targets[bos]), backoffs=backoffs, shorter=shorter)
+    return replace(
+        model, targets=targets, start=int(targets[bos]), backoffs=backoffs, shorter=shorter
+    )
 
 
 def _with_unknown(sections: Sequence[Section]) -> list[Section]:

@@ -33,15 +33,22 @@ def rescore(
     nbests:   whose scores include "ctc"
     returns   the lists, best first, with the scores added as "attention"
     """
-    N, U = max(map(len, nbests), default=0), max((len(h.tokens) for nbest in nbests for h in nbest), default=0)
+    N, U = (
+        max(map(len, nbests), default=0),
+        max((len(h.tokens) for nbest in nbests for h in nbest), default=0),
+    )
     if not N:
         return [list(nbest) for nbest in nbests]
     rows = max(1, SCORES // (N * (U + 1) * vocabulary))  # utterances at once
     found = []
     for b in range(0, len(nbests), rows):
         part = nbests[b : b + rows]
-        scores = _score(part, N, decoder, H[b : b + rows], H_lens[b : b + rows], sos_eos)  # (rows, N)
-        found += [_sort(nbest, row, weight) for nbest, row in zip(part, scores.tolist(), strict=True)]
+        scores = _score(
+            part, N, decoder, H[b : b + rows], H_lens[b : b + rows], sos_eos
+        )  # (rows, N)
+        found += [
+            _sort(nbest, row, weight) for nbest, row in zip(part, scores.tolist(), strict=True)
+        ]
     return found
 
 
@@ -55,20 +62,30 @@ def _score(
 ) -> Tensor:
     """Return ln p of each hypothesis, (B, N)."""
     rows = [h.tokens for nbest in nbests for h in nbest] + [[]]
-    filled = torch.tensor([[n < len(nbest) for n in range(N)] for nbest in nbests]).flatten()  # (B·N,)
+    filled = torch.tensor(
+        [[n < len(nbest) for n in range(N)] for nbest in nbests]
+    ).flatten()  # (B·N,)
     index = (filled.cumsum(0) - 1).masked_fill(~filled, len(rows) - 1)
     labels = [torch.tensor(rows[n], dtype=torch.long) for n in index.tolist()]
-    Y = pad_sequence([torch.cat([torch.tensor([sos_eos]), y]) for y in labels], True, sos_eos).to(H.device)
-    targets = pad_sequence([torch.cat([y, torch.tensor([sos_eos])]) for y in labels], True, -1).to(H.device)
+    Y = pad_sequence([torch.cat([torch.tensor([sos_eos]), y]) for y in labels], True, sos_eos).to(
+        H.device
+    )
+    targets = pad_sequence([torch.cat([y, torch.tensor([sos_eos])]) for y in labels], True, -1).to(
+        H.device
+    )
     log_probs = decoder(Y, H, H_lens).float().log_softmax(-1)  # (B·N, U + 1, V)
     scores = log_probs.gather(2, targets.clamp(min=0).unsqueeze(2)).squeeze(2)  # (B·N, U + 1)
     return scores.masked_fill(targets < 0, 0.0).double().sum(1).view(len(nbests), N)
 
 
-def _sort(nbest: Sequence[Hypothesis], attention: Sequence[float], weight: float) -> list[Hypothesis]:
+def _sort(
+    nbest: Sequence[Hypothesis], attention: Sequence[float], weight: float
+) -> list[Hypothesis]:
     """Add attention's scores; best first."""
     rescored = [
-        replace(h, score=h.score + weight * (a - h.scores["ctc"]), scores={"attention": a, **h.scores})
+        replace(
+            h, score=h.score + weight * (a - h.scores["ctc"]), scores={"attention": a, **h.scores}
+        )
         for h, a in zip(nbest, attention, strict=False)  # the list may be shorter than the longest
     ]
     return sorted(rescored, key=lambda h: -h.score)

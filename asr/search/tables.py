@@ -21,7 +21,9 @@ class Tables:
     def to(self: T, device: torch.device | str) -> T:
         """Move the tensors to a device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: x.to(device) for name, x in values.items() if isinstance(x, Tensor)})
+        return replace(
+            self, **{name: x.to(device) for name, x in values.items() if isinstance(x, Tensor)}
+        )
 
 
 def look_up(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,4 +17,6 @@ __all__ = [
     "RecognizerTask",
 ]
 
-Experiment = by_part("model", RecognizerExperiment, LanguageModelExperiment)  # told apart by model.kind
+Experiment = by_part(
+    "model", RecognizerExperiment, LanguageModelExperiment
+)  # told apart by model.kind

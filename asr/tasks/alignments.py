@@ -32,7 +32,9 @@ def alignments(recognizer: Recognizer, batch: Batch, n: int) -> dict[str, Tensor
     heads = torch.cat(list(decoded.cross), 1).float().cpu()  # (n, layers · H, U + 1, T')
     return {
         id: most_aligned(weights[:, : U + 1, :T])
-        for id, weights, U, T in zip(batch.ids[:n], heads, batch.Y_lens.tolist(), H_lens.tolist(), strict=False)
+        for id, weights, U, T in zip(
+            batch.ids[:n], heads, batch.Y_lens.tolist(), H_lens.tolist(), strict=False
+        )
     }
 
 

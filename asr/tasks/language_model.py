@@ -53,7 +53,10 @@ class LanguageModelExperiment(RunSettings):
         """Tokenize the texts: train, on disk, and dev."""
         dev = tokenize(self.data.dev, model.tokenizer)
         train = stored(
-            self.data.train, self.tokenizer, self.data.tokens or f"{Path(self.out)}.tokens", self.data.max_tokens
+            self.data.train,
+            self.tokenizer,
+            self.data.tokens or f"{Path(self.out)}.tokens",
+            self.data.max_tokens,
         )
         for sentences in (train, dev):
             logger.warning(f"{sentences.path}: {sentences.message}")
@@ -76,7 +79,9 @@ class LanguageModelExperiment(RunSettings):
         """Nothing is left to a measurement."""
         return self
 
-    def task(self, model: LanguageModel, train: Sentences, dev: Any, workers: int | None = None) -> "LanguageModelTask":
+    def task(
+        self, model: LanguageModel, train: Sentences, dev: Any, workers: int | None = None
+    ) -> "LanguageModelTask":
         """Join the model and its data to what is trained."""
         return LanguageModelTask(model, self.data, train, dev, self.seed)
 

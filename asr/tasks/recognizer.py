@@ -70,15 +70,21 @@ class RecognizerExperiment(RunSettings):
         }
         for name, used in terms.items():
             if used and self.model.ctc_weight == 0:
-                raise ValueError(f"{name}: is a part of CTC, which model.ctc_weight: 0 leaves out; leave it out, too")
+                raise ValueError(
+                    f"{name}: is a part of CTC, which model.ctc_weight: 0 leaves out; leave it out, too"
+                )
         return self
 
     def untrained(self, tokenizer: Tokenizer) -> Recognizer:
         """Make the model with random weights; BPE-dropout, if it is asked for, is known to be possible."""
         if self.data.bpe_dropout:
             tokenizers.dropout(tokenizer, self.data.bpe_dropout)  # or it says why not
-        flat = min(self.model.flat_start_epochs, self.training.epochs - 1)  # CTC always has the last epoch
-        return Recognizer(self.features, self.model.model_copy(update={"flat_start_epochs": flat}), tokenizer)
+        flat = min(
+            self.model.flat_start_epochs, self.training.epochs - 1
+        )  # CTC always has the last epoch
+        return Recognizer(
+            self.features, self.model.model_copy(update={"flat_start_epochs": flat}), tokenizer
+        )
 
     def read(self, model: Recognizer, looked: bool = False) -> Examples:
         """Read and check the manifests."""
@@ -114,7 +120,9 @@ class RecognizerExperiment(RunSettings):
         data = self.data.model_copy(update={"batch_seconds": remember(measure)})
         return self.model_copy(update={"data": data})
 
-    def task(self, model: Recognizer, train: Split, dev: Any, workers: int | None = None) -> "RecognizerTask":
+    def task(
+        self, model: Recognizer, train: Split, dev: Any, workers: int | None = None
+    ) -> "RecognizerTask":
         """Join the model and its data to what is trained."""
         data = self.data if workers is None else self.data.model_copy(update={"workers": workers})
         return RecognizerTask(model, data, train, dev, self.seed)
@@ -164,7 +172,15 @@ class RecognizerTask:
         """Utterances of like length together, by seconds after speed perturbation; in order in the first epochs."""
         durations = self.train.durations(self.seed, epoch, self.data.speeds)
         ascending, shards = epoch < self.data.sorted_epochs, self.train.shards
-        return plan(durations, float(self.data.batch_seconds), self.seed, epoch, accumulate, ascending, shards)
+        return plan(
+            durations,
+            float(self.data.batch_seconds),
+            self.seed,
+            epoch,
+            accumulate,
+            ascending,
+            shards,
+        )
 
     def longest(self, n: int) -> list[int]:
         """The n longest utterances."""
@@ -187,7 +203,9 @@ class RecognizerTask:
         if split.shards is None or epoch < self.data.sorted_epochs:
             return load(dataset, batches, self.data.workers, pin=pin)
         batches = list(batches)
-        return read_ahead(load(dataset, batches, self.data.workers, pin=pin), split.shards.first_needed(batches))
+        return read_ahead(
+            load(dataset, batches, self.data.workers, pin=pin), split.shards.first_needed(batches)
+        )
 
     def amount(self, batch: Batch) -> float:
         """Seconds of audio."""
@@ -195,7 +213,9 @@ class RecognizerTask:
 
     def loss(self, model: Recognizer, batch: Batch, epoch: float) -> Loss:
         """The hybrid loss, as is due in the epoch."""
-        return model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, epoch)
+        return model.loss(
+            batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, epoch
+        )
 
     def name(self, batches: Sequence[list[int]]) -> str:
         """The first utterances' ids."""

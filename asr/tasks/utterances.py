@@ -33,7 +33,9 @@ from asr.text.tokenizer import Tokenizer
 from asr.text.units import has_spaceless
 from asr.training.settings import DataSettings
 
-CMVN_UTTERANCES = 20_000  # the statistics are taken over all training utterances, or this number drawn at random
+CMVN_UTTERANCES = (
+    20_000  # the statistics are taken over all training utterances, or this number drawn at random
+)
 CMVN_BATCH = 100.0  # seconds of audio, where the training's batches aren't settled yet
 COUNTED = (
     "has characters of a script without spaces between words: wer and ctc-wer count each of them, and each word of "
@@ -57,7 +59,9 @@ class Split:
 
     def durations(self, seed: int, epoch: int, speeds: Sequence[float]) -> np.ndarray:
         """Seconds of the utterances, (N,), as speed perturbation makes them in an epoch."""
-        return self.utterances.durations / draw_speeds(utterance_seeds(seed, epoch, self.utterances.ids), speeds)
+        return self.utterances.durations / draw_speeds(
+            utterance_seeds(seed, epoch, self.utterances.ids), speeds
+        )
 
 
 def read_splits(data: DataSettings, recognizer: Recognizer, looked: bool = False) -> dict:
@@ -71,13 +75,18 @@ def read_splits(data: DataSettings, recognizer: Recognizer, looked: bool = False
         check_texts(utterances, path)
         labels = encode(utterances, recognizer.tokenizer)
         limits = Limits(data.min_seconds, data.max_seconds, data.max_tokens)
-        selection = apply_limits(utterances.ids, utterances.durations.tolist(), labels.lens.tolist(), limits)
+        selection = apply_limits(
+            utterances.ids, utterances.durations.tolist(), labels.lens.tolist(), limits
+        )
         if selection.message:
             logger.warning(f"{path}: {selection.message}; all are listed in dropped.tsv")
             utterances, labels = utterances.select(selection.kept), labels.select(selection.kept)
         if not looked:
             check_audio(utterances, path, progress=True)
-        speeds, shape = data.speeds if name == "train" else [1.0], (recognizer.encoder_frames, recognizer.sample_rate)
+        speeds, shape = (
+            data.speeds if name == "train" else [1.0],
+            (recognizer.encoder_frames, recognizer.sample_rate),
+        )
         check_alignable(utterances.ids, utterances.durations, labels, *shape, speeds)
         if name == "dev" and has_spaceless(utterances.texts):
             logger.info(f"{path}: {COUNTED}")
@@ -101,7 +110,9 @@ def changes_of(
 def encode(utterances: Table, tokenizer: Tokenizer) -> Ragged:
     """Token ids of the texts."""
     pairs = zip(utterances.texts, utterances.ids, strict=True)
-    return Ragged.of_ids((tokenizer.encode(text, name) for text, name in pairs), tokenizer.vocabulary)
+    return Ragged.of_ids(
+        (tokenizer.encode(text, name) for text, name in pairs), tokenizer.vocabulary
+    )
 
 
 def check_texts(utterances: Table, path: str) -> None:
@@ -110,10 +121,14 @@ def check_texts(utterances: Table, path: str) -> None:
         raise UserError(f"{path}: holds no utterance; asr-prepare makes manifests")
     empty = [utterances.ids[fault.place] for fault in find_empty(utterances.texts)]
     if empty:
-        raise UserError(f"{path}: {len(empty)} utterances have an empty text ({shorten(empty)}); take them out")
+        raise UserError(
+            f"{path}: {len(empty)} utterances have an empty text ({shorten(empty)}); take them out"
+        )
     repeated = [utterances.ids[fault.place] for fault in find_repeated(utterances.ids)]
     if repeated:
-        raise UserError(f"{path}: {len(repeated)} ids stand there twice ({shorten(repeated)}); give each its own")
+        raise UserError(
+            f"{path}: {len(repeated)} ids stand there twice ({shorten(repeated)}); give each its own"
+        )
 
 
 def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int) -> None:

@@ -35,7 +35,9 @@ def count(recognizer: Recognizer, batches: Iterable[Batch], precision: str = "fp
         with autocast(device, precision):
             loss = recognizer.loss(moved.waveforms, moved.wave_lens, moved.Y, moved.Y_lens)
             attention, ctc = _greedy(recognizer, moved)
-        references = [_words(recognizer, y[:n].tolist()) for y, n in zip(batch.Y, batch.Y_lens, strict=True)]
+        references = [
+            _words(recognizer, y[:n].tolist()) for y, n in zip(batch.Y, batch.Y_lens, strict=True)
+        ]
         words = sum(len(text.split()) for text in references)
         errors = [_errors(recognizer, references, hypotheses) for hypotheses in (attention, ctc)]
         counts.append([float(loss.total), float(loss.correct), float(loss.tokens), words, *errors])
@@ -49,7 +51,12 @@ def metrics(counts: Tensor) -> dict[str, float]:
               the rates as fractions
     """
     loss, correct, tokens, words, attention, ctc = counts.tolist()
-    return {"loss": loss / tokens, "accuracy": correct / tokens, "wer": attention / words, "ctc_wer": ctc / words}
+    return {
+        "loss": loss / tokens,
+        "accuracy": correct / tokens,
+        "wer": attention / words,
+        "ctc_wer": ctc / words,
+    }
 
 
 def _greedy(recognizer: Recognizer, batch: Batch) -> tuple[list[Hypothesis], list[Hypothesis]]:
@@ -57,7 +64,9 @@ def _greedy(recognizer: Recognizer, batch: Batch) -> tuple[list[Hypothesis], lis
     H, H_lens = recognizer.encode(batch.waveforms, batch.wave_lens)
     model, decoder = recognizer.model, recognizer.model.decoder
     limits = H_lens.clamp(max=LONGEST)
-    attention = attention_greedy(decoder.step, decoder.start(H, H_lens), len(H), model.sos_eos, limits)
+    attention = attention_greedy(
+        decoder.step, decoder.start(H, H_lens), len(H), model.sos_eos, limits
+    )
     return attention, ctc_greedy(model.ctc_log_probs(H), H_lens)
 
 

@@ -40,7 +40,8 @@ class BPE:
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
-        # No piece has a space after its first character, so a text's ids are those of its words, and most words recur
+        # No piece has a space after its first character, so a text's ids are those of its words,
+        # and most words recur
         self._encode_word = lru_cache(WORDS)(self._processor.encode)
 
     @classmethod
@@ -50,7 +51,9 @@ class BPE:
         Every character of the texts gets a token, even if it isn't in the sample.
         """
         if size is None or size < 2:
-            raise UserError(f"bpe needs a vocabulary size, such as 500; got {size}", argument="size")
+            raise UserError(
+                f"bpe needs a vocabulary size, such as 500; got {size}", argument="size"
+            )
         sample = draw(parts(filter(None, map(normalize, texts))), SAMPLE)
         if not sample.texts:
             raise no_text()
@@ -73,7 +76,9 @@ class BPE:
                 minloglevel=2,
             )
         except (RuntimeError, ValueError) as error:
-            raise UserError(f"tokenizer: a vocabulary of {size} doesn't fit these texts: {_reason(error)}") from None
+            raise UserError(
+                f"tokenizer: a vocabulary of {size} doesn't fit these texts: {_reason(error)}"
+            ) from None
         return cls(model.getvalue())
 
     @property
@@ -99,7 +104,9 @@ class BPE:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Turn ids into text."""
-        return normalize(self._processor.decode([n for n in map(int, ids) if 0 < n < self.vocabulary - 1]))
+        return normalize(
+            self._processor.decode([n for n in map(int, ids) if 0 < n < self.vocabulary - 1])
+        )
 
     def dropout(self, p: float) -> BPEDropout:
         """Make this encoding with merges left out with probability p."""
@@ -109,7 +116,11 @@ class BPE:
 
     def symbols(self) -> list[str]:
         """List one printable name per id."""
-        return ["<blank>", *(self._processor.id_to_piece(n) for n in range(1, self.vocabulary - 1)), "<sos/eos>"]
+        return [
+            "<blank>",
+            *(self._processor.id_to_piece(n) for n in range(1, self.vocabulary - 1)),
+            "<sos/eos>",
+        ]
 
     @property
     def content(self) -> bytes:
@@ -141,12 +152,22 @@ class BPE:
         specials = [n for n in range(1, count) if _is_special(processor, n)]
         if processor.unk_id() != 0 or specials:
             strange = specials[0] if specials else processor.unk_id()
-            raise UserError(f"{path}: piece {strange} has a special role, expected only piece 0 to have one; {AGAIN}")
+            raise UserError(
+                f"{path}: piece {strange} has a special role, expected only piece 0 to have one; {AGAIN}"
+            )
         check_symbols(path, (processor.id_to_piece(n) for n in range(count)))
 
 
 def _is_special(processor: sentencepiece.SentencePieceProcessor, n: int) -> bool:
-    return any(test(n) for test in (processor.is_unknown, processor.is_control, processor.is_unused, processor.is_byte))
+    return any(
+        test(n)
+        for test in (
+            processor.is_unknown,
+            processor.is_control,
+            processor.is_unused,
+            processor.is_byte,
+        )
+    )
 
 
 def parts(texts: Iterable[str]) -> Iterator[str]:
@@ -159,7 +180,9 @@ def parts(texts: Iterable[str]) -> Iterator[str]:
             space = text.rfind(" ", 0, LONGEST + 1)
             if space < 0:
                 begin, most = text[:20], f"{LONGEST:,}"
-                raise UserError(f"tokenizer: a word of more than {most} characters ({begin!r}...); is this a text?")
+                raise UserError(
+                    f"tokenizer: a word of more than {most} characters ({begin!r}...); is this a text?"
+                )
             yield text[:space]
             text = text[space + 1 :]
         yield text

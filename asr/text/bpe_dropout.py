@@ -11,10 +11,11 @@ WORD = "▁"  # sentencepiece's mark at the start of a word
 class BPEDropout:
     """Byte-pair encoding that leaves out merges at random (Provilkov, Emelianenko and Voita 2020, algorithm 1).
 
-    A word begins as its characters. In each step every possible merge of two neighbors is left out with probability
-    p. Of the others, the one with the highest score is made, the leftmost of equal ones, until none is left. So p = 0
-    is the plain encoding, and p = 1 the characters. sentencepiece's own sampling can't be used: it draws from a
-    generator of the thread, which no call can seed.
+    A word begins as its characters. In each step every possible merge of two neighbors is left out
+    with probability p. Of the others, the one with the highest score is made, the leftmost of equal
+    ones, until none is left. So p = 0 is the plain encoding, and p = 1 the characters.
+    sentencepiece's own sampling can't be used: it draws from a generator of the thread, which no
+    call can seed.
 
     ids, scores   of each piece; the piece learned first has the highest score
     """
@@ -29,7 +30,9 @@ class BPEDropout:
         returns  ids; 0 for a character that isn't a piece, like an unknown one
         """
         words = normalize(text).split()
-        return [self._ids.get(piece, 0) for word in words for piece in self._pieces(WORD + word, draw)]
+        return [
+            self._ids.get(piece, 0) for word in words for piece in self._pieces(WORD + word, draw)
+        ]
 
     def _pieces(self, word: str, draw: Callable[[], float]) -> list[str]:
         pieces = list(word)

@@ -29,7 +29,9 @@ class Characters:
     def train(cls, texts: Iterable[str], size: int | None = None) -> "Characters":
         """Collect the characters of the texts; they determine the size."""
         if size is not None:
-            raise UserError(f"tokenizer: got size {size}, but the texts determine the number of characters; omit it")
+            raise UserError(
+                f"tokenizer: got size {size}, but the texts determine the number of characters; omit it"
+            )
         characters = set()
         for text in texts:
             characters.update(normalize(text))
@@ -54,7 +56,9 @@ class Characters:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Turn ids into text."""
-        return normalize("".join(self.characters[n - 1] for n in ids if 0 < n <= len(self.characters)))
+        return normalize(
+            "".join(self.characters[n - 1] for n in ids if 0 < n <= len(self.characters))
+        )
 
     def symbols(self) -> list[str]:
         """List one printable name per id, ▁ for the space."""
@@ -67,7 +71,9 @@ class Characters:
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json."""
-        save_description(folder, {"kind": "characters", "characters": self.characters}, self.content)
+        save_description(
+            folder, {"kind": "characters", "characters": self.characters}, self.content
+        )
 
     @classmethod
     def load(cls, folder: Path, description: dict) -> "Characters":
@@ -82,7 +88,11 @@ class Characters:
             raise UserError(f"{path}: damaged, its characters are not a list of single characters")
         check_symbols(path, characters)
         if "\u2581" in characters:
-            raise UserError(f"{path}: has the character '\u2581' (U+2581), the space in tokens' names; {AGAIN}")
+            raise UserError(
+                f"{path}: has the character '\u2581' (U+2581), the space in tokens' names; {AGAIN}"
+            )
         if twice := [c for c, count in Counter(characters).items() if count > 1]:
-            raise UserError(f"{path}: damaged, it has the character {twice[0]!r} more than once; {AGAIN}")
+            raise UserError(
+                f"{path}: damaged, it has the character {twice[0]!r} more than once; {AGAIN}"
+            )
         return cls(characters)

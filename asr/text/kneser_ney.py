@@ -72,7 +72,9 @@ def estimate(sentences: Iterable[Sequence[int]], V: int, order: int) -> list[Ord
         counts = level.counts if n == order else _adjust(level, levels[n], V)
         counts = np.where(level.words[:, -1] == V - 1, 0, counts)  # nothing predicts <s>
         discounts, estimated = _discounts(counts)
-        lower, gammas = _interpolate(level, counts, np.take([0.0, *discounts], np.minimum(counts, 3)), lower)
+        lower, gammas = _interpolate(
+            level, counts, np.take([0.0, *discounts], np.minimum(counts, 3)), lower
+        )
         if orders:
             orders[-1] = replace(orders[-1], backoffs=gammas)
         orders.append(Order(level.words, lower, np.ones_like(lower), discounts, estimated))
@@ -105,13 +107,20 @@ def _concatenate(sentences: Iterable[Sequence[int]], V: int) -> np.ndarray:
 def _count(y: np.ndarray, V: int, order: int) -> list[_Level]:
     """Count the n-grams of lengths 1 … order within the sentences of y (T,)."""
     ends = np.flatnonzero(y == V)
-    left = ends[np.searchsorted(ends, np.arange(len(y)))] - np.arange(len(y)) + 1  # remaining tokens of the sentence
+    left = (
+        ends[np.searchsorted(ends, np.arange(len(y)))] - np.arange(len(y)) + 1
+    )  # remaining tokens of the sentence
     words, none = np.arange(V + 1)[:, None], np.zeros(V + 1, np.int64)
-    levels, ids = [_Level(words, np.bincount(y, minlength=V + 1), none, none)], y  # ids: of the n-gram that starts here
+    levels, ids = (
+        [_Level(words, np.bincount(y, minlength=V + 1), none, none)],
+        y,
+    )  # ids: of the n-gram that starts here
     for n in range(2, order + 1):
         starts = np.flatnonzero(left >= n)
         keys = ids[starts] * (V + 1) + y[starts + n - 1]
-        keys, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        keys, first, inverse, counts = np.unique(
+            keys, return_index=True, return_inverse=True, return_counts=True
+        )
         first = starts[first]
         levels.append(_Level(y[first[:, None] + np.arange(n)], counts, ids[first], ids[first + 1]))
         ids = np.full(len(y), -1)
@@ -142,7 +151,9 @@ def _interpolate(
     """Compute p (A,) of n-grams, and γ of those one word shorter, from a (A,), D(a) (A,) and p of the shorter ones."""
     totals, gammas = (np.bincount(level.contexts, x, len(lower)) for x in (counts, taken))
     gammas = np.divide(gammas, totals, out=np.ones_like(gammas), where=totals > 0)
-    probs = (counts - taken) / totals[level.contexts] + gammas[level.contexts] * lower[level.suffixes]
+    probs = (counts - taken) / totals[level.contexts] + gammas[level.contexts] * lower[
+        level.suffixes
+    ]
     return probs, gammas
 
 
@@ -155,7 +166,11 @@ def write_arpa(path: str | os.PathLike, orders: Sequence[Order], symbols: Sequen
     if clash := sorted(set(symbols[1:-1]) & {"<s>", "</s>", "<unk>", "<UNK>"}):
         raise UserError(f"{path}: the tokenizer has a piece {clash[0]!r}, which ARPA files reserve")
     names = ["<unk>", *symbols[1:-1], "<s>", "</s>"]
-    with replacing(path) as temporary, open(temporary, "wb") as raw, _packed(raw, Path(path)) as file:
+    with (
+        replacing(path) as temporary,
+        open(temporary, "wb") as raw,
+        _packed(raw, Path(path)) as file,
+    ):
         counts = [f"ngram {n}={len(order.words)}\n" for n, order in enumerate(orders, 1)]
         file.write(f"\\data\\\n{''.join(counts)}".encode())
         for n, order in enumerate(orders, 1):
@@ -166,7 +181,11 @@ def write_arpa(path: str | os.PathLike, orders: Sequence[Order], symbols: Sequen
 
 def _packed(raw: IO[bytes], path: Path) -> IO[bytes] | gzip.GzipFile:
     """Return the file to write into, which compresses if the path ends in .gz."""
-    return gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) if path.suffix == ".gz" else raw
+    return (
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0)
+        if path.suffix == ".gz"
+        else raw
+    )
 
 
 def _lines(order: Order, names: Sequence[str], last: bool) -> Iterator[str]:

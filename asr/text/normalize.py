@@ -1,7 +1,8 @@
 """Normalize texts: Unicode NFC and single spaces for all of them, and conventions that rewrite more.
 
-Tokenizers apply NFC and spaces to all texts. The user chooses a convention by name, to unify the texts of several
-sources (`asr-prepare --normalize`), or to ignore case and punctuation in a score (`asr-score --normalize`).
+Tokenizers apply NFC and spaces to all texts. The user chooses a convention by name, to unify the
+texts of several sources (`asr-prepare --normalize`), or to ignore case and punctuation in a score
+(`asr-score --normalize`).
 """
 
 import re
@@ -32,9 +33,10 @@ def join_han(text: str) -> str:
 def plain(text: str) -> str:
     """Remove case and punctuation, as is usual in speech recognition, in any language.
 
-    Full-width and other compatibility forms become ordinary ones (NFKC), and letters upper case. Punctuation becomes a
-    space, except apostrophes between letters, which become ', and # % & @. Digits and symbols stay, because only the
-    writer knows how they are read. Spaces between Han characters and kana are removed.
+    Full-width and other compatibility forms become ordinary ones (NFKC), and letters upper case.
+    Punctuation becomes a space, except apostrophes between letters, which become ', and # % & @.
+    Digits and symbols stay, because only the writer knows how they are read. Spaces between Han
+    characters and kana are removed.
 
     >>> plain("“Don’t stop – it's 5 o'clock,” he said...")
     "DON'T STOP IT'S 5 O'CLOCK HE SAID"
@@ -42,7 +44,9 @@ def plain(text: str) -> str:
     '我用IPHONE 打电话'
     """
     text = unicodedata.normalize("NFKC", text.translate(APOSTROPHES)).upper()
-    text = unicodedata.normalize("NFKC", text).translate(APOSTROPHES)  # each step can produce what the other rewrites
+    text = unicodedata.normalize("NFKC", text).translate(
+        APOSTROPHES
+    )  # each step can produce what the other rewrites
     text = re.sub(r"(?<![^\W\d_])'|'(?![^\W\d_])", " ", text)
     silent = {c for c in set(text) if unicodedata.category(c)[0] == "P" and c not in SPOKEN + "'"}
     return join_han(normalize("".join(" " if c in silent else c for c in text)))
@@ -69,5 +73,7 @@ def convention(name: str):
     if name not in CONVENTIONS:
         known = ", ".join(CONVENTIONS)
         near = did_you_mean(name, CONVENTIONS)
-        raise UserError(f"got {name!r}, no such convention{near}; known are {known}", argument="normalize")
+        raise UserError(
+            f"got {name!r}, no such convention{near}; known are {known}", argument="normalize"
+        )
     return CONVENTIONS[name]

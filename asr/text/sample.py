@@ -21,7 +21,8 @@ class Sample:
 def draw(texts: Iterable[str], most: int, seed: int = 0) -> Sample:
     """Draw up to `most` texts, each with the same probability. The same seed draws the same texts.
 
-    This is Vitter's algorithm R (1985): text n replaces a random text of the sample with probability most / n.
+    This is Vitter's algorithm R (1985): text n replaces a random text of the sample with
+    probability most / n.
     """
     kept, characters, rng = [], set(), random.Random(seed)
     for n, text in enumerate(texts):

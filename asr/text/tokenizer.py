@@ -1,7 +1,8 @@
 """Text ↔ token ids: one interface for all kinds of tokenizers.
 
-Id 0 is the CTC blank and never stands for text. The last id, vocabulary - 1, is the shared start/end symbol. The
-description, tokenizer.json, holds the SHA-256 of the tokens, so that damage is noticed.
+Id 0 is the CTC blank and never stands for text. The last id, vocabulary - 1, is the shared
+start/end symbol. The description, tokenizer.json, holds the SHA-256 of the tokens, so that damage
+is noticed.
 """
 
 import hashlib
@@ -95,7 +96,9 @@ def names_of_files(kind: object = None) -> tuple[str, ...]:
 def paths_of(folder: str | Path) -> list[str]:
     """List the files of the tokenizer in a folder, for stamps; tokenizer.json alone if that can't be read."""
     try:
-        kind = json.loads(read_bytes(Path(folder) / DESCRIPTION, MISSING, MOST_BYTES)).get("kind", "")
+        kind = json.loads(read_bytes(Path(folder) / DESCRIPTION, MISSING, MOST_BYTES)).get(
+            "kind", ""
+        )
     except (UserError, ValueError, AttributeError, RecursionError):
         kind = ""
     return [os.path.join(folder, name) for name in names_of_files(kind)]
@@ -107,7 +110,9 @@ def dropout(tokenizer: Tokenizer, p: float) -> BPEDropout:
     raises   UserError if the tokens aren't made by merges
     """
     if not hasattr(tokenizer, "dropout"):
-        raise UserError(f"data.bpe_dropout: got {p:g}, expected 0: this tokenizer merges nothing; use bpe")
+        raise UserError(
+            f"data.bpe_dropout: got {p:g}, expected 0: this tokenizer merges nothing; use bpe"
+        )
     return tokenizer.dropout(p)
 
 
@@ -119,7 +124,9 @@ def sos_eos(tokenizer: Tokenizer) -> int:
 def unknown_character(where: str, text: str, character: str) -> UserError:
     """Make the error for a character outside the vocabulary."""
     named = describe_character(character)
-    return UserError(f"{where}: character {named} of {text!r} is not in the tokenizer's vocabulary; {UNKNOWN_FIX}")
+    return UserError(
+        f"{where}: character {named} of {text!r} is not in the tokenizer's vocabulary; {UNKNOWN_FIX}"
+    )
 
 
 def describe_character(character: str) -> str:
@@ -142,7 +149,9 @@ def train(kind: str, texts: Iterable[str], size: int | None = None) -> Tokenizer
     if made.vocabulary == 2:  # blank and start/end symbol
         raise no_text()
     if strange := impossible(made.symbols()):
-        raise UserError(f"tokenizer: the texts have the token {strange[0]!r}, which no text can have; remove it")
+        raise UserError(
+            f"tokenizer: the texts have the token {strange[0]!r}, which no text can have; remove it"
+        )
     return made
 
 
@@ -190,7 +199,9 @@ def sha256(content: bytes) -> str:
 def check_description(path: Path, description: dict, known: set[str]) -> None:
     """Refuse entries of tokenizer.json that its kind of tokenizer doesn't know."""
     if strange := sorted(set(description) - known):
-        raise UserError(f"{path}: damaged, it holds {strange[0]!r}, which belongs to no tokenizer; {AGAIN}")
+        raise UserError(
+            f"{path}: damaged, it holds {strange[0]!r}, which belongs to no tokenizer; {AGAIN}"
+        )
 
 
 def check_symbols(path: Path, symbols: Iterable[str]) -> None:
@@ -199,12 +210,18 @@ def check_symbols(path: Path, symbols: Iterable[str]) -> None:
     raises   UserError that names the file and the token
     """
     if strange := impossible(symbols):
-        raise UserError(f"{path}: damaged, it has the token {strange[0]!r}, which no text can have; {AGAIN}")
+        raise UserError(
+            f"{path}: damaged, it has the token {strange[0]!r}, which no text can have; {AGAIN}"
+        )
 
 
 def impossible(symbols: Iterable[str]) -> list[str]:
     """Tokens with control characters or halves of surrogate pairs, which would break an output, or with nothing."""
-    return [s for s in symbols if not s or any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in s)]
+    return [
+        s
+        for s in symbols
+        if not s or any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in s)
+    ]
 
 
 def no_text() -> UserError:
@@ -215,4 +232,6 @@ def no_text() -> UserError:
 def save_description(folder: Path, description: dict, content: bytes) -> None:
     """Write tokenizer.json, with the digest of what the tokens are."""
     description = description | {"sha256": sha256(content)}
-    write_text(Path(folder) / DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=0) + "\n")
+    write_text(
+        Path(folder) / DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=0) + "\n"
+    )

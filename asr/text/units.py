@@ -5,9 +5,8 @@ from collections.abc import Iterable
 
 HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 KANA = "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"
-SPACELESS = (
-    f"{HAN}{KANA}\u3105-\u312f\u0e01-\u0fff\u1000-\u109f\u1780-\u17ff"  # Bopomofo; Thai, Lao, Tibetan; Burmese; Khmer
-)
+# Bopomofo; Thai, Lao, Tibetan; Burmese; Khmer
+SPACELESS = f"{HAN}{KANA}\u3105-\u312f\u0e01-\u0fff\u1000-\u109f\u1780-\u17ff"
 SIGNS = "\u3001-\u3004\u3008-\u3020\u3030\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # 、。「」，！…
 
 _CHARACTER = re.compile(f"[{SPACELESS}]")
@@ -17,9 +16,10 @@ _UNIT = re.compile(rf"[{SPACELESS}{SIGNS}]|[^{SPACELESS}{SIGNS}\s]+")
 def units(text: str) -> list[str]:
     """Split a text into the units of the mixed error rate: characters of scripts without spaces, words of all others.
 
-    A word ends at a space or before such a character. A text without such characters is split into its words. The units
-    are those of WeNet's `compute-wer.py --char=1`, and of the "mixed error rate" of code-switching (ASRU 2019). These
-    read texts without case and punctuation; here nothing is rewritten.
+    A word ends at a space or before such a character. A text without such characters is split into
+    its words. The units are those of WeNet's `compute-wer.py --char=1`, and of the "mixed error
+    rate" of code-switching (ASRU 2019). These read texts without case and punctuation; here nothing
+    is rewritten.
 
     >>> units("我用iPhone 16 打电话")
     ['我', '用', 'iPhone', '16', '打', '电', '话']

@@ -45,7 +45,11 @@ class Validated:
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             listed = json.loads((self.folder / "validated.json").read_text(encoding="utf-8"))
             paths = {epoch: (value, self._path(epoch)) for epoch, value in listed}
-            self.table = {epoch: (value, digest(path)) for epoch, (value, path) in paths.items() if path.is_file()}
+            self.table = {
+                epoch: (value, digest(path))
+                for epoch, (value, path) in paths.items()
+                if path.is_file()
+            }
 
     @property
     def best(self) -> list[int]:
@@ -97,7 +101,9 @@ class Validated:
             for name, tensor in model.state_dict().items():
                 sums[name] = sums.get(name, 0) + tensor.double()
         own = model.state_dict()
-        model.load_state_dict({name: (total / len(epochs)).to(own[name].dtype) for name, total in sums.items()})
+        model.load_state_dict(
+            {name: (total / len(epochs)).to(own[name].dtype) for name, total in sums.items()}
+        )
 
     def _path(self, epoch: int) -> Path:
         return self.folder / f"epoch-{epoch:04d}.safetensors"

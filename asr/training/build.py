@@ -57,7 +57,9 @@ def fine_tune(experiment: Experiment, model: nn.Module, continued: bool) -> Tran
     if experiment.init_from is None or continued:
         return None
     if Path(experiment.init_from).resolve() == Path(experiment.out).resolve():
-        raise UserError(f"init_from: {experiment.init_from} is out, too; a new model needs another folder, choose out=")
+        raise UserError(
+            f"init_from: {experiment.init_from} is out, too; a new model needs another folder, choose out="
+        )
     try:
         unlike = unlike_settings(experiment, experiment.init_from)
     except UserError as error:
@@ -69,4 +71,6 @@ def count_parameters(model: nn.Module) -> str:
     """Say how many parameters there are, and how many of them are frozen."""
     total = sum(p.numel() for p in model.parameters())
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    return f"{total / 1e6:.1f} M parameters" + (f", {frozen / 1e6:.1f} M of them frozen" if frozen else "")
+    return f"{total / 1e6:.1f} M parameters" + (
+        f", {frozen / 1e6:.1f} M of them frozen" if frozen else ""
+    )

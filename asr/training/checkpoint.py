@@ -55,7 +55,9 @@ class Checkpoints:
             if (state := self._read(path)) is not None:
                 return state
         if paths:
-            raise UserError(f"{self.folder}: every training state is damaged; remove them to begin this run anew")
+            raise UserError(
+                f"{self.folder}: every training state is damaged; remove them to begin this run anew"
+            )
         return None
 
     def paths(self) -> list[Path]:
@@ -69,7 +71,9 @@ class Checkpoints:
                 raise ValueError("it isn't what was written")
             state = torch.load(path, map_location="cpu", weights_only=True)
         except OSError as error:
-            raise UserError(f"{path}: can't be read ({error.strerror}); fix that, or move it away") from None
+            raise UserError(
+                f"{path}: can't be read ({error.strerror}); fix that, or move it away"
+            ) from None
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - torch raises many kinds
@@ -77,7 +81,9 @@ class Checkpoints:
             self.log(f"{path}: damaged ({str(error).splitlines()[0]}), so it is passed over")
             return None
         if state["format"] != FORMAT:
-            raise UserError(f"{path}: got format {state['format']}, expected {FORMAT}: another version has written it")
+            raise UserError(
+                f"{path}: got format {state['format']}, expected {FORMAT}: another version has written it"
+            )
         return state
 
 

@@ -17,7 +17,15 @@ from asr.training.checkpoint import Checkpoints
 from asr.training.session import STATES
 
 RUN = "run.json"  # which run a folder is of
-IGNORED = (".lock", ".held", ".partial-", ".DS_Store", ".gitkeep", ".gitignore", ".nfs")  # files that are nobody's work
+IGNORED = (
+    ".lock",
+    ".held",
+    ".partial-",
+    ".DS_Store",
+    ".gitkeep",
+    ".gitignore",
+    ".nfs",
+)  # files that are nobody's work
 LOGS = (".log", ".out", ".err")  # which a shell or a scheduler may write there
 
 
@@ -29,7 +37,11 @@ def has_checkpoint(out: Path) -> bool:
 def continues(out: Path, stamp: Stamp) -> bool:
     """Whether the run goes on from a checkpoint, and doesn't begin anew."""
     record = record_of(out)
-    return record.exists() and record.read_text(encoding="utf-8") == facts_of(stamp) and has_checkpoint(out)
+    return (
+        record.exists()
+        and record.read_text(encoding="utf-8") == facts_of(stamp)
+        and has_checkpoint(out)
+    )
 
 
 def record_of(out: Path) -> Path:
@@ -52,15 +64,23 @@ def check_folder(out: Path) -> None:
     """
     record = record_of(out)
     try:
-        names = sorted(name for name in os.listdir(out) if not (name.startswith(IGNORED) or name.endswith(LOGS)))
+        names = sorted(
+            name
+            for name in os.listdir(out)
+            if not (name.startswith(IGNORED) or name.endswith(LOGS))
+        )
         if record.is_file() or not names:
             return
     except (FileNotFoundError, NotADirectoryError):  # making it tells
         return
     except OSError as error:
-        raise UserError(f"out: {out}: can't be read ({error.strerror}); choose another out=") from None
+        raise UserError(
+            f"out: {out}: can't be read ({error.strerror}); choose another out="
+        ) from None
     found = record if RUN in names else out / names[0]
-    raise UserError(f"out: {out}: is no training's folder, for it holds {found}; choose another out=, or an empty one")
+    raise UserError(
+        f"out: {out}: is no training's folder, for it holds {found}; choose another out=, or an empty one"
+    )
 
 
 def open_folder(out: Path, stamp: Stamp) -> tuple[Path, IO]:
@@ -72,7 +92,11 @@ def open_folder(out: Path, stamp: Stamp) -> tuple[Path, IO]:
     locked, facts = lock(make_folder(out)), facts_of(stamp)
     record = record_of(out)
     if record.exists() and record.read_text(encoding="utf-8") != facts:
-        aside = next(p for n in range(1, 10_000) if not (p := out.with_name(f"{out.name}.before-{n}")).exists())
+        aside = next(
+            p
+            for n in range(1, 10_000)
+            if not (p := out.with_name(f"{out.name}.before-{n}")).exists()
+        )
         try:
             out.rename(aside)
         except OSError as error:
@@ -102,4 +126,10 @@ def versions(device: str, seed: int) -> dict:
             installed[name] = version(name)
         except PackageNotFoundError:
             installed[name] = "unknown"
-    return {"asr": __version__, "python": platform.python_version(), **installed, "device": device, "seed": seed}
+    return {
+        "asr": __version__,
+        "python": platform.python_version(),
+        **installed,
+        "device": device,
+        "seed": seed,
+    }

@@ -18,11 +18,17 @@ def stamp_of(config: str | Path, overrides: Sequence[str] = ()) -> Stamp:
     inputs = [*_manifests(tree), *tokenizer.paths_of(str(tree.get("tokenizer")))]
     if begun := tree.get("init_from"):
         inputs += [os.path.join(str(begun), "model.safetensors"), *tokenizer.paths_of(str(begun))]
-    facts = {key: dict(value) if isinstance(value, dict) else value for key, value in tree.items() if key != "out"}
+    facts = {
+        key: dict(value) if isinstance(value, dict) else value
+        for key, value in tree.items()
+        if key != "out"
+    }
     for section, key in NOT_IN_STAMP:
         if isinstance(facts.get(section), dict):
             facts[section].pop(key, None)
-    return Stamp(str(tree.get("out", "")) or ".", "asr-train", {"settings": facts}, map(str, inputs))
+    return Stamp(
+        str(tree.get("out", "")) or ".", "asr-train", {"settings": facts}, map(str, inputs)
+    )
 
 
 def check_files(config: str | Path, overrides: Sequence[str] = ()) -> None:
@@ -33,11 +39,20 @@ def check_files(config: str | Path, overrides: Sequence[str] = ()) -> None:
     tree, _ = read_tree(config, overrides)
     for name in _manifests(tree):
         if isinstance(name, str) and not os.path.exists(name):
-            made = "manifest; asr-prepare makes it" if name.endswith((".jsonl", ".jsonl.gz")) else "text file"
+            made = (
+                "manifest; asr-prepare makes it"
+                if name.endswith((".jsonl", ".jsonl.gz"))
+                else "text file"
+            )
             raise UserError(f"{name}: no such {made}")
-    for key, what in (("tokenizer", "tokenizer here; asr-tokenizer makes one"), ("init_from", "such model folder")):
+    for key, what in (
+        ("tokenizer", "tokenizer here; asr-tokenizer makes one"),
+        ("init_from", "such model folder"),
+    ):
         folder = tree.get(key)
-        if isinstance(folder, str) and not os.path.exists(os.path.join(folder, tokenizer.DESCRIPTION)):
+        if isinstance(folder, str) and not os.path.exists(
+            os.path.join(folder, tokenizer.DESCRIPTION)
+        ):
             raise UserError(f"{folder}{'/tokenizer.json' * (key == 'tokenizer')}: no {what}")
 
 
@@ -47,6 +62,10 @@ def _manifests(tree: Mapping[str, Any]) -> list[Any]:
     data = found if isinstance(found, dict) else {}
     augment = data.get("augment")
     effects = augment.values() if isinstance(augment, dict) else []
-    drawn = [effect["manifest"] for effect in effects if isinstance(effect, dict) and "manifest" in effect]
+    drawn = [
+        effect["manifest"]
+        for effect in effects
+        if isinstance(effect, dict) and "manifest" in effect
+    ]
     train = data.get("train")
     return [*(train if isinstance(train, list) else [train]), data.get("dev"), *drawn]

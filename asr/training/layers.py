@@ -15,7 +15,9 @@ from asr.errors import UserError
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The layers of a model's stacks: what its ModuleLists hold."""
-    return [block for stack in model.modules() if isinstance(stack, nn.ModuleList) for block in stack]
+    return [
+        block for stack in model.modules() if isinstance(stack, nn.ModuleList) for block in stack
+    ]
 
 
 def recompute(model: nn.Module) -> None:
@@ -67,11 +69,19 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise UserError(f"freeze: {', '.join(patterns)} leaves no parameter to train; take a pattern out")
+        raise UserError(
+            f"freeze: {', '.join(patterns)} leaves no parameter to train; take a pattern out"
+        )
 
 
 def _nearest(pattern: str, names: Sequence[str]) -> str:
     """Offer names and whole modules that look like a pattern."""
-    modules = {name[: end + 1] + "*" for name in names for end, letter in enumerate(name) if letter == "."}
+    modules = {
+        name[: end + 1] + "*" for name in names for end, letter in enumerate(name) if letter == "."
+    }
     near = difflib.get_close_matches(pattern, sorted(modules | set(names)), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; names are as {names[-1]!r}"
+    return (
+        f"; did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else f"; names are as {names[-1]!r}"
+    )

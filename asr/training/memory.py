@@ -21,7 +21,9 @@ from asr.training.settings import LoopSettings
 from asr.training.task import Task
 
 SHARE = 0.9  # of what is free, that batches may take
-KILLED = re.compile(r"DataLoader worker \(pid.*(killed by signal: Killed|exited unexpectedly)")  # PyTorch's words
+KILLED = re.compile(
+    r"DataLoader worker \(pid.*(killed by signal: Killed|exited unexpectedly)"
+)  # PyTorch's words
 CPU_SHARE = 0.5  # on a CPU, where others live, too
 
 
@@ -33,13 +35,19 @@ def explain_oom() -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if is_oom(error):
             how = "lower data.batch_seconds (data.batch_tokens of a text), or set a smaller model"
-            raise UserError(f"training: out of memory; {how}, or fewer training.processes") from error
+            raise UserError(
+                f"training: out of memory; {how}, or fewer training.processes"
+            ) from error
         if KILLED.search(str(error)):
-            raise UserError("training: a data worker was killed; out of memory? Lower data.workers") from error
+            raise UserError(
+                "training: a data worker was killed; out of memory? Lower data.workers"
+            ) from error
         raise
 
 
-def batch_seconds(task: Task, rate: int, device: torch.device, settings: LoopSettings, processes: int) -> float:
+def batch_seconds(
+    task: Task, rate: int, device: torch.device, settings: LoopSettings, processes: int
+) -> float:
     """Measure what ever larger batches of the longest utterances take, up to a quarter of the memory; conclude.
 
     rate       of the recordings, Hz
@@ -72,7 +80,9 @@ def batch_seconds(task: Task, rate: int, device: torch.device, settings: LoopSet
         n *= 2
     task.model.zero_grad()
     if not seconds:
-        raise UserError("data.batch_seconds: auto: the longest utterance doesn't fit in memory; lower data.max_seconds")
+        raise UserError(
+            "data.batch_seconds: auto: the longest utterance doesn't fit in memory; lower data.max_seconds"
+        )
     return float(max(seconds, seconds * free / taken) // 1)
 
 

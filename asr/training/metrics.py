@@ -10,7 +10,12 @@ from pathlib import Path
 from asr.errors import UserError
 from asr.files import append_text, write_text
 
-TIMES = {"date", "wait", "s_per_second", "tokens_per_second"}  # these differ from run to run, all others repeat exactly
+TIMES = {
+    "date",
+    "wait",
+    "s_per_second",
+    "tokens_per_second",
+}  # these differ from run to run, all others repeat exactly
 SHOWN = {  # metric → its short name and its format
     "ctc": ("ctc", "{:.3f}"),
     "inter": ("inter", "{:.3f}"),
@@ -49,18 +54,28 @@ class RunningMeans:
     wait: float = 0.0
     seconds: float = 0.0
 
-    def add(self, sums: Mapping[str, float], norm: float, amount: float, wait: float, seconds: float) -> None:
+    def add(
+        self, sums: Mapping[str, float], norm: float, amount: float, wait: float, seconds: float
+    ) -> None:
         """Add a step."""
         if all(map(math.isfinite, sums.values())):
             for name, value in sums.items():
                 self.sums[name] = self.sums.get(name, 0.0) + value
         if math.isfinite(norm):
             self.norm, self.steps = self.norm + norm, self.steps + 1
-        self.amount, self.wait, self.seconds = self.amount + amount, self.wait + wait, self.seconds + seconds
+        self.amount, self.wait, self.seconds = (
+            self.amount + amount,
+            self.wait + wait,
+            self.seconds + seconds,
+        )
 
     def losses(self) -> dict[str, float]:
         """Means per target token of the loss's sums, and `accuracy`, the share of targets that were right."""
-        means = {name: value / max(self.sums["tokens"], 1) for name, value in self.sums.items() if name != "tokens"}
+        means = {
+            name: value / max(self.sums["tokens"], 1)
+            for name, value in self.sums.items()
+            if name != "tokens"
+        }
         if "correct" in means:
             means["accuracy"] = means.pop("correct")
         return means
@@ -104,7 +119,11 @@ class MetricsFile:
         if not self.path.exists():
             return []
         lines = self.path.read_bytes().splitlines(keepends=True)
-        return [self._parse(number, line) for number, line in enumerate(lines, 1) if line.endswith(b"}\n")]
+        return [
+            self._parse(number, line)
+            for number, line in enumerate(lines, 1)
+            if line.endswith(b"}\n")
+        ]
 
     def _parse(self, number: int, line: bytes) -> dict:
         try:
@@ -113,7 +132,9 @@ class MetricsFile:
                 return found
         except (ValueError, RecursionError):
             pass
-        raise UserError(f"{self.path}:{number}: damaged, not a line of metrics; take it out; no weights depend on it")
+        raise UserError(
+            f"{self.path}:{number}: damaged, not a line of metrics; take it out; no weights depend on it"
+        )
 
     def rewind(self, step: int, validated: int) -> None:
         """Forget what a run that continues after `step` comes to again.
@@ -161,7 +182,9 @@ def table(rows: Mapping[str, Mapping[str, float]], marked: str, mark: str) -> st
     names = list(dict.fromkeys(name for metrics in rows.values() for name in metrics))
     cells = [["", *map(label, names)]]
     for row, metrics in rows.items():
-        cells.append([row, *(value(name, metrics[name]) if name in metrics else "-" for name in names)])
+        cells.append(
+            [row, *(value(name, metrics[name]) if name in metrics else "-" for name in names)]
+        )
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     marks = ["", *(mark if row == marked else "" for row in rows)]
     lines = []
@@ -173,4 +196,6 @@ def table(rows: Mapping[str, Mapping[str, float]], marked: str, mark: str) -> st
 
 def _entry(name: str, number: float) -> str:
     unit, throughput, _ = name.partition("_per_second")
-    return f"{value(name, number)} {unit}/s" if throughput else f"{label(name)} {value(name, number)}"
+    return (
+        f"{value(name, number)} {unit}/s" if throughput else f"{label(name)} {value(name, number)}"
+    )

@@ -41,15 +41,22 @@ class Monitor:
     speaks:  whether this process leads; others only keep the state
     """
 
-    def __init__(self, out: Path, sums: Sequence[str], unit: str, log_every: int, speaks: bool = True):
+    def __init__(
+        self, out: Path, sums: Sequence[str], unit: str, log_every: int, speaks: bool = True
+    ):
         self.out, self.unit, self.log_every, self.speaks = out, unit, log_every, speaks
         self.names = tuple(sums)
         self.since_validation, self.since_line = self._zeros(), self._zeros()
         self.validated_at, self.skipped_in_a_row = 0, 0
-        self.metrics, self.board = MetricsFile(out / "metrics.jsonl"), Board(out / "tensorboard", self.log)
+        self.metrics, self.board = (
+            MetricsFile(out / "metrics.jsonl"),
+            Board(out / "tensorboard", self.log),
+        )
         self.plots, self.logs = plots.Plots(self.log), True
         self.epochs, self.shown_bar = 0, None
-        self.first: tuple[float, float] | None = None  # epochs done and the time at this process' first step
+        self.first: tuple[float, float] | None = (
+            None  # epochs done and the time at this process' first step
+        )
         if speaks:
             make_folder(out)
 
@@ -94,7 +101,9 @@ class Monitor:
         now = time.monotonic()
         self.first = self.first or (epoch, now)
         if self.shown_bar is not None:
-            self.shown_bar.set_postfix_str(self._time_left(self.first, epoch, now) + self.line(), refresh=False)
+            self.shown_bar.set_postfix_str(
+                self._time_left(self.first, epoch, now) + self.line(), refresh=False
+            )
         if step % self.log_every == 0:
             self._write_line(lr, step, epoch)
             self.since_line = self._zeros()
@@ -112,7 +121,9 @@ class Monitor:
     def line(self) -> str:
         """The running means since the last validation, throughput and share of waiting: for the progress bar."""
         running = self.since_validation
-        return " | ".join(filter(None, map(shown.line, (running.losses(), running.times(self.unit)))))
+        return " | ".join(
+            filter(None, map(shown.line, (running.losses(), running.times(self.unit))))
+        )
 
     def bar(self, total: int, done: int, epoch: int, epochs: int) -> tqdm:
         """The progress bar of an epoch, for `update`; each step shows `line()` there and how long all epochs will take.
@@ -124,7 +135,9 @@ class Monitor:
         settings = {"bar_format": BAR, "mininterval": 0.5, "dynamic_ncols": True} | (
             {} if self.speaks else {"disable": True}
         )
-        self.shown_bar = progress_bar(total=total, initial=done, desc=f"epoch {epoch + 1}/{epochs}", **settings)
+        self.shown_bar = progress_bar(
+            total=total, initial=done, desc=f"epoch {epoch + 1}/{epochs}", **settings
+        )
         return self.shown_bar
 
     def _time_left(self, first: tuple[float, float], epoch: float, now: float) -> str:
@@ -161,7 +174,13 @@ class Monitor:
             self.plots.offer("curves", self._draw_curves)
         self.since_validation, self.validated_at = self._zeros(), step
 
-    def chosen(self, name: str, metrics_by_candidate: Mapping[str, Mapping[str, float]], epoch: int, step: int) -> None:
+    def chosen(
+        self,
+        name: str,
+        metrics_by_candidate: Mapping[str, Mapping[str, float]],
+        epoch: int,
+        step: int,
+    ) -> None:
         """Report which candidate's weights are the model, and the dev metrics of all that were judged."""
         if not self.speaks:
             return
@@ -169,7 +188,9 @@ class Monitor:
         if metrics_by_candidate:
             self.log(shown.table(metrics_by_candidate, name, "<- the model"))
         for candidate, metrics in metrics_by_candidate.items():
-            self.metrics.write("candidate", step, epoch, name=candidate, chosen=candidate == name, **metrics)
+            self.metrics.write(
+                "candidate", step, epoch, name=candidate, chosen=candidate == name, **metrics
+            )
 
     def alignments(self, maps: Mapping[str, Tensor], step: int) -> None:
         """Draw attention weights, (U, T') of each utterance id; in TensorBoard, and the last as files."""
@@ -198,7 +219,9 @@ class Monitor:
             return
         date = datetime.now().isoformat(" ", "seconds")
         try:
-            append_text(self.out / "train.log", "".join(f"{date} {line}\n" for line in message.splitlines()))
+            append_text(
+                self.out / "train.log", "".join(f"{date} {line}\n" for line in message.splitlines())
+            )
         except UserError as error:  # a log is no reason to end a training
             self.logs = False
             logger.warning(f"nothing more is logged: {error}")
@@ -231,4 +254,8 @@ def file_name(id: str) -> str:
     name = re.sub(r"[^\w.-]", "_", id)
     if len(name.encode()) <= LONGEST:
         return name
-    return name.encode()[:LONGEST].decode(errors="ignore") + "-" + hashlib.sha256(id.encode()).hexdigest()[:8]
+    return (
+        name.encode()[:LONGEST].decode(errors="ignore")
+        + "-"
+        + hashlib.sha256(id.encode()).hexdigest()[:8]
+    )

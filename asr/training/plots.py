@@ -27,7 +27,9 @@ COLORS = {
     "dev": ("#d1495b", "#edae49", "#6a4c93", "#2e4057"),
 }
 UNDRAWN = {"kind", "step", "epoch", "gradient_norm", *TIMES}
-WARM_UP = 0.1  # share of a run whose metrics may leave the panel, for they would press the rest flat
+WARM_UP = (
+    0.1  # share of a run whose metrics may leave the panel, for they would press the rest flat
+)
 
 
 class Plots:
@@ -85,7 +87,9 @@ def alignment(id: str, weights: Tensor) -> Any:
     """
     figure = optional.matplotlib("matplotlib.figure").Figure((8, 4), dpi=100, layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(weights.numpy(), aspect="auto", cmap="Blues", vmin=0, interpolation="nearest")
+    image = axes.imshow(
+        weights.numpy(), aspect="auto", cmap="Blues", vmin=0, interpolation="nearest"
+    )
     axes.set_title(id, fontsize=11, loc="left", parse_math=False)
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
     axes.set_xlabel("encoder frame")
@@ -114,7 +118,9 @@ def curves(metrics: Sequence[dict]) -> Any:
                 by_panel[place].append((kind, name, points))
     drawn = {name: series for name, series in by_panel.items() if series}
     rows = max(1, math.ceil(len(drawn) / 2))
-    figure = optional.matplotlib("matplotlib.figure").Figure((11, 3.7 * rows), dpi=110, layout="constrained")
+    figure = optional.matplotlib("matplotlib.figure").Figure(
+        (11, 3.7 * rows), dpi=110, layout="constrained"
+    )
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
     for n, (name, series) in enumerate(drawn.items(), 1):
         _draw(figure.add_subplot(rows, 2, n), name, series)
@@ -150,7 +156,9 @@ def _draw(axes: Any, name: str, series: list) -> None:
         marker = "o" if kind == "dev" and len(points) <= 40 or len(points) == 1 else None
         text = _legend(kind, figure, name, numbers)
         width = 1.8 if kind == "dev" else 1.4
-        axes.plot(epochs, numbers, label=text, color=next(colors[kind]), marker=marker, ms=3.5, lw=width)
+        axes.plot(
+            epochs, numbers, label=text, color=next(colors[kind]), marker=marker, ms=3.5, lw=width
+        )
     axes.set_title(name, fontsize=11, loc="left")
     axes.set_xlabel("epoch")
     axes.spines[["top", "right"]].set_visible(False)
@@ -174,7 +182,12 @@ def _limit(axes: Any, name: str, series: list) -> None:
     """Let the axis show what comes after the warm-up; of a learning rate all, and that and error rates from 0 on."""
     end = max(epoch for *_, points in series for epoch, _ in points)
     begin = 0 if name == RATE else WARM_UP * end
-    numbers = [number for *_, points in series for epoch, number in points if epoch >= begin and math.isfinite(number)]
+    numbers = [
+        number
+        for *_, points in series
+        for epoch, number in points
+        if epoch >= begin and math.isfinite(number)
+    ]
     bottom, top = min(numbers, default=0.0), max(numbers, default=1.0)
     room = 0.05 * (top - bottom) or 0.05 * abs(top) or 1.0
     axes.set_ylim(0 if name in (RATE, ERRORS) else max(0.0, bottom - room), top + room)

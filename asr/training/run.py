@@ -24,7 +24,14 @@ from asr.training.distributed import launch
 from asr.training.distributed.fsdp import ShardedModel
 from asr.training.distributed.group import Group
 from asr.training.distributed.replicas import WholeModel
-from asr.training.folder import added, check_folder, continues, has_checkpoint, open_folder, versions
+from asr.training.folder import (
+    added,
+    check_folder,
+    continues,
+    has_checkpoint,
+    open_folder,
+    versions,
+)
 from asr.training.layers import compile_layers
 from asr.training.session import STATES
 from asr.training.task import Examples, Experiment
@@ -51,7 +58,9 @@ def train(experiment: Experiment, stamp: Stamp) -> Any:
     """
     settings, out = experiment.training, Path(experiment.out)
     with ExitStack() as held:
-        group = held.enter_context(launch.joined(settings.accumulate)) if launch.launched() else Group()
+        group = (
+            held.enter_context(launch.joined(settings.accumulate)) if launch.launched() else Group()
+        )
         device, which = group.share(lambda: choose_device(experiment))
         size = group.size
         if not launch.launched():
@@ -67,7 +76,9 @@ def train(experiment: Experiment, stamp: Stamp) -> Any:
     return experiment.Model.load(out)
 
 
-def prepare(experiment: Experiment, stamp: Stamp, on: tuple[torch.device, str], size: int, held: ExitStack) -> Data:
+def prepare(
+    experiment: Experiment, stamp: Stamp, on: tuple[torch.device, str], size: int, held: ExitStack
+) -> Data:
     """Read and check the data, open the run's folder, which is kept from others while `held` lasts, describe the run.
 
     on, size   the device, with it in words, and the number of processes
@@ -88,15 +99,22 @@ def prepare(experiment: Experiment, stamp: Stamp, on: tuple[torch.device, str], 
         write_text(out / "transfer.tsv", transfer.lines())
     statistics = experiment.statistics(model)
     if statistics and transfer and transfer.has_statistics:
-        logger.info(f"CMVN: the statistics are those of {experiment.init_from}, which its weights expect")
+        logger.info(
+            f"CMVN: the statistics are those of {experiment.init_from}, which its weights expect"
+        )
     elif not continued:
         experiment.fit_statistics(model, examples.train)
     describe(out, dump(cast(Settings, experiment)), model.tokenizer)
     session = {"commit": provenance.commit(), "hardware": devices.hardware(device, size)}
-    facts = versions(which, experiment.seed) | {name: added(out, name, now) for name, now in session.items()}
+    facts = versions(which, experiment.seed) | {
+        name: added(out, name, now) for name, now in session.items()
+    }
     facts |= experiment.facts(examples.train)
     write_text(out / VERSIONS, json.dumps(facts, indent=1) + "\n")
-    return Data(examples, {name: x.tolist() for name, x in statistics.state_dict().items()} if statistics else {})
+    return Data(
+        examples,
+        {name: x.tolist() for name, x in statistics.state_dict().items()} if statistics else {},
+    )
 
 
 def finish(out: Path, stamp: Stamp) -> None:
@@ -121,14 +139,18 @@ def trainer(group: Group, experiment: Experiment, data: Data, device: torch.devi
     model = build(experiment)
     fine_tune(experiment, model, continued=has_checkpoint(Path(experiment.out)))
     if statistics := experiment.statistics(model):
-        statistics.load_state_dict({name: torch.tensor(values) for name, values in data.statistics.items()})
+        statistics.load_state_dict(
+            {name: torch.tensor(values) for name, values in data.statistics.items()}
+        )
     model.to(device)
     train, dev = data.examples.train, data.examples.dev
     remember = partial(measured_once, group, Path(experiment.out) / "batch_seconds.json")
     task = experiment.settle(model, train, group.size, remember).task(model, train, dev)
     kind = ShardedModel if settings.shard and group.size > 1 else WholeModel
     replicas = kind(model, experiment.optimizer.build, group)
-    if settings.compile and device.type == "cuda":  # on a CPU it takes minutes to begin with, and no step is faster
+    if (
+        settings.compile and device.type == "cuda"
+    ):  # on a CPU it takes minutes to begin with, and no step is faster
         compile_layers(replicas.model)
     return Trainer(task, replicas, experiment.schedule, settings, experiment.seed, group)
 

@@ -50,7 +50,9 @@ class Session:
     group  the processes of the run, of which the first writes
     """
 
-    def __init__(self, out: Path, sums: Sequence[str], unit: str, settings: LoopSettings, group: Group):
+    def __init__(
+        self, out: Path, sums: Sequence[str], unit: str, settings: LoopSettings, group: Group
+    ):
         self.out, self.settings, self.group = out, settings, group
         self.signals, self.saved_at = Signals(), time.monotonic()
         self.monitor = Monitor(out, sums, unit, settings.log_every, speaks=group.leads)
@@ -82,7 +84,9 @@ class Session:
         due = due or self.settings.save_steps is not None and step % self.settings.save_steps == 0
         save, self.signals.save = bool(self.signals.save), 0
         end = self.signals.end
-        return Requests(save or (due and self.group.leads), end == signal.SIGINT, end == signal.SIGTERM)
+        return Requests(
+            save or (due and self.group.leads), end == signal.SIGINT, end == signal.SIGTERM
+        )
 
     def save(self, progress: Progress, state: dict) -> None:
         """Write a training state, if this process leads."""
@@ -118,13 +122,19 @@ class Session:
     def kept(self) -> str:
         """What a training that failed leaves."""
         newest = next(iter(self.checkpoints.paths()), None)
-        return f"the same command goes on from {newest}" if newest else "there is no training state yet"
+        return (
+            f"the same command goes on from {newest}"
+            if newest
+            else "there is no training state yet"
+        )
 
     def intact(self) -> tuple[list[int], list[int]]:
         """The best and the last validated epochs, of those whose weights are still what was written."""
         self.validated.drop_lost(self.monitor.log)
         if not self.validated.table:
-            self.monitor.log("no validated weights are left: those that training ended with are taken")
+            self.monitor.log(
+                "no validated weights are left: those that training ended with are taken"
+            )
         return self.validated.best, self.validated.last
 
     def warn(self, message: str) -> None:
@@ -132,7 +142,10 @@ class Session:
         who = f"process {self.group.rank} of {self.group.size}: " if self.group.size > 1 else ""
         logger.info(who + message)
         with contextlib.suppress(UserError):
-            append_text(self.out / "train.log", f"{datetime.now().isoformat(' ', 'seconds')} {who}{message}\n")
+            append_text(
+                self.out / "train.log",
+                f"{datetime.now().isoformat(' ', 'seconds')} {who}{message}\n",
+            )
 
 
 def _describe(progress: dict | None) -> str:

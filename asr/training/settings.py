@@ -14,8 +14,15 @@ MOST_WORKERS = 256  # that read a training process' data
 def own_folder(path: str) -> str:
     """Refuse an output that is everybody's: the root, a home, the working directory or one above it."""
     folder = Path(path).resolve()
-    if not path or folder in (Path(path).home(), Path.cwd(), *Path.cwd().parents, Path(folder.anchor)):
-        raise ValueError(f"got {path!r}, expected a folder of the training's own, as exp/name/model")
+    if not path or folder in (
+        Path(path).home(),
+        Path.cwd(),
+        *Path.cwd().parents,
+        Path(folder.anchor),
+    ):
+        raise ValueError(
+            f"got {path!r}, expected a folder of the training's own, as exp/name/model"
+        )
     return path
 
 
@@ -28,7 +35,9 @@ class RunSettings(Settings):
     out: Folder
     seed: int = Field(ge=0)
     tokenizer: str  # folder of asr-tokenizer
-    init_from: str | None = None  # model folder whose weights the training begins with, as far as they fit
+    init_from: str | None = (
+        None  # model folder whose weights the training begins with, as far as they fit
+    )
     freeze: list[str] = []  # patterns of names of parameters that are not trained
 
     @model_validator(mode="after")
@@ -50,14 +59,22 @@ class DataSettings(Settings):
 
     train: str | list[str]  # manifest, .jsonl.gz, or a list of them
     dev: str
-    batch_seconds: BatchSeconds | Literal["auto"]  # of padded audio a batch; auto = as many as fit in memory
+    batch_seconds: (
+        BatchSeconds | Literal["auto"]
+    )  # of padded audio a batch; auto = as many as fit in memory
     min_seconds: float = Field(0.1, ge=0)
     max_seconds: float = Field(30.0, gt=0)
     max_tokens: int = Field(400, gt=0)
-    speeds: list[float] = [1.0]  # factors of speed perturbation, one drawn for each utterance and epoch
+    speeds: list[float] = [
+        1.0
+    ]  # factors of speed perturbation, one drawn for each utterance and epoch
     augment: AugmentSettings | None = None  # of training waveforms
-    bpe_dropout: float = Field(0.0, ge=0, le=1)  # probability that training leaves out a merge of BPE; 0.1 is usual
-    sorted_epochs: int = Field(0, ge=0)  # the first epochs that go from the shortest utterances to the longest
+    bpe_dropout: float = Field(
+        0.0, ge=0, le=1
+    )  # probability that training leaves out a merge of BPE; 0.1 is usual
+    sorted_epochs: int = Field(
+        0, ge=0
+    )  # the first epochs that go from the shortest utterances to the longest
     workers: int = Field(2, ge=0)
 
     @field_validator("workers")
@@ -78,7 +95,9 @@ class DataSettings(Settings):
     @model_validator(mode="after")
     def _speeds_possible(self):
         if not self.speeds or any(not 0.5 <= speed <= 2.0 for speed in self.speeds):
-            raise ValueError(f"speeds: got {self.speeds}, expected factors from 0.5 to 2.0, as [0.9, 1.0, 1.1]")
+            raise ValueError(
+                f"speeds: got {self.speeds}, expected factors from 0.5 to 2.0, as [0.9, 1.0, 1.1]"
+            )
         return self
 
 
@@ -88,8 +107,12 @@ class TextDataSettings(Settings):
     train: str
     dev: str
     batch_tokens: int = Field(gt=0)  # of padded targets a batch: a sentence's tokens and its end
-    max_tokens: int = Field(512, gt=0)  # of a training sentence; longer ones are left out, of dev none
-    tokens: str | None = None  # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
+    max_tokens: int = Field(
+        512, gt=0
+    )  # of a training sentence; longer ones are left out, of dev none
+    tokens: str | None = (
+        None  # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
+    )
 
 
 class LoopSettings(Settings):
@@ -107,7 +130,9 @@ class LoopSettings(Settings):
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     validate_every: int = Field(1, gt=0)  # epochs
-    average: int = Field(10, gt=0)  # validated weights, of the best and of the last, that are averaged at the end
+    average: int = Field(
+        10, gt=0
+    )  # validated weights, of the best and of the last, that are averaged at the end
     ema: float | None = Field(None, gt=0, lt=1)  # decay a step of a running average of the weights
     keep: int = Field(2, gt=0)  # training states
     save_minutes: float = Field(10.0, gt=0)  # between training states
@@ -125,7 +150,9 @@ class LoopSettings(Settings):
 class TrainingSettings(LoopSettings):
     """The loop of a recognizer."""
 
-    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = "accuracy"  # wer: of Han and such, by characters
+    best_by: Literal["accuracy", "loss", "wer", "ctc_wer"] = (
+        "accuracy"  # wer: of Han and such, by characters
+    )
 
 
 class TextTrainingSettings(LoopSettings):

@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterator
 from functools import cache
 
-SAVING = (signal.SIGUSR1,) if hasattr(signal, "SIGUSR1") else ()  # what a scheduler sends ahead of the end
+SAVING = (
+    (signal.SIGUSR1,) if hasattr(signal, "SIGUSR1") else ()
+)  # what a scheduler sends ahead of the end
 ENDING = (signal.SIGINT, signal.SIGTERM)
 AGAIN = 1.0  # seconds after which the same wish is a new one: a terminal and a parent may both pass on the first
 
@@ -53,8 +55,12 @@ class Signals:
 
     def __enter__(self) -> "Signals":
         self._before = {}
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            self._before = {number: signal.signal(number, self._note) for number in (*SAVING, *ENDING)}
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # elsewhere Python allows no handlers
+            self._before = {
+                number: signal.signal(number, self._note) for number in (*SAVING, *ENDING)
+            }
             keep_from_forked()
             self._ear, self._mouth = socket.socketpair()
             for end in (self._ear, self._mouth):
@@ -76,7 +82,9 @@ class Signals:
         """
         if self._ear and not self._heard:
             with contextlib.suppress(BlockingIOError):
-                self._heard = next((number for number in self._ear.recv(4096) if number in ENDING), 0)
+                self._heard = next(
+                    (number for number in self._ear.recv(4096) if number in ENDING), 0
+                )
         return self._heard
 
     @contextlib.contextmanager

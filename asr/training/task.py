@@ -117,7 +117,9 @@ class Experiment(Protocol):
     def facts(self, train: Any) -> dict[str, float]:
         """What versions.json has to say of the training set."""
 
-    def settle(self, model: Any, train: Any, processes: int, remember: Remember = call) -> "Experiment":
+    def settle(
+        self, model: Any, train: Any, processes: int, remember: Remember = call
+    ) -> "Experiment":
         """The experiment with all that its settings leave to a measurement; `remember(measure)` returns what it gives.
 
         processes  that share the machine's memory

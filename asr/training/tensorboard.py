@@ -63,7 +63,9 @@ class Board:
                 self._write(Event(summary=summary, step=step))
         except OSError as error:  # curves are no reason to end a training
             self.able = False
-            self.log(f"{self.folder}: can't be written ({error.strerror}), so TensorBoard gets no more curves")
+            self.log(
+                f"{self.folder}: can't be written ({error.strerror}), so TensorBoard gets no more curves"
+            )
 
     def _write(self, event: Any) -> None:
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -82,6 +84,8 @@ class Board:
         self._file = file = open(self.folder / name, "wb", buffering=0)  # noqa: SIM115 - open as long as the run
         self._write(Event(file_version=VERSION))
         if self.purge_step is not None:
-            self._write(Event(step=self.purge_step, session_log=SessionLog(status=SessionLog.START)))
+            self._write(
+                Event(step=self.purge_step, session_log=SessionLog(status=SessionLog.START))
+            )
             self.purge_step = None
         return file

@@ -92,7 +92,9 @@ class StepRows:
 
     def pack(self, requests: Requests) -> Tensor:
         """Lay the values and the requests out in one tensor."""
-        asked = torch.tensor([float(n) for n in requests], dtype=self.values.dtype, device=self.values.device)
+        asked = torch.tensor(
+            [float(n) for n in requests], dtype=self.values.dtype, device=self.values.device
+        )
         return torch.cat([self.values.flatten(), asked])
 
     def unpack(self, packed: Tensor) -> StepTotals:

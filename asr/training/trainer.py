@@ -41,7 +41,10 @@ class MicroBatch(NamedTuple):
 
     def halves(self) -> list["MicroBatch"]:
         """Split it into two parts."""
-        return [MicroBatch((*self.path, n), half, self.weight) for n, half in enumerate(self.batch.halves())]
+        return [
+            MicroBatch((*self.path, n), half, self.weight)
+            for n, half in enumerate(self.batch.halves())
+        ]
 
 
 @dataclass(frozen=True)
@@ -108,9 +111,13 @@ class Trainer:
                  the newest state, if the disk is full, a batch doesn't fit in memory, or the
                  gradient isn't finite for long
         """
-        self.session = session = Session(out, self.task.sums, self.task.unit, self.settings, self.group)
+        self.session = session = Session(
+            out, self.task.sums, self.task.unit, self.settings, self.group
+        )
         self.log = session.monitor.log
-        self.average = RunningAverage(self.replicas.model, self.settings.ema) if self.settings.ema else None
+        self.average = (
+            RunningAverage(self.replicas.model, self.settings.ema) if self.settings.ema else None
+        )
         self.resume()
         with session.running(), tuned(self.device):
             if self.device.type == "cuda":
@@ -132,7 +139,11 @@ class Trainer:
                 self.choose_weights()
 
     def train_step(
-        self, batches: Sequence[MicroBatch], count: int, epochs: float = 0.0, requests: Requests = NONE
+        self,
+        batches: Sequence[MicroBatch],
+        count: int,
+        epochs: float = 0.0,
+        requests: Requests = NONE,
     ) -> StepResult:
         """Take one optimizer step.
 
@@ -147,7 +158,9 @@ class Trainer:
         totals = rows.over(self.group, requests)
         norm = float(replicas.reduce_and_clip(totals.sums["tokens"], self.settings.clip))
         for group in replicas.optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * self.schedule.factor(number, epochs / self.settings.epochs)
+            group["lr"] = group["initial_lr"] * self.schedule.factor(
+                number, epochs / self.settings.epochs
+            )
         result = StepResult(totals, norm)
         if result.applied:
             replicas.optimizer.step()
@@ -156,7 +169,9 @@ class Trainer:
         progress.step, progress.done = number, progress.done + 1
         return result
 
-    def accumulate(self, batches: Sequence[MicroBatch], count: int, epoch: int, step: int) -> StepRows:
+    def accumulate(
+        self, batches: Sequence[MicroBatch], count: int, epoch: int, step: int
+    ) -> StepRows:
         """Add up the gradients of batches; one that doesn't fit in memory is halved, and all begun again.
 
         returns  the loss's sums, by slot
@@ -166,7 +181,11 @@ class Trainer:
         while True:
             rows = StepRows.zeros(self.task.sums, self.settings.accumulate, self.device)
             for n, (path, batch, weight) in enumerate(batches):  # noqa: B007 - which of them doesn't fit
-                if batch.elements >= self.too_large and self.replicas.independent and len(batch) > 1:
+                if (
+                    batch.elements >= self.too_large
+                    and self.replicas.independent
+                    and len(batch) > 1
+                ):
                     break
                 try:
                     self.replicas.begin_batch(path[0])
@@ -203,7 +222,9 @@ class Trainer:
 
     def warm_up_largest_batch(self) -> None:
         """Compute the gradient of the batch with the longest example and forget it: what doesn't fit shows now."""
-        self.group.add(torch.zeros(1, device=self.device))  # NCCL takes its memory now, while there is some
+        self.group.add(
+            torch.zeros(1, device=self.device)
+        )  # NCCL takes its memory now, while there is some
         longest = self.task.longest(1)[0]
         steps = self.task.plan(0, self.settings.accumulate)
         heaviest = next(batch for step in steps for batch in step if longest in batch)
@@ -224,7 +245,15 @@ class Trainer:
         with self.session.monitor.bar(len(plan), progress.done, epoch, settings.epochs) as bar:
             for n in left:
                 begin, end = epoch + n / len(plan), epoch + (n + 1) / len(plan)
-                yield PlannedStep(progress.step + 1, n + 1, plan[n], self.replicas.share(plan[n]), stream, begin, end)
+                yield PlannedStep(
+                    progress.step + 1,
+                    n + 1,
+                    plan[n],
+                    self.replicas.share(plan[n]),
+                    stream,
+                    begin,
+                    end,
+                )
                 bar.update()
         progress.epoch, progress.done = epoch + 1, 0
 
@@ -233,7 +262,9 @@ class Trainer:
         totals, monitor = result.totals, self.session.monitor
         if result.applied:
             lr = self.replicas.optimizer.param_groups[0]["lr"]
-            monitor.step(totals.sums, result.norm, lr, step.number, step.end, totals.amount, waited, seconds)
+            monitor.step(
+                totals.sums, result.norm, lr, step.number, step.end, totals.amount, waited, seconds
+            )
         else:
             named = [step.batches[slot] for slot in totals.faulty] or step.batches
             what = "loss" if totals.faulty else "gradient"
@@ -252,18 +283,25 @@ class Trainer:
         if requests.save or requests.end:
             self.save()
         if requests.end:
-            self.group.share(lambda: self.log(f"stopped after step {self.progress.step}; all is saved"))
+            self.group.share(
+                lambda: self.log(f"stopped after step {self.progress.step}; all is saved")
+            )
             raise Stopped(requests.end)
 
     def _validation_is_due(self) -> bool:
         epoch, last = self.progress.epoch, self.progress.epoch == self.settings.epochs
-        return epoch > self.progress.validated and (last or epoch % self.settings.validate_every == 0)
+        return epoch > self.progress.validated and (
+            last or epoch % self.settings.validate_every == 0
+        )
 
     def validate(self) -> None:
         """Judge the weights by the dev set, keep them if they are among the best or the last, and save."""
         progress, session, model = self.progress, self.session, self.replicas.full_model()
         try:
-            with session.signals.at_once(), session.watch.over(lambda: f"the validation of epoch {progress.epoch}"):
+            with (
+                session.signals.at_once(),
+                session.watch.over(lambda: f"the validation of epoch {progress.epoch}"),
+            ):
                 metrics = self.task.validate(self.settings.precision, self.group)
         except Stopped:
             if self.replicas.independent:
@@ -272,7 +310,9 @@ class Trainer:
         if self.group.leads:
             best = session.validated.add(model, progress.epoch, metrics[self.settings.best_by])
             if best:
-                save_weights(model, session.out / WEIGHTS)  # so that the folder can be decoded with meanwhile
+                save_weights(
+                    model, session.out / WEIGHTS
+                )  # so that the folder can be decoded with meanwhile
             session.monitor.validated(metrics, progress.epoch, progress.step, best)
             session.monitor.alignments(self.task.alignments(), progress.step)
         progress.validated = progress.epoch
@@ -301,7 +341,9 @@ class Trainer:
             f"average of the {len(best)} best": best,
             f"average of the {len(last)} last": last,
         }
-        different = {tuple(sorted(chosen)): name for name, chosen in reversed(epochs.items()) if chosen}
+        different = {
+            tuple(sorted(chosen)): name for name, chosen in reversed(epochs.items()) if chosen
+        }
         candidates: dict[str, Callable[[], Any]] = {
             name: partial(load, model, list(chosen)) for chosen, name in different.items()
         }

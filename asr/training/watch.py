@@ -101,14 +101,18 @@ class Watch:
             usual = f"where the median is {median:.1f} s"
             self.log(f"{describe()}: {seconds:.0f} s so far, {usual}, {self._place()}; it goes on")
 
-    def _insist(self, number: int, describe: Callable[[], str], began: float, is_step: bool) -> None:
+    def _insist(
+        self, number: int, describe: Callable[[], str], began: float, is_step: bool
+    ) -> None:
         """End the process if what is done hasn't ended in time."""
         limit = max(LIMIT, TWICE * self._median())
         if time.monotonic() - max(self.asked_at or began, began) < limit:
             return
         try:
             asked = f"hasn't ended {limit:.0f} s after {signal.Signals(number).name}"
-            self.log(f"{describe()}: {asked}, {self._place()}; ended without it, what was saved before stays")
+            self.log(
+                f"{describe()}: {asked}, {self._place()}; ended without it, what was saved before stays"
+            )
             for worker in multiprocessing.active_children():
                 worker.kill()
         finally:

@@ -51,7 +51,11 @@ class Decoding:
         """List the files that the texts depend on, beside the recordings."""
         given = [self.model, *paths(self.options).values()]
         folders = [path for path in given if not os.path.isfile(path)]
-        in_folders = [file for folder in folders for file in (*_settings_and_weights(folder), *paths_of(folder))]
+        in_folders = [
+            file
+            for folder in folders
+            for file in (*_settings_and_weights(folder), *paths_of(folder))
+        ]
         return in_folders + [path for path in given if os.path.isfile(path)]
 
     def work(self) -> dict[str, Any]:
@@ -161,7 +165,9 @@ def warn_untrained(ctc_weight: float, options: SearchOptions) -> None:
     fixed = {"attention": 0.0, "attention-greedy": 0.0, "ctc": 1.0, "ctc-greedy": 1.0}
     weight = fixed.get(options.mode, options.ctc_weight)
     if ctc_weight == 1 and weight < 1:
-        logger.warning("the attention decoder was not trained (model.ctc_weight is 1); use mode ctc")
+        logger.warning(
+            "the attention decoder was not trained (model.ctc_weight is 1); use mode ctc"
+        )
     if ctc_weight == 0 and (weight > 0 or options.mode == "rescoring"):
         logger.warning("CTC was not trained (model.ctc_weight is 0); use mode attention")
 
@@ -169,7 +175,11 @@ def warn_untrained(ctc_weight: float, options: SearchOptions) -> None:
 def warn_failures(failures: Sequence[Failure], count: int) -> None:
     """Name the recordings that failed; a single one is named by the error at the end."""
     for failure in failures if count > 1 else ():
-        logger.warning(f"{failure.id}: {failure.reason}" if failure.id not in failure.reason else failure.reason)
+        logger.warning(
+            f"{failure.id}: {failure.reason}"
+            if failure.id not in failure.reason
+            else failure.reason
+        )
 
 
 def decode(
@@ -192,15 +202,22 @@ def decode(
             logger.info(f"going on: {len(journal)} recordings are finished")
         total = round(sum(recording.duration for recording in recordings))
         with loader, progress_bar(total=total, unit="s", desc="audio") as bar:
-            found = _search(loader, recordings, journal, show, lambda seconds: bar.update(round(seconds, 1)))
+            found = _search(
+                loader, recordings, journal, show, lambda seconds: bar.update(round(seconds, 1))
+            )
         warn_failures(found, len(recordings))
         failed = {failure.id for failure in found}
         done = [recording for recording in recordings if recording.id not in failed]
         failures = [*failures, *found]
         audio, seconds = journal.seconds(recording.key for recording in recordings)
         if outputs and done:
-            made: dict[str, Any] = {"audio_seconds": round(audio, 2), "wall_seconds": round(seconds, 2)}
-            made |= {"rtf": round(seconds / audio, 4)} | ({"hardware": loader.hardware} if loader.hardware else {})
+            made: dict[str, Any] = {
+                "audio_seconds": round(audio, 2),
+                "wall_seconds": round(seconds, 2),
+            }
+            made |= {"rtf": round(seconds / audio, 4)} | (
+                {"hardware": loader.hardware} if loader.hardware else {}
+            )
             _write(outputs, done, journal, {} if failures else made)
         if outputs:
             write_failures(Path(f"{outputs[0].path}{FAILED}"), failures)
@@ -239,7 +256,9 @@ def _fresh(
     from asr.transcription.pipeline import finished
 
     before = time.perf_counter()
-    for recording, result in finished(recognizer, todo, decoding.options, decoding.batch_seconds, decoding.precision):
+    for recording, result in finished(
+        recognizer, todo, decoding.options, decoding.batch_seconds, decoding.precision
+    ):
         now = time.perf_counter()
         if isinstance(result, Failure):
             yield recording, result
@@ -257,7 +276,9 @@ def _counted(
         yield recording, failure
 
 
-def _write(outputs: Sequence[Output], done: Sequence[Recording], journal: Journal, made: dict[str, Any]) -> None:
+def _write(
+    outputs: Sequence[Output], done: Sequence[Recording], journal: Journal, made: dict[str, Any]
+) -> None:
     """Write the results that are done; stamp them with `made`, unless that is empty."""
     for output in outputs:
         output.stamp.begin()
@@ -278,7 +299,9 @@ def json_line(result: dict) -> str:
     return json.dumps(result, ensure_ascii=False)
 
 
-def write_results(path: str, recordings: Sequence[Recording], journal: Journal, line: Callable[[dict], str]) -> None:
+def write_results(
+    path: str, recordings: Sequence[Recording], journal: Journal, line: Callable[[dict], str]
+) -> None:
     """Write one line per recording, in their order."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.writelines(line(journal.get(recording.key)) + "\n" for recording in recordings)
@@ -287,7 +310,10 @@ def write_results(path: str, recordings: Sequence[Recording], journal: Journal, 
 def write_failures(path: Path, failures: Sequence[Failure]) -> None:
     """List what couldn't be transcribed; without failures, remove an earlier list."""
     if failures:
-        rows = ("\t".join(" ".join(printable(cell).split()) for cell in (f.id, f.path, f.reason)) for f in failures)
+        rows = (
+            "\t".join(" ".join(printable(cell).split()) for cell in (f.id, f.path, f.reason))
+            for f in failures
+        )
         write_text(path, HEADER + "".join(f"{row}\n" for row in rows))
     elif is_list(path):
         path.unlink()

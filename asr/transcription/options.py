@@ -13,7 +13,9 @@ MODES = ("joint", "attention", "ctc", "rescoring", "attention-greedy", "ctc-gree
 
 
 @dataclass(frozen=True)
-class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # a new scorer's options are added here
+class SearchOptions(
+    LMOptions, HotwordOptions, LengthOptions
+):  # a new scorer's options are added here
     """How to search.
 
     mode        "joint" beam search with attention and CTC prefix scores, "attention" or "ctc" beam
@@ -26,17 +28,27 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # a new scorer's
 
     mode: str = option("joint", ", ".join(MODES), choices=MODES)
     beam: int = option(10, "hypotheses of each utterance", least=1, most=10_000)
-    ctc_weight: float = option(0.3, "weight of CTC in the joint search and in rescoring", least=0, most=1)
+    ctc_weight: float = option(
+        0.3, "weight of CTC in the joint search and in rescoring", least=0, most=1
+    )
     nbest: int = option(1, "hypotheses in the JSON lines, at most", least=1)
 
     def __post_init__(self):
         check(self)
         if self.nbest > self.beam:
-            raise UserError(f"got {self.nbest}, expected at most the `beam` of {self.beam}", argument="nbest")
-        if self.mode.endswith("greedy") and (used := [name for name in SWITCHES if getattr(self, name)]):
+            raise UserError(
+                f"got {self.nbest}, expected at most the `beam` of {self.beam}", argument="nbest"
+            )
+        if self.mode.endswith("greedy") and (
+            used := [name for name in SWITCHES if getattr(self, name)]
+        ):
             names = ", ".join(used).replace("_", " ")
-            raise UserError(f"got {self.mode!r}, which doesn't use {names}; a beam does", argument="mode")
+            raise UserError(
+                f"got {self.mode!r}, which doesn't use {names}; a beam does", argument="mode"
+            )
 
 
-SCORERS: tuple[type[ScorerOptions], ...] = SearchOptions.__bases__  # in the order in which their scores are added
+SCORERS: tuple[type[ScorerOptions], ...] = (
+    SearchOptions.__bases__
+)  # in the order in which their scores are added
 SWITCHES = [options.scorer.switch for options in SCORERS]

@@ -58,7 +58,9 @@ def transcribe(
         yield result
 
 
-def transcribe_waveform(recognizer: Recognizer, waveform: np.ndarray, options: SearchOptions) -> Transcript:
+def transcribe_waveform(
+    recognizer: Recognizer, waveform: np.ndarray, options: SearchOptions
+) -> Transcript:
     """Transcribe one waveform, (samples,) float32 at the model's rate; its transcript has no id and no path."""
     recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
     searcher = Searcher(recognizer, options)
@@ -87,7 +89,11 @@ def finished(
 
 
 def _window(
-    recognizer: Recognizer, searcher: Searcher, window: Sequence[Recording], batch_seconds: float, precision: str
+    recognizer: Recognizer,
+    searcher: Searcher,
+    window: Sequence[Recording],
+    batch_seconds: float,
+    precision: str,
 ) -> Iterator[tuple[Recording, Transcript | Failure]]:
     """Search recordings together; if memory runs out, search those that had begun one by one."""
     left = dict.fromkeys(window)
@@ -96,11 +102,20 @@ def _window(
         for recording, result in _searched(searcher, batches):
             del left[recording]
             yield recording, result
-        alone = [recording for recording in batches.begun if recording in left]  # none, unless memory has run out
+        alone = [
+            recording for recording in batches.begun if recording in left
+        ]  # none, unless memory has run out
         for recording in alone:
             del left[recording]
-            found = dict(_searched(searcher, _EncodedBatches(recognizer, [recording], batch_seconds, precision)))
-            yield recording, found.get(recording) or failure(recording, TOO_LONG.format(recording.duration))
+            found = dict(
+                _searched(
+                    searcher, _EncodedBatches(recognizer, [recording], batch_seconds, precision)
+                )
+            )
+            yield (
+                recording,
+                found.get(recording) or failure(recording, TOO_LONG.format(recording.duration)),
+            )
 
 
 class _EncodedBatches:
@@ -110,7 +125,13 @@ class _EncodedBatches:
     unreadable  recordings that could not be read so far
     """
 
-    def __init__(self, recognizer: Recognizer, recordings: Sequence[Recording], batch_seconds: float, precision: str):
+    def __init__(
+        self,
+        recognizer: Recognizer,
+        recordings: Sequence[Recording],
+        batch_seconds: float,
+        precision: str,
+    ):
         self.recognizer, self.precision = recognizer, precision
         self.batches = _batches(recordings, batch_seconds)
         self.begun: list[Recording] = []
@@ -119,14 +140,21 @@ class _EncodedBatches:
     def __iter__(self) -> Iterator[tuple[list[Recording], torch.Tensor, torch.Tensor]]:
         for batch, waveforms in _read_ahead(self.batches, self.recognizer):
             pairs = list(zip(batch, waveforms, strict=True))
-            self.unreadable += [(r, failure(r, str(w))) for r, w in pairs if isinstance(w, UserError)]
+            self.unreadable += [
+                (r, failure(r, str(w))) for r, w in pairs if isinstance(w, UserError)
+            ]
             read = [(r, w) for r, w in pairs if not isinstance(w, UserError)]
             self.begun += [r for r, _ in read]
             if read:
-                yield [r for r, _ in read], *encode(self.recognizer, [w for _, w in read], self.precision)
+                yield (
+                    [r for r, _ in read],
+                    *encode(self.recognizer, [w for _, w in read], self.precision),
+                )
 
 
-def _searched(searcher: Searcher, batches: _EncodedBatches) -> Iterator[tuple[Recording, Transcript | Failure]]:
+def _searched(
+    searcher: Searcher, batches: _EncodedBatches
+) -> Iterator[tuple[Recording, Transcript | Failure]]:
     """Search recordings until all are done, or memory runs out."""
     try:
         for recording, nbest in searcher.stream(batches):
@@ -137,13 +165,20 @@ def _searched(searcher: Searcher, batches: _EncodedBatches) -> Iterator[tuple[Re
     yield from batches.unreadable
 
 
-def _transcript(recording: Recording, nbest: Sequence[Hypothesis], recognizer: Recognizer) -> Transcript:
+def _transcript(
+    recording: Recording, nbest: Sequence[Hypothesis], recognizer: Recognizer
+) -> Transcript:
     """Decode the tokens of an n-best list."""
     decode = recognizer.tokenizer.decode
     found = tuple(
-        Alternative(decode(h.tokens), h.tokens, h.score, h.scores, h.reason, h.confidence, h.confidences) for h in nbest
+        Alternative(
+            decode(h.tokens), h.tokens, h.score, h.scores, h.reason, h.confidence, h.confidences
+        )
+        for h in nbest
     )
-    return Transcript(recording.id, found[0].text, (), recording.path, recording.start, recording.duration, found)
+    return Transcript(
+        recording.id, found[0].text, (), recording.path, recording.start, recording.duration, found
+    )
 
 
 def failure(recording: Recording, reason: str) -> Failure:
@@ -162,7 +197,10 @@ def encoded(
         for waveform in waveforms:
             if isinstance(waveform, UserError):
                 raise waveform
-        yield batch, *encode(recognizer, [w for w in waveforms if not isinstance(w, UserError)], precision)
+        yield (
+            batch,
+            *encode(recognizer, [w for w in waveforms if not isinstance(w, UserError)], precision),
+        )
 
 
 @torch.no_grad()
@@ -227,7 +265,9 @@ def _load(recording: Recording, recognizer: Recognizer) -> np.ndarray | UserErro
         waveform = audio.load(recording.path, recognizer.sample_rate, *part)
         if len(waveform) < least:
             what = f"{len(waveform)} samples of the model's {recognizer.sample_rate} Hz"
-            return UserError(f"{recording.path}: too short: has {what}, a frame of its features takes {least}")
+            return UserError(
+                f"{recording.path}: too short: has {what}, a frame of its features takes {least}"
+            )
         return waveform
     except UserError as error:
         return error

@@ -49,7 +49,9 @@ class Failure:
     reason: str
 
 
-def find(paths: str | os.PathLike | Iterable[str], manifests: Iterable[str] = ()) -> list[Recording]:
+def find(
+    paths: str | os.PathLike | Iterable[str], manifests: Iterable[str] = ()
+) -> list[Recording]:
     """List all recordings of sound files, folders and manifests; see `find_readable`.
 
     raises    UserError for a file that can't be read, an empty folder, a manifest that is missing,
@@ -78,21 +80,28 @@ def find_readable(
 
     paths = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else paths
     found = [
-        _look(file, header) for file, header in _headers([file for path in paths for file in _files(path)], progress)
+        _look(file, header)
+        for file, header in _headers([file for path in paths for file in _files(path)], progress)
     ]
     failures = [one for one in found if isinstance(one, Failure)]
     recordings = [one for one in found if isinstance(one, Recording)]
     for path in manifests:
-        listed = [Recording(u.id, u.path, u.start, u.duration, u.channel) for u in manifest.read(path)]
+        listed = [
+            Recording(u.id, u.path, u.start, u.duration, u.channel) for u in manifest.read(path)
+        ]
         if not listed:
             raise UserError(f"{path}: has no utterances; prepare it again")
         recordings += listed
     if twice := repeated([one.id for one in recordings] + [one.id for one in failures]):
-        raise UserError(f"{len(twice)} utterances are given twice ({shorten(twice)}); give each once")
+        raise UserError(
+            f"{len(twice)} utterances are given twice ({shorten(twice)}); give each once"
+        )
     return recordings, failures
 
 
-def in_order(recordings: Sequence[Recording], results: Iterable[tuple[Recording, T]]) -> Iterator[tuple[Recording, T]]:
+def in_order(
+    recordings: Sequence[Recording], results: Iterable[tuple[Recording, T]]
+) -> Iterator[tuple[Recording, T]]:
     """Yield results in the order of the recordings, each as soon as all before it are there."""
     waiting, place = {}, 0
     for recording, result in results:
@@ -102,12 +111,18 @@ def in_order(recordings: Sequence[Recording], results: Iterable[tuple[Recording,
             place += 1
 
 
-def _headers(files: Sequence[str], progress: bool) -> Iterable[tuple[str, AudioInfo | UserError | None]]:
+def _headers(
+    files: Sequence[str], progress: bool
+) -> Iterable[tuple[str, AudioInfo | UserError | None]]:
     """Pair each file with its header, or with what is wrong with it."""
     from asr.audio.headers import read_headers
 
     faults = [_fault(file) for file in files]
-    headers = iter(read_headers([file for file, fault in zip(files, faults, strict=True) if not fault], progress))
+    headers = iter(
+        read_headers(
+            [file for file, fault in zip(files, faults, strict=True) if not fault], progress
+        )
+    )
     return [(file, fault or next(headers)) for file, fault in zip(files, faults, strict=True)]
 
 
@@ -120,7 +135,9 @@ def _look(file: str, header: AudioInfo | UserError | None) -> Recording | Failur
 def _fault(name: str) -> UserError | None:
     """Return what keeps a name from being the id of a line."""
     if name == "-":
-        return UserError("-: standard input isn't read; save the recording to a file and give its name")
+        return UserError(
+            "-: standard input isn't read; save the recording to a file and give its name"
+        )
     fault = names.fault(name)
     return UserError(f"{names.shown(name)}: its name {fault}; rename the file") if fault else None
 
@@ -134,5 +151,7 @@ def _files(path: str) -> list[str]:
         return [path]
     found = sorted(map(str, audio.find(path)))
     if not found:
-        raise UserError(f"{path}: this folder holds no sound file ({', '.join(sorted(audio.SUFFIXES))})")
+        raise UserError(
+            f"{path}: this folder holds no sound file ({', '.join(sorted(audio.SUFFIXES))})"
+        )
     return found

@@ -48,7 +48,8 @@ class Searcher:
         other = copy.copy(self)
         other.options = replace(self.options, **values)
         other.extra = {
-            kind: other._load(kind) if _is_own(kind, values) else scorer for kind, scorer in self.extra.items()
+            kind: other._load(kind) if _is_own(kind, values) else scorer
+            for kind, scorer in self.extra.items()
         }
         return other
 
@@ -57,7 +58,9 @@ class Searcher:
         if not getattr(self.options, kind.switch):
             return None
         network = partial(load_network, tokenizer=tokenizer, device=self.device)
-        return kind.load(self.options, ScorerContext(tokenizer, self.model.sos_eos, self.device, network))
+        return kind.load(
+            self.options, ScorerContext(tokenizer, self.model.sos_eos, self.device, network)
+        )
 
     def scorers(self) -> dict[str, tuple[Scorer, float]]:
         """Return the scorers of the beam, each with its weight."""
@@ -77,10 +80,17 @@ class Searcher:
 
     def search(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
         """Return the n-best lists of one batch, best first."""
-        return [nbest for _, nbest in sorted(self.stream([(range(len(H)), H, H_lens)]), key=lambda found: found[0])]
+        return [
+            nbest
+            for _, nbest in sorted(
+                self.stream([(range(len(H)), H, H_lens)]), key=lambda found: found[0]
+            )
+        ]
 
     @torch.no_grad()
-    def stream(self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]) -> Iterator[tuple[Key, list[Hypothesis]]]:
+    def stream(
+        self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
+    ) -> Iterator[tuple[Key, list[Hypothesis]]]:
         """Yield n-best lists of utterances as they are done.
 
         batches:  keys of the utterances, H, H_lens; the next is read when half of the last one is
@@ -95,7 +105,9 @@ class Searcher:
                 nbests = self._batch(H, H_lens)
             yield from zip(keys, nbests, strict=True)
 
-    def _beams(self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]) -> Iterator[tuple[Key, list[Hypothesis]]]:
+    def _beams(
+        self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
+    ) -> Iterator[tuple[Key, list[Hypothesis]]]:
         search = self._beam(self.options.nbest)
         keys: dict[int, Key] = {}  # of the utterances that are being searched, by number
         for new, H, H_lens in batches:
@@ -105,7 +117,9 @@ class Searcher:
             yield from self._run(search, keys, int(len(H) * REFILL))
         yield from self._run(search, keys, 0)
 
-    def _run(self, search: BeamSearch, keys: dict[int, Key], enough: int) -> Iterator[tuple[Key, list[Hypothesis]]]:
+    def _run(
+        self, search: BeamSearch, keys: dict[int, Key], enough: int
+    ) -> Iterator[tuple[Key, list[Hypothesis]]]:
         """Search until `enough` utterances or fewer are left."""
         while len(search) > enough:
             with autocast(self.device, self.precision):
@@ -120,7 +134,10 @@ class Searcher:
             return [[h] for h in ctc_greedy(model.ctc_log_probs(H), H_lens)]
         if options.mode == "attention-greedy":
             state = model.decoder.start(H, H_lens)
-            return [[h] for h in attention_greedy(model.decoder.step, state, len(H), model.sos_eos, H_lens)]
+            return [
+                [h]
+                for h in attention_greedy(model.decoder.step, state, len(H), model.sos_eos, H_lens)
+            ]
         search = self._beam(options.beam)
         search.add(H, H_lens, H_lens)
         while len(search):
@@ -133,7 +150,9 @@ class Searcher:
     def _beam(self, nbest: int) -> BeamSearch:
         scorers = self.scorers()
         allow_loops = "ctc" in scorers  # CTC itself rejects repetitions that aren't in the audio
-        return BeamSearch(scorers, self.model.sos_eos, self.options.beam, nbest, allow_loops=allow_loops)
+        return BeamSearch(
+            scorers, self.model.sos_eos, self.options.beam, nbest, allow_loops=allow_loops
+        )
 
 
 def load_network(path: str, tokenizer: Tokenizer, device: torch.device) -> Network:

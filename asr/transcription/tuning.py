@@ -14,7 +14,9 @@ from asr.transcription.recordings import Recording
 from asr.transcription.searcher import Searcher
 
 DEFAULTS: dict[str, Any] = {option.name: option.default for option in declared(SearchOptions)}
-TUNABLE = {name: type(default) for name, default in DEFAULTS.items() if isinstance(default, int | float)}
+TUNABLE = {
+    name: type(default) for name, default in DEFAULTS.items() if isinstance(default, int | float)
+}
 
 
 def parse_grid(settings: Sequence[str], options: SearchOptions) -> dict[str, list[float]]:
@@ -30,14 +32,23 @@ def parse_grid(settings: Sequence[str], options: SearchOptions) -> dict[str, lis
         name = name.replace("-", "_")
         if name not in TUNABLE:
             known = ", ".join(n.replace("_", "-") for n in TUNABLE)
-            raise UserError(f"{setting}: got {name!r}, expected NAME=VALUE,VALUE … with a name of: {known}", "tune")
+            raise UserError(
+                f"{setting}: got {name!r}, expected NAME=VALUE,VALUE … with a name of: {known}",
+                "tune",
+            )
         if name in grid or name in idle:
-            fault = "comes twice; give all values at once" if name in grid else f"changes nothing {idle[name]}"
+            fault = (
+                "comes twice; give all values at once"
+                if name in grid
+                else f"changes nothing {idle[name]}"
+            )
             raise UserError(f"{setting}: {name.replace('_', '-')} {fault}", "tune")
         try:
             grid[name] = [TUNABLE[name](value) for value in values.split(",")]
         except ValueError:
-            raise UserError(f"{setting}: got {values!r}, expected numbers with commas between them", "tune") from None
+            raise UserError(
+                f"{setting}: got {values!r}, expected numbers with commas between them", "tune"
+            ) from None
     return grid
 
 
@@ -74,5 +85,8 @@ def tune(
     batches = list(encoded(recognizer, recordings, batch_seconds, precision))
     for setting, searcher in zip(settings, tuned, strict=True):
         found = dict(searcher.stream(batches))
-        texts = {recording: recognizer.tokenizer.decode(nbest[0].tokens) for recording, nbest in found.items()}
+        texts = {
+            recording: recognizer.tokenizer.decode(nbest[0].tokens)
+            for recording, nbest in found.items()
+        }
         yield setting, {recording.id: texts[recording] for recording in recordings}

@@ -255,5 +255,13 @@ def sentences(rng, count, taken):
 
 def acceptable(text, taken):
     """Tell whether a transcript is new, of 4 to 24 characters, and names nothing twice but numbers."""
-    names = [word for word in text.split() if not re.fullmatch("[零一两二三四五六七八九十百千万点]+|.", word)]
-    return 4 <= len(units(text.replace(" ", ""))) <= 24 and len(set(names)) == len(names) and text not in taken
+    names = [
+        word
+        for word in text.split()
+        if not re.fullmatch("[零一两二三四五六七八九十百千万点]+|.", word)
+    ]
+    return (
+        4 <= len(units(text.replace(" ", ""))) <= 24
+        and len(set(names)) == len(names)
+        and text not in taken
+    )

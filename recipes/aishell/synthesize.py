@@ -15,11 +15,22 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # recipes/, whose synthesis/ it shares with mini
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # recipes/, whose synthesis/ it shares with mini
 
 from mandarin import sentences, transcript, units
 from synthesis import voices
-from synthesis.corpus import assign, command, complete, demand, durations, report, write_sound, write_text
+from synthesis.corpus import (
+    assign,
+    command,
+    complete,
+    demand,
+    durations,
+    report,
+    write_sound,
+    write_text,
+)
 from tqdm import tqdm
 
 VERSION = "aishell-mini-1"
@@ -46,9 +57,21 @@ def plan(hours=1.2, seed=1, utterances=UTTERANCES, coverage=COVERAGE):
     returns      {split: [Utterance, ...]}
     raises       ValueError if training is too small for the coverage; names the rarest character
     """
-    counts = {"test": utterances["test"], "dev": utterances["dev"], "train": round(hours * 3600 / SECONDS_EACH)}
-    corpus = assign(counts, {split: speakers(split, seed) for split in counts}, sentences, name, seed)
-    demand(characters(corpus["train"]), characters(corpus["test"] + corpus["dev"]), coverage, hours, "character")
+    counts = {
+        "test": utterances["test"],
+        "dev": utterances["dev"],
+        "train": round(hours * 3600 / SECONDS_EACH),
+    }
+    corpus = assign(
+        counts, {split: speakers(split, seed) for split in counts}, sentences, name, seed
+    )
+    demand(
+        characters(corpus["train"]),
+        characters(corpus["test"] + corpus["dev"]),
+        coverage,
+        hours,
+        "character",
+    )
     return corpus
 
 
@@ -88,7 +111,9 @@ def write(root, corpus, seed):
         if not path.exists():
             write_sound(path, recording(u, seed), format="WAV")
     for split, utterances in corpus.items():
-        report(split, utterances, durations(utterances, paths.get), characters(utterances), "character")
+        report(
+            split, utterances, durations(utterances, paths.get), characters(utterances), "character"
+        )
     transcripts = root / "transcript" / "aishell_transcript_v0.8.txt"
     transcripts.parent.mkdir(exist_ok=True)
     write_text(transcripts, "".join(sorted(f"{u.id} {transcript(u.sentence)}\n" for u in paths)))

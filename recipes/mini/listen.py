@@ -17,7 +17,14 @@ def main(argv):
     """Decode as anybody would; what asr-decode says is shown where it fails."""
     utterances = list(manifest.read("data/mini/test-mini.jsonl.gz"))
     utterances = utterances[:: max(len(utterances) // 3, 1)][:3]
-    asked = ["asr-decode", "--model", "exp/mini/model", "--device", "cpu", *(str(u.path) for u in utterances)]
+    asked = [
+        "asr-decode",
+        "--model",
+        "exp/mini/model",
+        "--device",
+        "cpu",
+        *(str(u.path) for u in utterances),
+    ]
     done = subprocess.run(asked, capture_output=True, encoding="utf-8")
     if done.returncode:
         sys.stderr.write(done.stderr)

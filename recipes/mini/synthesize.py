@@ -16,11 +16,22 @@ from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # recipes/, whose synthesis/ it shares with aishell
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # recipes/, whose synthesis/ it shares with aishell
 
 from grammar import sentences, spoken, transcript
 from synthesis import voices
-from synthesis.corpus import assign, command, complete, demand, durations, report, write_sound, write_text
+from synthesis.corpus import (
+    assign,
+    command,
+    complete,
+    demand,
+    durations,
+    report,
+    write_sound,
+    write_text,
+)
 from tqdm import tqdm
 
 VERSION = "mini-1"
@@ -30,7 +41,14 @@ COVERAGE = 10  # times that each word of test occurs in training, at least
 PACES = 125, 185  # words per minute
 
 # Files of espeak-ng's lang
-ACCENTS = ["gmw/en", "gmw/en-US", "gmw/en-GB-scotland", "gmw/en-GB-x-rp", "gmw/en-029", "gmw/en-US-nyc"]
+ACCENTS = [
+    "gmw/en",
+    "gmw/en-US",
+    "gmw/en-GB-scotland",
+    "gmw/en-GB-x-rp",
+    "gmw/en-029",
+    "gmw/en-US-nyc",
+]
 ACCENTS += ["gmw/en-GB-x-gbclan", "gmw/en-GB-x-gbcwmd"]
 SPEAKERS = {"train-mini": 64, "dev-mini": 8, "test-mini": 12}
 UTTERANCES = {"dev-mini": 200, "test-mini": 444}
@@ -52,8 +70,14 @@ def plan(hours=3.5, seed=1, utterances=UTTERANCES, coverage=COVERAGE):
     raises       ValueError if training is too small for the coverage; names the rarest word
     """
     train = round(hours * 3600 / SECONDS_EACH)
-    counts = {"test-mini": utterances["test-mini"], "dev-mini": utterances["dev-mini"], "train-mini": train}
-    corpus = assign(counts, {split: speakers(split, seed) for split in counts}, sentences, name, seed)
+    counts = {
+        "test-mini": utterances["test-mini"],
+        "dev-mini": utterances["dev-mini"],
+        "train-mini": train,
+    }
+    corpus = assign(
+        counts, {split: speakers(split, seed) for split in counts}, sentences, name, seed
+    )
     demand(words(corpus["train-mini"]), words(corpus["test-mini"]), coverage, hours, "word")
     return corpus
 
@@ -89,7 +113,9 @@ def synthesize(out, hours=3.5, seed=1, utterances=UTTERANCES, coverage=COVERAGE)
 
 def write(root, corpus, seed):
     """Write all chapters, then SPEAKERS.TXT."""
-    with tqdm(total=sum(map(len, corpus.values())), unit="utt", desc=VERSION, disable=None) as progress:
+    with tqdm(
+        total=sum(map(len, corpus.values())), unit="utt", desc=VERSION, disable=None
+    ) as progress:
         for split, utterances in corpus.items():
             for _, part in groupby(sorted(utterances, key=lambda u: u.id), chapter):
                 part = list(part)
@@ -114,10 +140,14 @@ def write_speakers(root, corpus):
     """Write SPEAKERS.TXT in LibriSpeech's format, and statistics of each split to stderr."""
     lines = [";ID  |SEX| SUBSET           |MINUTES| NAME\n"]
     for split, utterances in corpus.items():
-        paths = {u: root.joinpath(split, *chapter(u).split("-"), f"{u.id}.flac") for u in utterances}
+        paths = {
+            u: root.joinpath(split, *chapter(u).split("-"), f"{u.id}.flac") for u in utterances
+        }
         seconds = durations(utterances, paths.get)
         for s, t in seconds.items():
-            lines.append(f"{s.id:<5}| {s.sex} | {split:<17}| {t / 60:5.2f} | {s.voice.removeprefix('gmw/')}\n")
+            lines.append(
+                f"{s.id:<5}| {s.sex} | {split:<17}| {t / 60:5.2f} | {s.voice.removeprefix('gmw/')}\n"
+            )
         report(split, utterances, seconds, words(utterances), "word")
     write_text(root / "SPEAKERS.TXT", "".join(lines))
 

@@ -57,10 +57,19 @@ def settings(hours: float, data: str, exp: str) -> dict:
     made, _ = yaml_tree.read_tree(CONF / f"{tier.name}.yaml")
     made |= {"out": f"{exp}/model", "tokenizer": f"{exp}/tokenizer"}
     made["data"] |= {"train": f"{data}/train.jsonl.gz", "dev": f"{data}/dev.jsonl.gz"}
-    training, schedule, masks = made["training"], made["schedule"], made["features"]["specaugment"] or {}
+    training, schedule, masks = (
+        made["training"],
+        made["schedule"],
+        made["features"]["specaugment"] or {},
+    )
     share = min(max(tier.hours / hours, FEWER), MORE)
     steps = min(1.0, share * hours / tier.hours)
-    counted = (training, "epochs"), (training, "validate_every"), (masks, "from_epoch"), (made["model"], FLAT)
+    counted = (
+        (training, "epochs"),
+        (training, "validate_every"),
+        (masks, "from_epoch"),
+        (made["model"], FLAT),
+    )
     for part, name in counted:
         if part.get(name):
             part[name] = max(1, round(share * part[name]))
@@ -80,7 +89,9 @@ def tokens(texts: Sequence[str], others: Sequence[str] = ()) -> tuple[str, int |
     kinds = {*words, *(word for text in others for word in normalize(text).split())}
     least = len(set("".join(kinds))) + 3  # the space, the blank, and the start and end symbol
     most = least + sum(word.isalpha() for word in kinds)  # each of them can become a token
-    return "bpe", min(max(_two_digits(1.8 * sqrt(len(words))), least), most, max(least, MOST_TOKENS))
+    return "bpe", min(
+        max(_two_digits(1.8 * sqrt(len(words))), least), most, max(least, MOST_TOKENS)
+    )
 
 
 def _two_digits(x: float) -> int:
@@ -104,7 +115,9 @@ def main(argv):
     args = parser("scaled.py", "Scale a training's settings by the hours of its corpus.", __doc__)
     args.add_argument("data", metavar="DATA")
     args.add_argument("exp", metavar="EXP")
-    args.add_argument("--init-from", metavar="MODEL", help="model folder whose weights to begin with")
+    args.add_argument(
+        "--init-from", metavar="MODEL", help="model folder whose weights to begin with"
+    )
     args = args.parse_args(argv)
     utterances = list(manifest.read(Path(args.data) / "train.jsonl.gz"))
     counts, config = Statistics.of(utterances), Path(args.exp) / "config.yaml"
@@ -112,7 +125,9 @@ def main(argv):
     if args.init_from:
         theirs, _ = yaml_tree.read_tree(Path(args.init_from) / "config.yaml")
         flat, masks = made["model"].get(FLAT, 0), made["features"]["specaugment"] or {}
-        made |= {name: theirs[name] for name in ("features", "model")} | {"init_from": args.init_from}
+        made |= {name: theirs[name] for name in ("features", "model")} | {
+            "init_from": args.init_from
+        }
         made["model"][FLAT] = flat  # the schedule is this training's own
         if made["features"]["specaugment"]:
             made["features"]["specaugment"]["from_epoch"] = masks.get("from_epoch", 0)
@@ -122,7 +137,9 @@ def main(argv):
     make_folder(args.exp)
     write_text(config, header(counts, str(config)) + yaml_tree.write(made))
     epochs, base = made["training"]["epochs"], tier_of(counts.hours).name
-    logger.info(f"{config}: for {counts.hours:.2f} h of speech, after conf/{base}.yaml, {epochs} epochs")
+    logger.info(
+        f"{config}: for {counts.hours:.2f} h of speech, after conf/{base}.yaml, {epochs} epochs"
+    )
     print(f"--kind {kind}" + (f" --size {size}" if size else ""))
 
 

@@ -29,7 +29,9 @@ def main(argv):
         count = sum(1 for _ in table) - 1
     sets = ("train", "dev") if (tables / "test.tsv").exists() else ("train", "dev", "test")
     if count < len(sets):
-        raise UserError(f"got {count} recordings, expected {len(sets)} at least: {', '.join(sets)} have one each")
+        raise UserError(
+            f"got {count} recordings, expected {len(sets)} at least: {', '.join(sets)} have one each"
+        )
     print(*(f"{share(count, *limits):.9f}" for limits in (TEST, DEV)))
 
 

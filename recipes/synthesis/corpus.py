@@ -35,7 +35,9 @@ def assign(counts, casts, sentences, name, seed):
     for split, count in counts.items():
         cast, said = casts[split], sentences(rng, count, taken)
         turns = [(cast[k % len(cast)], k // len(cast)) for k in range(count)]
-        corpus[split] = [Utterance(name(*turn), turn[0], text) for turn, text in zip(turns, said, strict=True)]
+        corpus[split] = [
+            Utterance(name(*turn), turn[0], text) for turn, text in zip(turns, said, strict=True)
+        ]
     return corpus
 
 
@@ -102,7 +104,10 @@ def durations(utterances, path):
 def report(split, utterances, seconds, count, unit):
     """Print the statistics of a split to stderr; `count`: Counter of its units ("word", "character")."""
     facts = f"{seconds.total() / 3600:5.2f} h  {len(utterances):5} utterances  {len(seconds):3} speakers"
-    print(f"{split:10} {facts}  {count.total():6} {unit}s  {len(count):4} {unit} types", file=sys.stderr)
+    print(
+        f"{split:10} {facts}  {count.total():6} {unit}s  {len(count):4} {unit} types",
+        file=sys.stderr,
+    )
 
 
 def command(synthesize, about, hours, arguments=None):
@@ -114,7 +119,9 @@ def command(synthesize, about, hours, arguments=None):
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("out", type=Path, help="folder for the corpus")
-    parser.add_argument("--hours", type=float, default=hours, help=f"of training speech, about (default {hours:g})")
+    parser.add_argument(
+        "--hours", type=float, default=hours, help=f"of training speech, about (default {hours:g})"
+    )
     parser.add_argument("--seed", type=int, default=1, help="default 1")
     options = parser.parse_args(arguments)
     try:

@@ -25,13 +25,21 @@ def espeak():
         import espeakng_loader
 
         library = ctypes.CDLL(espeakng_loader.get_library_path())
-        rate = library.espeak_Initialize(2, 0, espeakng_loader.get_data_path().encode(), 0)  # 2: retrieve, at once
+        rate = library.espeak_Initialize(
+            2, 0, espeakng_loader.get_data_path().encode(), 0
+        )  # 2: retrieve, at once
     except (ImportError, OSError, RuntimeError) as error:
-        raise RuntimeError(f"espeak-ng can't be loaded ({error}): pip install espeakng-loader") from error
+        raise RuntimeError(
+            f"espeak-ng can't be loaded ({error}): pip install espeakng-loader"
+        ) from error
     try:
         if rate <= 0:
-            raise RuntimeError("espeak-ng doesn't find its data: pip install --force-reinstall espeakng-loader")
-        library.espeak_ng_SetRandSeed(1)  # espeak_Initialize has set it by the clock: the breath of f2, Alicia, ...
+            raise RuntimeError(
+                "espeak-ng doesn't find its data: pip install --force-reinstall espeakng-loader"
+            )
+        library.espeak_ng_SetRandSeed(
+            1
+        )  # espeak_Initialize has set it by the clock: the breath of f2, Alicia, ...
         library.srand(1)  # C's own, for the breath of Reed
         yield library, rate
     finally:
@@ -55,8 +63,15 @@ def pronounce(text, voice, pace, pitch, melody):
     with espeak() as (library, rate):
         library.espeak_SetSynthCallback(collect)
         if library.espeak_SetVoiceByName(voice.encode()) != 0:
-            raise RuntimeError(f"espeak-ng has no voice {voice}: pip install --upgrade espeakng-loader")
-        for parameter, value in {1: pace, 2: 40, 3: pitch, 4: melody}.items():  # 2: volume, without clipping
+            raise RuntimeError(
+                f"espeak-ng has no voice {voice}: pip install --upgrade espeakng-loader"
+            )
+        for parameter, value in {
+            1: pace,
+            2: 40,
+            3: pitch,
+            4: melody,
+        }.items():  # 2: volume, without clipping
             library.espeak_SetParameter(parameter, round(value), 0)
         data = text.encode()
         library.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, 1, 0, 1, None, None)

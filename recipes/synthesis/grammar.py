@@ -32,7 +32,9 @@ def draw(rng, count, taken, rules, transcript, acceptable, units=str.split):
     """
     seen, drawn = Counter(), []
     while len(drawn) < count:
-        candidates = [s for s in (expand(rng, rules) for _ in range(16)) if acceptable(transcript(s), taken)]
+        candidates = [
+            s for s in (expand(rng, rules) for _ in range(16)) if acceptable(transcript(s), taken)
+        ]
         if not candidates:
             continue
         best = min(candidates, key=lambda s: min(seen[unit] for unit in units(transcript(s))))

@@ -12,7 +12,9 @@ def recorded(rng, x):
     returns  (M,) int16
     """
     x = noisy(rng, surround(rng, x))
-    return np.round(x / np.abs(x).max() * 32767 * 10 ** (rng.uniform(-20, -1) / 20)).astype(np.int16)
+    return np.round(x / np.abs(x).max() * 32767 * 10 ** (rng.uniform(-20, -1) / 20)).astype(
+        np.int16
+    )
 
 
 def surround(rng, x):
@@ -44,7 +46,9 @@ def pink(rng, x):
 def hum(rng, x):
     """Return the hum of a mains of 50 or 60 Hz with its harmonics."""
     t, mains = np.arange(len(x)) / RATE, rng.choice([50, 60])
-    return sum(rng.random() / k * np.sin(2 * np.pi * (mains * k * t + rng.random())) for k in range(1, 9))
+    return sum(
+        rng.random() / k * np.sin(2 * np.pi * (mains * k * t + rng.random())) for k in range(1, 9)
+    )
 
 
 def babble(rng, x):

@@ -2,9 +2,10 @@
 
     python scripts/bench/augment.py
 
-It writes sound files of pink noise into a temporary folder: utterances and noises in FLAC, impulse responses in WAV.
-The ways take turns, each over all utterances; the figures are medians over the repeats, of the process's own CPU time,
-which others on the machine disturb less than the clock (the files are in the page cache, there is nothing to wait for).
+It writes sound files of pink noise into a temporary folder: utterances and noises in FLAC, impulse
+responses in WAV. The ways take turns, each over all utterances; the figures are medians over the
+repeats, of the process's own CPU time, which others on the machine disturb less than the clock (the
+files are in the page cache, there is nothing to wait for).
 """
 
 import argparse
@@ -52,9 +53,23 @@ def write(folder: Path, count: int, suffix: str, waveform, rate: int) -> Path:
 def datasets(folder: Path, args: argparse.Namespace) -> dict[str, SpeechDataset]:
     """Make the sound files, and the ways of reading them."""
     rng, rate = np.random.default_rng(1), args.rate
-    speech = write(folder / "speech", args.utterances, ".flac", lambda: pink(int(args.seconds * rate), rng), rate)
-    noises = write(folder / "noises", NOISES, ".flac", lambda: pink(int(NOISE_SECONDS * rate), rng), rate)
-    rooms = write(folder / "rooms", RESPONSES, ".wav", lambda: response(int(RESPONSE_SECONDS * rate), rng), rate)
+    speech = write(
+        folder / "speech",
+        args.utterances,
+        ".flac",
+        lambda: pink(int(args.seconds * rate), rng),
+        rate,
+    )
+    noises = write(
+        folder / "noises", NOISES, ".flac", lambda: pink(int(NOISE_SECONDS * rate), rng), rate
+    )
+    rooms = write(
+        folder / "rooms",
+        RESPONSES,
+        ".wav",
+        lambda: response(int(RESPONSE_SECONDS * rate), rng),
+        rate,
+    )
     settings = {
         "reverberation": {"manifest": str(rooms), "probability": 1.0},
         "noise": {"manifest": str(noises), "probability": 1.0},
@@ -62,9 +77,13 @@ def datasets(folder: Path, args: argparse.Namespace) -> dict[str, SpeechDataset]
     }
     utterances, made = list(manifest.read(speech)), {}
     for way, effects in WAYS.items():
-        augment = Augment(AugmentSettings.model_validate({k: v for k, v in settings.items() if k in effects}))
+        augment = Augment(
+            AugmentSettings.model_validate({k: v for k, v in settings.items() if k in effects})
+        )
         speeds = [0.9, 1.1] if "speed" in effects else [1.0]
-        made[way] = SpeechDataset(utterances, [[1]] * len(utterances), rate, speeds=speeds, augment=augment)
+        made[way] = SpeechDataset(
+            utterances, [[1]] * len(utterances), rate, speeds=speeds, augment=augment
+        )
     return made
 
 
@@ -80,12 +99,17 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
                     dataset[[n]]
                 if repeat:  # the first warms up
                     taken[way].append(time.process_time() - begun)
-    return {way: args.utterances * args.seconds / statistics.median(times) for way, times in taken.items()}
+    return {
+        way: args.utterances * args.seconds / statistics.median(times)
+        for way, times in taken.items()
+    }
 
 
 def arguments() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--utterances", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=10.0, help="of an utterance, default 10")
     parser.add_argument("--rate", type=int, default=16000, help="Hz, default 16000")
@@ -101,7 +125,9 @@ def main(argv: list[str]) -> None:
     found = measure(args)
     print(report.heading(report.circumstances("cpu"), 1))
     print(f"{args.utterances} utterances of {args.seconds:g} s, {args.rate} Hz, one process\n")
-    rows = [(way, f"{rate:.0f}", f"{1000 * args.seconds / rate:.1f}") for way, rate in found.items()]
+    rows = [
+        (way, f"{rate:.0f}", f"{1000 * args.seconds / rate:.1f}") for way, rate in found.items()
+    ]
     print(report.table(("augmentation", "s of audio per s", "ms an utterance"), rows))
 
 

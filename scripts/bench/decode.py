@@ -3,15 +3,17 @@
     bash scripts/bench/environments.sh
     python scripts/bench/decode.py --threads 1 --out bench.json
 
-What is computed stands in workload.py: sizes, utterances, 30 decoder steps in every search, whatever the weights.
-Seconds are medians over the repeats; they include the encoder and leave out features. `ms` is of a decoder step of one
-utterance, the encoder subtracted; `others` the cores that others used in the busiest sample that counts.
+What is computed stands in workload.py: sizes, utterances, 30 decoder steps in every search,
+whatever the weights. Seconds are medians over the repeats; they include the encoder and leave out
+features. `ms` is of a decoder step of one utterance, the encoder subtracted; `others` the cores
+that others used in the busiest sample that counts.
 
-OMP_* variables are left as they are, and printed: a passive wait policy is wrong for small operations with two threads
-on a quiet machine, the default one on a busy machine. Linux only.
+OMP_* variables are left as they are, and printed: a passive wait policy is wrong for small
+operations with two threads on a quiet machine, the default one on a busy machine. Linux only.
 """
 
 import argparse
+import functools
 import sys
 
 import ours
@@ -27,11 +29,17 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = turns.parser(__doc__, PEERS)
     workloads, parts, precisions = tuple(workload.SECONDS), workload.PARTS, ("fp32", "bf16")
-    parser.add_argument("--workload", type=turns.names(workloads), default=workloads, help="eight,many (default)")
-    parser.add_argument("--parts", type=turns.names(parts), default=parts, help="encoder,attention,joint (default)")
+    parser.add_argument(
+        "--workload", type=turns.names(workloads), default=workloads, help="eight,many (default)"
+    )
+    parser.add_argument(
+        "--parts", type=turns.names(parts), default=parts, help="encoder,attention,joint (default)"
+    )
     help = "ours: fp32 (default), bf16, or fp32,bf16"
     parser.add_argument("--precision", type=turns.names(precisions), default=["fp32"], help=help)
-    parser.add_argument("--batch-seconds", type=float, default=120.0, help="of padded audio a batch (default 120)")
+    parser.add_argument(
+        "--batch-seconds", type=float, default=120.0, help="of padded audio a batch (default 120)"
+    )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     return parser.parse_args()
 
@@ -41,12 +49,17 @@ def start(args: argparse.Namespace) -> list[Worker]:
     pythons = {peer: turns.python(peer) for peer in args.peers}
     options = {"threads": args.threads, "device": args.device}
     workers = [
-        Worker(f"ours-{p}", sys.executable, "decode_ours.py", {**options, "precision": p}) for p in args.precision
+        Worker(f"ours-{p}", sys.executable, "decode_ours.py", {**options, "precision": p})
+        for p in args.precision
     ]
-    return workers + [Worker(peer, python, f"decode_{peer}.py", options) for peer, python in pythons.items()]
+    return workers + [
+        Worker(peer, python, f"decode_{peer}.py", options) for peer, python in pythons.items()
+    ]
 
 
-def request(name: str, part: str, implementation: str, batch_seconds: float, first: bool = False) -> dict:
+def request(
+    name: str, part: str, implementation: str, batch_seconds: float, first: bool = False
+) -> dict:
     """Say what to compute: in batches as asr-decode makes them, but ESPnet one by one; or the first batch alone."""
     seconds = workload.SECONDS[name]
     batches = ours.batches(seconds, batch_seconds)
@@ -65,7 +78,7 @@ def measure(args: argparse.Namespace, workers: list[Worker]) -> list[Row]:
                 worker.ask(request(name, part, worker.name, args.batch_seconds, first=True))
         for _ in range(args.repeats):
             for part in args.parts:
-                what = lambda worker, name=name, part=part: request(name, part, worker, args.batch_seconds)  # noqa: E731
+                what = functools.partial(request, name, part, batch_seconds=args.batch_seconds)
                 turns.turn(group[part], workers, what, args)
         rows += [row for part in args.parts for row in group[part]]
     return rows
@@ -101,11 +114,28 @@ def summary(rows: list[Row]) -> list[dict]:
 
 def lay_out(lines: list[dict]) -> str:
     """The table for people."""
-    heads = ("workload", "part", "", "seconds", "min to max", "RTF", "ratio", "ms", "ratio", "others")
+    heads = (
+        "workload",
+        "part",
+        "",
+        "seconds",
+        "min to max",
+        "RTF",
+        "ratio",
+        "ms",
+        "ratio",
+        "others",
+    )
     rows = []
     for x in lines:
         search = (f"{x['ms']:.2f}", f"{x['ms_ratio']:.2f}") if "ms" in x else ("", "")
-        figures = (f"{x['seconds']:.2f}", x["span"], f"{x['rtf']:.4f}", f"{x['ratio']:.2f}", *search)
+        figures = (
+            f"{x['seconds']:.2f}",
+            x["span"],
+            f"{x['rtf']:.4f}",
+            f"{x['ratio']:.2f}",
+            *search,
+        )
         rows.append((x["workload"], x["part"], x["name"], *figures, f"{x['others']:.2f}"))
     return report.table(heads, rows, texts=3)
 

@@ -1,7 +1,7 @@
 """ESPnet's side of decode.py; see decoding.py. Runs in the environment that environments.sh makes.
 
-The model and its search are built by ESPnet's own `Speech2Text`, from a configuration file, with random weights. It
-takes one utterance at a time: batches of one.
+The model and its search are built by ESPnet's own `Speech2Text`, from a configuration file, with
+random weights. It takes one utterance at a time: batches of one.
 """
 
 import tempfile
@@ -24,12 +24,16 @@ class ESPnet:
     def __init__(self, args):
         assert args.precision == "fp32"
         self.steps = 0
-        self.joint, self.attention = (self._speech2text(args, weight) for weight in (workload.CTC_WEIGHT, 0.0))
+        self.joint, self.attention = (
+            self._speech2text(args, weight) for weight in (workload.CTC_WEIGHT, 0.0)
+        )
 
     def _speech2text(self, args, ctc_weight: float) -> Speech2Text:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "config.yaml"
-            path.write_text(yaml.safe_dump({**ASRTask.get_default_config(), **config()}), encoding="utf-8")
+            path.write_text(
+                yaml.safe_dump({**ASRTask.get_default_config(), **config()}), encoding="utf-8"
+            )
             speech2text = Speech2Text(
                 path,
                 token_type="bpe",

@@ -1,8 +1,8 @@
 """SpeechBrain's side of decode.py; see decoding.py. Runs in the environment that environments.sh makes.
 
-As its LibriSpeech Transformer recipe does, but for two choices beside that of speechbrain_model.py: CTC scores the
-decoder's best 15 labels instead of all 5000 (the recipe's way needs many times the time and memory); neither
-temperature nor end-of-sequence threshold.
+As its LibriSpeech Transformer recipe does, but for two choices beside that of speechbrain_model.py:
+CTC scores the decoder's best 15 labels instead of all 5000 (the recipe's way needs many times the
+time and memory); neither temperature nor end-of-sequence threshold.
 """
 
 import decoding

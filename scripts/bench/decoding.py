@@ -2,7 +2,8 @@
 
     {"workload": "eight", "part": "joint", "batches": [[0, 3], [1, 2]]}  →  {"seconds": 1.234}
 
-Every answer has been checked: STEPS decoder steps for each batch, and hypotheses as long as they must be.
+Every answer has been checked: STEPS decoder steps for each batch, and hypotheses as long as they
+must be.
 """
 
 import time
@@ -40,7 +41,10 @@ def serve(build: Callable[[Namespace], Implementation], *packages: str) -> None:
 
         def answer(request: dict) -> dict:
             batches = [
-                tuple(x.to(args.device) for x in workload.pad([utterances[request["workload"]][n] for n in batch]))
+                tuple(
+                    x.to(args.device)
+                    for x in workload.pad([utterances[request["workload"]][n] for n in batch])
+                )
                 for batch in request["batches"]
             ]
             return {"seconds": measure(implementation, batches, request["part"], args.device)}
@@ -51,7 +55,9 @@ def serve(build: Callable[[Namespace], Implementation], *packages: str) -> None:
 
 
 @torch.no_grad()
-def measure(implementation: Implementation, batches: list[tuple[Tensor, Tensor]], part: str, device: str) -> float:
+def measure(
+    implementation: Implementation, batches: list[tuple[Tensor, Tensor]], part: str, device: str
+) -> float:
     """Time a part over all batches, and check what was done."""
     before, lengths = implementation.steps, []
     worker.wait(device)
@@ -66,5 +72,7 @@ def measure(implementation: Implementation, batches: list[tuple[Tensor, Tensor]]
         steps, expected = implementation.steps - before, workload.STEPS * len(batches)
         assert steps == expected, f"got {steps} decoder steps, expected {expected}"
         assert len(lengths) == sum(len(X) for X, _ in batches), f"got {len(lengths)} hypotheses"
-        assert set(lengths) == {implementation.labels}, f"got lengths {lengths}, expected {implementation.labels}"
+        assert set(lengths) == {implementation.labels}, (
+            f"got lengths {lengths}, expected {implementation.labels}"
+        )
     return seconds

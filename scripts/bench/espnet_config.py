@@ -7,7 +7,11 @@ def config() -> dict:
     """What Speech2Text and ASRTask take."""
     symbols = ["<blank>", "<unk>", *(f"t{n}" for n in range(workload.VOCABULARY - 3)), "<sos/eos>"]
     sizes = {"attention_heads": workload.HEADS, "linear_units": workload.FF}
-    encoder = {"output_size": workload.D_MODEL, "num_blocks": workload.ENCODER_LAYERS, "input_layer": "conv2d"}
+    encoder = {
+        "output_size": workload.D_MODEL,
+        "num_blocks": workload.ENCODER_LAYERS,
+        "input_layer": "conv2d",
+    }
     dropouts = {"dropout_rate": workload.DROPOUT, "positional_dropout_rate": workload.DROPOUT}
     return {
         "token_list": symbols,

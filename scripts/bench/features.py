@@ -3,10 +3,11 @@
     bash scripts/bench/environments.sh
     python scripts/bench/features.py --threads 1 --out features.json
 
-64 random waveforms of 2 to 25 s, 16 kHz. Ours, ESPnet and SpeechBrain compute padded batches as asr-train plans them
-(lengths alike together), torchaudio and lhotse one waveform after the other. Seconds are medians over the repeats;
-padding is the batches' loss: seconds of audio are of the waveforms alone. Ours and torchaudio's are the same features,
-whose greatest difference is printed; the others' differ in window, edges or scale. Linux only.
+64 random waveforms of 2 to 25 s, 16 kHz. Ours, ESPnet and SpeechBrain compute padded batches as
+asr-train plans them (lengths alike together), torchaudio and lhotse one waveform after the other.
+Seconds are medians over the repeats; padding is the batches' loss: seconds of audio are of the
+waveforms alone. Ours and torchaudio's are the same features, whose greatest difference is printed;
+the others' differ in window, edges or scale. Linux only.
 """
 
 import argparse
@@ -29,14 +30,17 @@ WORKLOAD = "many"
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = turns.parser(__doc__, PEERS)
-    parser.add_argument("--batch-seconds", type=float, default=120.0, help="of padded audio a batch (default 120)")
+    parser.add_argument(
+        "--batch-seconds", type=float, default=120.0, help="of padded audio a batch (default 120)"
+    )
     return parser.parse_args()
 
 
 def start(args: argparse.Namespace) -> list[Worker]:
     """Start all implementations, ours first."""
     pythons = {
-        name: sys.executable if name in ("ours", *ALONE) else turns.python(name) for name in ("ours", *args.peers)
+        name: sys.executable if name in ("ours", *ALONE) else turns.python(name)
+        for name in ("ours", *args.peers)
     }
     return [
         Worker(name, python, "features_worker.py", {"threads": args.threads, "name": name})
@@ -60,7 +64,9 @@ def measure(args: argparse.Namespace, workers: list[Worker]) -> list[Row]:
             for worker in workers:  # warm up
                 worker.ask({"batches": batches(worker.name, args.batch_seconds)})
         else:
-            turns.turn(rows, workers, lambda name: {"batches": batches(name, args.batch_seconds)}, args)
+            turns.turn(
+                rows, workers, lambda name: {"batches": batches(name, args.batch_seconds)}, args
+            )
     return rows
 
 
@@ -71,7 +77,9 @@ def difference() -> float:
     for batch in batches("ours", 120.0):
         X, X_lens = ours(*workload.pad([waveforms[n] for n in batch]))
         for n, x, T in zip(batch, X, X_lens.tolist(), strict=True):
-            found = max(found, float((x[:T] - torchaudio(waveforms[n].unsqueeze(0), None)).abs().max()))
+            found = max(
+                found, float((x[:T] - torchaudio(waveforms[n].unsqueeze(0), None)).abs().max())
+            )
     return found
 
 
@@ -94,7 +102,14 @@ def summary(rows: list[Row]) -> list[dict]:
 def lay_out(lines: list[dict]) -> str:
     """The table for people."""
     rows = [
-        (x["name"], f"{x['seconds']:.3f}", x["span"], f"{x['speed']:.0f}", f"{x['ratio']:.2f}", f"{x['others']:.2f}")
+        (
+            x["name"],
+            f"{x['seconds']:.3f}",
+            x["span"],
+            f"{x['speed']:.0f}",
+            f"{x['ratio']:.2f}",
+            f"{x['others']:.2f}",
+        )
         for x in lines
     ]
     return report.table(("", "seconds", "min to max", "audio s/s", "ratio", "others"), rows)
@@ -109,7 +124,9 @@ def main() -> None:
         worker.stop()
     lines = summary(rows)
     turns.tell(args, facts, workers, rows, lines)
-    print(f"medians of {args.repeats}; ours differ from torchaudio's by {difference():.1e} at most\n")
+    print(
+        f"medians of {args.repeats}; ours differ from torchaudio's by {difference():.1e} at most\n"
+    )
     print(lay_out(lines))
 
 

@@ -28,7 +28,11 @@ def torchaudio() -> Callable:
     """Kaldi's features, one by one."""
     from torchaudio.compliance.kaldi import fbank
 
-    options = {"sample_frequency": workload.SAMPLE_RATE, "num_mel_bins": workload.MELS, "dither": 0.0}
+    options = {
+        "sample_frequency": workload.SAMPLE_RATE,
+        "num_mel_bins": workload.MELS,
+        "dither": 0.0,
+    }
     return lambda waveforms, lens: fbank(waveforms * 32768, **options)
 
 
@@ -44,7 +48,9 @@ def espnet() -> Callable:
     """ESPnet's default frontend, batched."""
     from espnet2.asr.frontend.default import DefaultFrontend
 
-    return DefaultFrontend(workload.SAMPLE_RATE, n_fft=512, win_length=400, hop_length=160, n_mels=workload.MELS).eval()
+    return DefaultFrontend(
+        workload.SAMPLE_RATE, n_fft=512, win_length=400, hop_length=160, n_mels=workload.MELS
+    ).eval()
 
 
 def speechbrain() -> Callable:

@@ -1,6 +1,7 @@
 """Generated data of the sizes of known corpora: durations, texts, and the layouts in which corpora come. Seeded.
 
-Sound files are silence; one of each duration lies in `sounds`, and the corpus' own names are links to it.
+Sound files are silence; one of each duration lies in `sounds`, and the corpus' own names are links
+to it.
 """
 
 import gzip
@@ -23,7 +24,9 @@ def durations(count: int, seed: int = 1) -> np.ndarray:
     rng = np.random.default_rng(seed)
     most = rng.normal(14.7, 1.2, count).clip(10, 17)
     seconds = np.where(rng.random(count) < 0.65, most, rng.uniform(1.3, 14.2, count))
-    seconds[rng.choice(count, max(1, count // 5000), replace=False)] = rng.uniform(17, 35, max(1, count // 5000))
+    seconds[rng.choice(count, max(1, count // 5000), replace=False)] = rng.uniform(
+        17, 35, max(1, count // 5000)
+    )
     return np.round(seconds / 0.005) * 0.005
 
 
@@ -37,7 +40,10 @@ def lexicon(words: int) -> list[str]:
     """Words of one to eight letters."""
     rng, shares = np.random.default_rng(2), 1 / np.arange(3, 30) ** 0.7
     letters = rng.choice(list(LETTERS), (words, 8), p=shares / shares.sum())
-    return ["".join(row[:length]) for row, length in zip(letters.tolist(), rng.integers(1, 9, words), strict=True)]
+    return [
+        "".join(row[:length])
+        for row, length in zip(letters.tolist(), rng.integers(1, 9, words), strict=True)
+    ]
 
 
 def texts(seconds: Sequence[float], seed: int = 2, words: int = 40_000) -> Iterator[str]:
@@ -97,7 +103,9 @@ def librispeech(folder: Path, subsets: dict[str, int]) -> None:
             sounds.link(chapter / f"{name}.flac", duration)
             lines[chapter].append(f"{name} {text}\n")
         for chapter, written in lines.items():
-            (chapter / f"{chapter.parent.name}-{chapter.name}.trans.txt").write_text("".join(written))
+            (chapter / f"{chapter.parent.name}-{chapter.name}.trans.txt").write_text(
+                "".join(written)
+            )
         speaker += -(-count // 120)
 
 
@@ -105,10 +113,14 @@ def aishell(folder: Path, splits: dict[str, int]) -> None:
     """Write AISHELL-1's layout: split → utterances, 350 a speaker."""
     sounds, speaker = Sounds(folder, ".wav"), 2
     (folder / "data_aishell/transcript").mkdir(parents=True)
-    with open(folder / "data_aishell/transcript/aishell_transcript_v0.8.txt", "w", encoding="utf-8") as transcript:
+    with open(
+        folder / "data_aishell/transcript/aishell_transcript_v0.8.txt", "w", encoding="utf-8"
+    ) as transcript:
         for seed, (split, count) in enumerate(splits.items(), 1):
             seconds = durations_of_aishell(count, seed).tolist()
-            for n, (duration, text) in enumerate(zip(seconds, han_texts(seconds, seed), strict=True)):
+            for n, (duration, text) in enumerate(
+                zip(seconds, han_texts(seconds, seed), strict=True)
+            ):
                 own = f"S{speaker + n // 350:04d}"
                 place = folder / "data_aishell/wav" / split / own
                 place.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,12 @@ from asr.transcription.recordings import Recording
 
 def build(device: str = "cpu") -> Hybrid:
     """Make the model of the workload's sizes with random weights."""
-    sizes = {"d_model": workload.D_MODEL, "heads": workload.HEADS, "ff": workload.FF, "dropout": workload.DROPOUT}
+    sizes = {
+        "d_model": workload.D_MODEL,
+        "heads": workload.HEADS,
+        "ff": workload.FF,
+        "dropout": workload.DROPOUT,
+    }
     sizes["kind"] = "transformer"
     settings = HybridSettings(
         kind="hybrid",
@@ -51,10 +56,16 @@ def search(
     wrap   called with each scorer's name and the scorer; gives what the search is to use
     """
     weight = workload.CTC_WEIGHT if joint else 0.0
-    scorers = {"attention": (wrap("attention", NetworkScorer(model.decoder, model.sos_eos)), 1 - weight)}
+    scorers = {
+        "attention": (wrap("attention", NetworkScorer(model.decoder, model.sos_eos)), 1 - weight)
+    }
     if joint:
         scorers["ctc"] = (wrap("ctc", CTCPrefixScorer(model.ctc_log_probs, model.sos_eos)), weight)
-    options = {"beam": workload.BEAM, "pre_beam": workload.PRE_BEAM, "allow_loops": True}  # random models love loops
+    options = {
+        "beam": workload.BEAM,
+        "pre_beam": workload.PRE_BEAM,
+        "allow_loops": True,
+    }  # random models love loops
     return beam_search(scorers, H, H_lens, limits, model.sos_eos, **options)
 
 
@@ -72,4 +83,7 @@ def count_steps(model: Hybrid, count: Callable[[], None]) -> None:
 def batches(seconds: tuple[float, ...], batch_seconds: float) -> list[list[int]]:
     """Cut utterances of these lengths into batches as asr-decode does, by their numbers."""
     recordings = [Recording(str(n), "", 0.0, duration) for n, duration in enumerate(seconds)]
-    return [[int(recording.id) for recording in batch] for batch in pipeline._batches(recordings, batch_seconds)]
+    return [
+        [int(recording.id) for recording in batch]
+        for batch in pipeline._batches(recordings, batch_seconds)
+    ]

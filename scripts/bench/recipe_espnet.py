@@ -2,20 +2,23 @@
 
     python scripts/bench/recipe_espnet.py NAME SET [--minutes 120] [--threads 2]
 
-data/NAME and exp/NAME/tokenizer are needed, which recipes/NAME/run.sh makes, and .bench/espnet, which environments.sh
-makes. All goes to exp/NAME/espnet: sound files at three speeds, ESPnet's statistics, and in a folder of the minutes its
-training and the texts of SET that its joint search finds, which are scored. What is finished is passed over by the same
-command, whatever was changed since: for other data or settings remove exp/NAME/espnet first. A training that was
-stopped begins anew, so that its minutes stay whole.
+data/NAME and exp/NAME/tokenizer are needed, which recipes/NAME/run.sh makes, and .bench/espnet,
+which environments.sh makes. All goes to exp/NAME/espnet: sound files at three speeds, ESPnet's
+statistics, and in a folder of the minutes its training and the texts of SET that its joint search
+finds, which are scored. What is finished is passed over by the same command, whatever was changed
+since: for other data or settings remove exp/NAME/espnet first. A training that was stopped begins
+anew, so that its minutes stay whole.
 
-ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropout (but none of attention weights, where
-that recipe has 0.1), loss weights, optimizer and the mean of the ten models best by dev accuracy, all as in its
-LibriSpeech-100 recipe for the Conformer (egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam
-10, CTC weight 0.3). Of our recipe are: the utterances and tokens, d_model, layers, heads, widths and kernel, and how
-many seconds make a step, which are a small part of that recipe's, at its learning rate. The convolutions of its
-subsampling have d_model channels, as `conv2d` always has. Its warm-up, of 15000 steps there, is cut to 1000, since so
-few minutes have fewer steps, and what it calls an epoch, after which it validates and keeps a model, to a tenth of a
-pass through the copies at three speeds: else few would be kept to take the mean of, and much of the last would be lost.
+ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropout (but none of
+attention weights, where that recipe has 0.1), loss weights, optimizer and the mean of the ten
+models best by dev accuracy, all as in its LibriSpeech-100 recipe for the Conformer
+(egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam 10, CTC weight 0.3).
+Of our recipe are: the utterances and tokens, d_model, layers, heads, widths and kernel, and how
+many seconds make a step, which are a small part of that recipe's, at its learning rate. The
+convolutions of its subsampling have d_model channels, as `conv2d` always has. Its warm-up, of 15000
+steps there, is cut to 1000, since so few minutes have fewer steps, and what it calls an epoch,
+after which it validates and keeps a model, to a tenth of a pass through the copies at three speeds:
+else few would be kept to take the mean of, and much of the last would be lost.
 """
 
 import os
@@ -63,9 +66,17 @@ def settings(ours: Experiment, tokens: Path) -> dict:
     """ESPnet's configuration, with the sizes of a recipe of ours."""
     encoder, decoder, rate = ours.model.encoder, ours.model.decoder, ours.features.fbank.sample_rate
     symbols, bpe = tokenizer.load(ours.tokenizer).symbols(), Path(ours.tokenizer) / "bpe.model"
-    sizes = {"output_size": encoder.d_model, "attention_heads": encoder.heads, "linear_units": encoder.ff}
+    sizes = {
+        "output_size": encoder.d_model,
+        "attention_heads": encoder.heads,
+        "linear_units": encoder.ff,
+    }
     shape = {"macaron_style": True, "use_cnn_module": True, "cnn_module_kernel": encoder.kernel}
-    relative = {"rel_pos_type": "latest", "pos_enc_layer_type": "rel_pos", "selfattention_layer_type": "rel_selfattn"}
+    relative = {
+        "rel_pos_type": "latest",
+        "pos_enc_layer_type": "rel_pos",
+        "selfattention_layer_type": "rel_selfattn",
+    }
     if not bpe.exists():
         symbols = ["<space>" if symbol == "▁" else symbol for symbol in symbols]
     write_text(tokens, "\n".join(["<blank>", "<unk>", *symbols[1:-1], "<sos/eos>"]) + "\n")
@@ -109,11 +120,17 @@ def dump(source: Path, out: Path, rate: int, speeds: Sequence[float]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     lines: dict[str, list[str]] = {"wav.scp": [], "text": []}
-    for utterance in tqdm(list(manifest.read(source)), desc=f"sound files of {out.name}", disable=None):
-        waveform = audio.load(utterance.path, rate, utterance.start, utterance.duration, utterance.channel)
+    for utterance in tqdm(
+        list(manifest.read(source)), desc=f"sound files of {out.name}", disable=None
+    ):
+        waveform = audio.load(
+            utterance.path, rate, utterance.start, utterance.duration, utterance.channel
+        )
         for speed in speeds:
             name = f"sp{speed}-{utterance.id}"
-            soundfile.write(folder / f"{name}.flac", audio.resample(waveform, rate * speed, rate), rate)
+            soundfile.write(
+                folder / f"{name}.flac", audio.resample(waveform, rate * speed, rate), rate
+            )
             lines["wav.scp"].append(f"{name} {out / name}.flac")
             lines["text"].append(f"{name} {utterance.text}")
     for name, rows in lines.items():
@@ -121,7 +138,9 @@ def dump(source: Path, out: Path, rate: int, speeds: Sequence[float]) -> None:
     folder.rename(out)
 
 
-def espnet(tool: str, log: Path, threads: int, *arguments: object, seconds: float | None = None) -> None:
+def espnet(
+    tool: str, log: Path, threads: int, *arguments: object, seconds: float | None = None
+) -> None:
     """Run one of ESPnet's tools, with its messages in a file, to its end or for the given seconds.
 
     raises   UserError with the log's last lines if it fails
@@ -158,14 +177,25 @@ def statistics(out: Path, threads: int) -> Path:
     """Have ESPnet measure lengths, and the features' mean and deviation."""
     stats = out / "stats"
     if not all((stats / split / "feats_stats.npz").exists() for split in ("train", "valid")):
-        how = ["--collect_stats", "true", "--batch_type", "unsorted", "--batch_size", 16, "--output_dir", stats]
+        how = [
+            "--collect_stats",
+            "true",
+            "--batch_type",
+            "unsorted",
+            "--batch_size",
+            16,
+            "--output_dir",
+            stats,
+        ]
         espnet("asr_train", out / "stats.log", threads, *data(out, "{folder}/wav.scp"), *how)
     return stats
 
 
 def batches(out: Path, stats: Path) -> int:
     """About how many batches the training set makes."""
-    lengths = [int(line.split()[1]) for line in (stats / "train/speech_shape").read_text().splitlines()]
+    lengths = [
+        int(line.split()[1]) for line in (stats / "train/speech_shape").read_text().splitlines()
+    ]
     return sum(lengths) // yaml.safe_load((out / "config.yaml").read_text())["batch_bins"]
 
 
@@ -175,16 +205,25 @@ def train(out: Path, run: Path, minutes: float, threads: int) -> None:
     if (exp / "valid.acc.ave.pth").exists():
         return
     how = data(out, f"{stats}/{{split}}/speech_shape")
-    how += ["--normalize", "global_mvn", "--normalize_conf", f"stats_file={stats / 'train/feats_stats.npz'}"]
+    how += [
+        "--normalize",
+        "global_mvn",
+        "--normalize_conf",
+        f"stats_file={stats / 'train/feats_stats.npz'}",
+    ]
     how += ["--num_workers", "0", "--resume", "true", "--output_dir", str(exp)]
     how += ["--num_iters_per_epoch", str(batches(out, stats) // EPOCHS), "--max_epoch"]
     if not done.exists():
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir()
         espnet("asr_train", log, threads, *how, 100000, seconds=60 * minutes)
-        epochs = max(map(int, re.findall(r"(\d+)epoch results", log.read_text(errors="replace"))), default=0)
+        epochs = max(
+            map(int, re.findall(r"(\d+)epoch results", log.read_text(errors="replace"))), default=0
+        )
         if not epochs:
-            raise UserError(f"{log}: ESPnet hasn't finished an epoch in {minutes:g} minutes; give it more --minutes")
+            raise UserError(
+                f"{log}: ESPnet hasn't finished an epoch in {minutes:g} minutes; give it more --minutes"
+            )
         write_text(done, f"{epochs}\n")
     epochs = int(done.read_text())
     logger.info(f"{epochs} epochs in {minutes:g} minutes")
@@ -201,15 +240,34 @@ def decode(out: Path, run: Path, split: str, threads: int) -> Path:
     def part(n: int) -> list[str]:
         keys, folder = run / f"{split}.keys.{n}", run / f"{split}.decode.{n}"
         write_text(keys, "\n".join(rows[n::threads]) + "\n")
-        how = ["--asr_train_config", exp / "config.yaml", "--asr_model_file", exp / "valid.acc.ave.pth"]
-        how += ["--beam_size", 10, "--ctc_weight", 0.3, "--lm_weight", 0.0, "--num_workers", 0, "--output_dir", folder]
+        how = [
+            "--asr_train_config",
+            exp / "config.yaml",
+            "--asr_model_file",
+            exp / "valid.acc.ave.pth",
+        ]
+        how += [
+            "--beam_size",
+            10,
+            "--ctc_weight",
+            0.3,
+            "--lm_weight",
+            0.0,
+            "--num_workers",
+            0,
+            "--output_dir",
+            folder,
+        ]
         how += ["--data_path_and_name_and_type", f"{scp},speech,sound", "--key_file", keys]
         espnet("asr_inference", run / f"{split}.decode.{n}.log", 1, *how)
         return (folder / "1best_recog/text").read_text(encoding="utf-8").splitlines()
 
     with ThreadPoolExecutor(threads) as pool:
         found = [line.partition(" ") for lines in pool.map(part, range(threads)) for line in lines]
-    write_text(text, "".join(f"{name.removeprefix('sp1.0-')}\t{words}\n" for name, _, words in sorted(found)))
+    write_text(
+        text,
+        "".join(f"{name.removeprefix('sp1.0-')}\t{words}\n" for name, _, words in sorted(found)),
+    )
     return text
 
 
@@ -217,16 +275,22 @@ def decode(out: Path, run: Path, split: str, threads: int) -> Path:
 def main(argv):
     """Prepare, train, decode, score."""
     args = parser("recipe_espnet.py", "Train ESPnet's Conformer on a recipe's corpus.", __doc__)
-    args.add_argument("name", metavar="NAME", help="of a recipe: conf/NAME.yaml, data/NAME, exp/NAME")
+    args.add_argument(
+        "name", metavar="NAME", help="of a recipe: conf/NAME.yaml, data/NAME, exp/NAME"
+    )
     args.add_argument("set", metavar="SET", help="of its test sets")
     args.add_argument("--minutes", type=float, default=120.0, help="of training (default: 120)")
     args.add_argument("--threads", type=int, default=2, help="cores (default: 2)")
     args = args.parse_args(argv)
     if not PYTHON.exists():
-        raise UserError(f"{PYTHON}: no ESPnet here; bash scripts/bench/environments.sh espnet makes it")
+        raise UserError(
+            f"{PYTHON}: no ESPnet here; bash scripts/bench/environments.sh espnet makes it"
+        )
     ours = config.load(Experiment, Path(f"conf/{args.name}.yaml"))
     if getattr(getattr(ours.model, "encoder", None), "kind", None) != "conformer":
-        raise UserError(f"conf/{args.name}.yaml: its encoder is no Conformer, whose sizes ESPnet's would take")
+        raise UserError(
+            f"conf/{args.name}.yaml: its encoder is no Conformer, whose sizes ESPnet's would take"
+        )
     out = Path(f"exp/{args.name}/espnet")
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "config.yaml", yaml.safe_dump(settings(ours, out / "tokens.txt")))
@@ -236,7 +300,13 @@ def main(argv):
     run = out / f"{args.minutes:g}-minutes"
     train(out, run, args.minutes, args.threads)
     text = decode(out, run, args.set, args.threads)
-    print(*(s.line() for s in score(Path(f"data/{args.name}/{args.set}.jsonl.gz"), text).scores.values()), sep="\n")
+    print(
+        *(
+            s.line()
+            for s in score(Path(f"data/{args.name}/{args.set}.jsonl.gz"), text).scores.values()
+        ),
+        sep="\n",
+    )
 
 
 if __name__ == "__main__":

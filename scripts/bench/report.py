@@ -17,8 +17,15 @@ ROOT = Path(__file__).parents[2]
 def circumstances(device: str) -> dict:
     """Hardware, versions, commit and date."""
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    cpu = next((line.split(": ", 1)[1] for line in info.splitlines() if line.startswith("model name")), "unknown CPU")
-    omp = {n: v for n, v in os.environ.items() if n.startswith(("OMP_", "GOMP_", "KMP_")) and n != "OMP_NUM_THREADS"}
+    cpu = next(
+        (line.split(": ", 1)[1] for line in info.splitlines() if line.startswith("model name")),
+        "unknown CPU",
+    )
+    omp = {
+        n: v
+        for n, v in os.environ.items()
+        if n.startswith(("OMP_", "GOMP_", "KMP_")) and n != "OMP_NUM_THREADS"
+    }
     return {
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
@@ -44,9 +51,13 @@ def commit() -> str:
     """The commit of the toolkit that is imported, and whether files differ from it."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=Path(asr.__file__).parent, capture_output=True, text=True).stdout
+        return subprocess.run(
+            ["git", *words], cwd=Path(asr.__file__).parent, capture_output=True, text=True
+        ).stdout
 
-    return (git("rev-parse", "--short", "HEAD").strip() or "unknown") + (" with changes" if git("diff", "HEAD") else "")
+    return (git("rev-parse", "--short", "HEAD").strip() or "unknown") + (
+        " with changes" if git("diff", "HEAD") else ""
+    )
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:

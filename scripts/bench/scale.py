@@ -2,10 +2,10 @@
 
     python scripts/bench/scale.py --workers 8 --out exp/scale.json
 
-A manifest is generated: ids, paths, texts and durations like LibriSpeech's, and one sound file that all entries share.
-It is measured as it is, and with each utterance three times, as toolkits that write out speed perturbation have it.
-Every part runs in a process of its own. Times are wall clock; in brackets those of the processor, which a busy machine
-changes little. For Linux.
+A manifest is generated: ids, paths, texts and durations like LibriSpeech's, and one sound file that
+all entries share. It is measured as it is, and with each utterance three times, as toolkits that
+write out speed perturbation have it. Every part runs in a process of its own. Times are wall clock;
+in brackets those of the processor, which a busy machine changes little. For Linux.
 """
 
 import argparse
@@ -56,7 +56,9 @@ def generate(folder: Path, count: int, copies: int) -> Path:
             for n, (duration, text) in enumerate(zip(seconds, texts(seconds), strict=True)):
                 speaker, chapter = 14 + n // 120, 100_000 + n // 50
                 name = f"{speaker}-{chapter}-{n % 50:04d}" + f"-sp{copy}" * (copies > 1)
-                yield Utterance(name, str(sound), RATE, 36 * RATE, 1, 0.0, duration, text, str(speaker))
+                yield Utterance(
+                    name, str(sound), RATE, 36 * RATE, 1, 0.0, duration, text, str(speaker)
+                )
 
     path = folder / f"train-{count * copies}.jsonl.gz"
     manifest.write(path, utterances())
@@ -74,7 +76,10 @@ def measure_steps(path: Path) -> dict:
     taken, clock = {}, Clock()
     utterances = table.read(path)
     taken["open the manifest"] = clock.read()
-    bpe, characters = tokenizer.load(path.parent / "tokenizer"), tokenizer.train("characters", [f"E {LETTERS}"])
+    bpe, characters = (
+        tokenizer.load(path.parent / "tokenizer"),
+        tokenizer.train("characters", [f"E {LETTERS}"]),
+    )
     clock.read()
     examples.encode(utterances, characters)
     taken["tokenize, characters"] = clock.read()
@@ -92,8 +97,14 @@ def measure_steps(path: Path) -> dict:
     taken["Shar: find the shards"] = clock.read()
     plan(lengths, BATCH_SECONDS, 1, 0, accumulate=8, shards=shards)
     taken["Shar: plan an epoch"] = clock.read()
-    kinds = [(name, most, given) for name, given in (("", None), ("Shar: ", shards)) for most in (100, 300, 1000)]
-    padded = {f"{name}batches of {most} s": padding(lengths, most, given) for name, most, given in kinds}
+    kinds = [
+        (name, most, given)
+        for name, given in (("", None), ("Shar: ", shards))
+        for most in (100, 300, 1000)
+    ]
+    padded = {
+        f"{name}batches of {most} s": padding(lengths, most, given) for name, most, given in kinds
+    }
     return {"seconds": taken, "padding": padded}
 
 
@@ -103,7 +114,9 @@ def in_shards(count: int):
 
     rows = Rows("B")
     for n, shard in enumerate((np.random.default_rng(3).permutation(count) // 1000).tolist()):
-        rows.append_bytes(f"/corpora/librispeech/train.shar/recording.{shard:06d}.tar:{n * 512}+200000".encode())
+        rows.append_bytes(
+            f"/corpora/librispeech/train.shar/recording.{shard:06d}.tar:{n * 512}+200000".encode()
+        )
     return Strings(rows.done())
 
 
@@ -113,7 +126,10 @@ def padding(lengths: np.ndarray, most: float, shards=None) -> tuple[float, float
     from asr.data.dataset import STEP_SECONDS
 
     batches = [batch for [batch] in plan(lengths, most, 1, 0, shards=shards)]
-    longest, sizes = np.array([lengths[batch].max() for batch in batches]), np.array([len(batch) for batch in batches])
+    longest, sizes = (
+        np.array([lengths[batch].max() for batch in batches]),
+        np.array([len(batch) for batch in batches]),
+    )
     rounded = np.ceil(longest / STEP_SECONDS - 1e-9) * STEP_SECONDS
     return tuple(1 - lengths.sum() / (sizes * each).sum() for each in (longest, rounded))
 
@@ -126,7 +142,9 @@ def measure_resume(path: Path, workers: int, begun: float) -> dict:
     from asr.training.build import build
 
     tree = path.parent / "resume.yaml"
-    tree.write_text(CONFIG.format(path=path, folder=path.parent, workers=workers, seconds=BATCH_SECONDS))
+    tree.write_text(
+        CONFIG.format(path=path, folder=path.parent, workers=workers, seconds=BATCH_SECONDS)
+    )
     settings = load(tasks.RecognizerExperiment, tree)
     model = build(settings)
     imported = clock.read()
@@ -137,16 +155,28 @@ def measure_resume(path: Path, workers: int, begun: float) -> dict:
     batches = [batch for step in steps[len(steps) // 2 :] for batch in step]
     stream = task.load(3, batches[: 12 * workers])
     next(stream)
-    parts = {"import, build the model": imported, "read and check the data": read, "plan, first batch": clock.read()}
+    parts = {
+        "import, build the model": imported,
+        "read and check the data": read,
+        "plan, first batch": clock.read(),
+    }
     for _ in range(10 * workers):  # so that every worker has read ten, and copied what it writes to
         next(stream)
-    children = [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
-    return {"seconds": parts, "memory": [memory(pid) for pid in children], "main": memory(os.getpid())}
+    children = [
+        int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    ]
+    return {
+        "seconds": parts,
+        "memory": [memory(pid) for pid in children],
+        "main": memory(os.getpid()),
+    }
 
 
 def memory(pid: int) -> dict[str, float]:
     """MB of a process: its share of pages that it has in common with others (PSS), and what is its own (USS)."""
-    lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]]
+    lines = [
+        line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    ]
     kb = {name.rstrip(":"): int(number) for name, number, *_ in lines}
     return {"pss": kb["Pss"] / 1024, "uss": (kb["Private_Clean"] + kb["Private_Dirty"]) / 1024}
 
@@ -159,13 +189,17 @@ def measure_lhotse(path: Path, count: int, begun: float) -> dict:
 
     def sampler():
         cuts = CutSet.from_jsonl_lazy(path)
-        return DynamicBucketingSampler(cuts, max_duration=BATCH_SECONDS, num_buckets=30, shuffle=True, seed=1)
+        return DynamicBucketingSampler(
+            cuts, max_duration=BATCH_SECONDS, num_buckets=30, shuffle=True, seed=1
+        )
 
     imported, made = clock.read(), sampler()
     batches = iter(made)
     next(batches)
     first = clock.read()
-    lengths = [[cut.duration for cut in batch] for _, batch in zip(range(count), batches, strict=False)]
+    lengths = [
+        [cut.duration for cut in batch] for _, batch in zip(range(count), batches, strict=False)
+    ]
     walked, state = clock.read(), made.state_dict()
     restored = sampler()
     restored.load_state_dict(state)
@@ -198,7 +232,14 @@ training: {{epochs: 4, accumulate: 8, device: cpu}}
 
 def apart(part: str, *arguments: object) -> dict:
     """Run a part in a process of its own."""
-    command = [sys.executable, __file__, "--part", part, *map(str, arguments), str(time.monotonic())]
+    command = [
+        sys.executable,
+        __file__,
+        "--part",
+        part,
+        *map(str, arguments),
+        str(time.monotonic()),
+    ]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
@@ -228,22 +269,48 @@ def show(found: dict, workers: int) -> str:
     rows = [["entries", *(f"{count:,}" for count in found)], ["---"] * (len(found) + 1)]
     parts = list(found.values())
     for name in parts[0]["steps"]["seconds"]:
-        rows.append([f"{name}: s", *("{:.1f} ({:.1f})".format(*part["steps"]["seconds"][name]) for part in parts)])
+        rows.append(
+            [
+                f"{name}: s",
+                *("{:.1f} ({:.1f})".format(*part["steps"]["seconds"][name]) for part in parts),
+            ]
+        )
     for name in parts[0]["resume"]["seconds"]:
-        rows.append([f"resume: {name}: s", *("{:.1f} ({:.1f})".format(*p["resume"]["seconds"][name]) for p in parts)])
+        rows.append(
+            [
+                f"resume: {name}: s",
+                *("{:.1f} ({:.1f})".format(*p["resume"]["seconds"][name]) for p in parts),
+            ]
+        )
     whole = [sum(wall for wall, _ in part["resume"]["seconds"].values()) for part in parts]
     rows.append(["resume in mid-epoch, in all: s", *(f"{seconds:.1f}" for seconds in whole)])
     for kind in ("pss", "uss"):
         sums = [sum(process[kind] for process in part["resume"]["memory"]) for part in parts]
-        rows.append([f"{workers} workers together, {kind.upper()}: MB", *(f"{mb:.0f}" for mb in sums)])
-    rows.append(["the main process, PSS: MB", *(f"{part['resume']['main']['pss']:.0f}" for part in parts)])
+        rows.append(
+            [f"{workers} workers together, {kind.upper()}: MB", *(f"{mb:.0f}" for mb in sums)]
+        )
+    rows.append(
+        ["the main process, PSS: MB", *(f"{part['resume']['main']['pss']:.0f}" for part in parts)]
+    )
     for most in parts[0]["steps"]["padding"]:
         shares = ("{:.1%} ({:.1%})".format(*part["steps"]["padding"][most]) for part in parts)
         rows.append([f"padding, {most} (rounded up)", *shares])
     for name in parts[0]["lhotse"]["seconds"]:
-        rows.append([f"lhotse: {name}: s", *("{:.1f} ({:.1f})".format(*p["lhotse"]["seconds"][name]) for p in parts)])
-    rows.append(["lhotse: cuts walked and walked again", *(f"{part['lhotse']['cuts']:,}" for part in parts)])
-    rows.append([f"lhotse: padding, batches of {BATCH_SECONDS} s", *(f"{p['lhotse']['padding']:.1%}" for p in parts)])
+        rows.append(
+            [
+                f"lhotse: {name}: s",
+                *("{:.1f} ({:.1f})".format(*p["lhotse"]["seconds"][name]) for p in parts),
+            ]
+        )
+    rows.append(
+        ["lhotse: cuts walked and walked again", *(f"{part['lhotse']['cuts']:,}" for part in parts)]
+    )
+    rows.append(
+        [
+            f"lhotse: padding, batches of {BATCH_SECONDS} s",
+            *(f"{p['lhotse']['padding']:.1%}" for p in parts),
+        ]
+    )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -256,10 +323,19 @@ PARTS = {
 
 def main() -> None:
     """Measure all, or one part."""
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--entries", type=int, default=281_241, help="of the manifest (default: LibriSpeech-960's)")
+    args = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    args.add_argument(
+        "--entries", type=int, default=281_241, help="of the manifest (default: LibriSpeech-960's)"
+    )
     args.add_argument("--workers", type=int, default=8, help="data workers (default: 8)")
-    args.add_argument("--lhotse-batches", type=int, default=5000, help="that lhotse's sampler walks (default: 5000)")
+    args.add_argument(
+        "--lhotse-batches",
+        type=int,
+        default=5000,
+        help="that lhotse's sampler walks (default: 5000)",
+    )
     args.add_argument("--out", type=output, help="file for all figures, JSON")
     args.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     args = args.parse_args()

@@ -2,11 +2,12 @@
 
     python scripts/bench/search_parts.py --threads 1 --out parts
 
-Shares: one batch of 8 utterances; encoder, and each scorer's methods as the search calls them; bookkeeping is what is
-left. Measuring costs a little, on a GPU more, where each call must be waited for: the first line tells how much.
-Lengths: 5 to 60 s, 3 labels a second, no end before the limit; one utterance alone, and a batch of as many as
-asr-decode puts together. Seconds are of an utterance, the encoder included; memory is what the call needed above what
-stood before: on a GPU PyTorch's own count, on a CPU that of the system, where Linux tells.
+Shares: one batch of 8 utterances; encoder, and each scorer's methods as the search calls them;
+bookkeeping is what is left. Measuring costs a little, on a GPU more, where each call must be waited
+for: the first line tells how much. Lengths: 5 to 60 s, 3 labels a second, no end before the limit;
+one utterance alone, and a batch of as many as asr-decode puts together. Seconds are of an
+utterance, the encoder included; memory is what the call needed above what stood before: on a GPU
+PyTorch's own count, on a CPU that of the system, where Linux tells.
 
 Writes OUT.shares.tsv, OUT.lengths.tsv, and OUT.lengths.png where matplotlib is installed.
 """
@@ -100,7 +101,9 @@ def random_batch(frames: int, B: int, device: str) -> tuple[Tensor, Tensor]:
     return X.to(device), torch.full((B,), frames, device=device)
 
 
-def decode(model: Hybrid, X: Tensor, X_lens: Tensor, labels: int, args: argparse.Namespace, stopwatch=None) -> None:
+def decode(
+    model: Hybrid, X: Tensor, X_lens: Tensor, labels: int, args: argparse.Namespace, stopwatch=None
+) -> None:
     """Encode and search; timed in parts where there is a stopwatch."""
     with torch.no_grad(), autocast(X.device, args.precision):
         with stopwatch.time("encoder") if stopwatch else contextlib.nullcontext():
@@ -161,14 +164,18 @@ def memory(call: Callable[[], None], device: str) -> float | None:
 
 def resident(field: str) -> int:
     """A line of /proc/self/status, KB."""
-    return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith(field))
+    return next(
+        int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith(field)
+    )
 
 
 def write(path: str, heads: tuple, rows: list[tuple]) -> None:
     """Write a table, and print it."""
     rows = [tuple("" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row)
             for row in rows]  # fmt: skip
-    Path(path).write_text("".join("\t".join(row) + "\n" for row in (heads, *rows)), encoding="utf-8")
+    Path(path).write_text(
+        "".join("\t".join(row) + "\n" for row in (heads, *rows)), encoding="utf-8"
+    )
     print(report.table(heads, rows) + "\n")
 
 
@@ -183,8 +190,13 @@ def plot(path: str, costs: list[Cost], mode: str) -> None:
     for alone, name in ((True, "alone"), (False, "in a batch of asr-decode's size")):
         line = [cost for cost in costs if (cost.batch == 1) == alone]
         seconds.plot([c.length for c in line], [c.seconds for c in line], "o-", label=name)
-        megabytes.plot([c.length for c in line], [c.megabytes or 0.0 for c in line], "o-", label=name)
-    for axes, what in ((seconds, f"seconds an utterance, {mode} search"), (megabytes, "memory of the batch, MB")):
+        megabytes.plot(
+            [c.length for c in line], [c.megabytes or 0.0 for c in line], "o-", label=name
+        )
+    for axes, what in (
+        (seconds, f"seconds an utterance, {mode} search"),
+        (megabytes, "memory of the batch, MB"),
+    ):
         axes.set(xlabel="length of the utterance, s", ylabel=what, xlim=0, ylim=0)
         axes.legend()
     figure.savefig(path, dpi=120)
@@ -192,15 +204,23 @@ def plot(path: str, costs: list[Cost], mode: str) -> None:
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mode", default="joint", choices=["joint", "attention"])
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1, help="default 1")
     parser.add_argument("--repeats", type=int, default=3, help="medians are taken of (default 3)")
-    parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS, metavar="S", help="none: shares only")
-    parser.add_argument("--batch-seconds", type=float, default=120.0, help="of audio a batch (default 120)")
-    parser.add_argument("--out", type=output, default="parts", help="beginning of the files' names (default parts)")
+    parser.add_argument(
+        "--lengths", type=int, nargs="*", default=LENGTHS, metavar="S", help="none: shares only"
+    )
+    parser.add_argument(
+        "--batch-seconds", type=float, default=120.0, help="of audio a batch (default 120)"
+    )
+    parser.add_argument(
+        "--out", type=output, default="parts", help="beginning of the files' names (default parts)"
+    )
     return parser.parse_args()
 
 
@@ -213,9 +233,13 @@ def main() -> None:
     print(report.heading(report.circumstances(args.device), args.threads))
     parts, plain = measure_shares(model, args)
     total = sum(parts.values())
-    print(f"{args.mode} search, {args.precision}, 8 utterances: {plain:.2f} s, {total:.2f} s while measured in parts\n")
+    print(
+        f"{args.mode} search, {args.precision}, 8 utterances: {plain:.2f} s, {total:.2f} s while measured in parts\n"
+    )
     heads = ("part", "seconds", "share_%")
-    write(f"{args.out}.shares.tsv", heads, [(name, s, 100 * s / total) for name, s in parts.items()])
+    write(
+        f"{args.out}.shares.tsv", heads, [(name, s, 100 * s / total) for name, s in parts.items()]
+    )
     groups = Counter()
     for name, s in parts.items():
         groups[name.split()[0]] += s
@@ -226,7 +250,11 @@ def main() -> None:
             costs.append(measure_length(model, length, B, args))
     if costs:
         heads = ("length_s", "batch", "seconds_per_utterance", "memory_MB")
-        write(f"{args.out}.lengths.tsv", heads, [(c.length, c.batch, c.seconds, c.megabytes) for c in costs])
+        write(
+            f"{args.out}.lengths.tsv",
+            heads,
+            [(c.length, c.batch, c.seconds, c.megabytes) for c in costs],
+        )
         plot(f"{args.out}.lengths.png", costs, args.mode)
 
 

@@ -44,4 +44,6 @@ def transformer() -> TransformerASR:
 
 def outputs() -> tuple[Linear, Linear]:
     """The output layers of CTC and of the decoder."""
-    return tuple(Linear(input_size=workload.D_MODEL, n_neurons=workload.VOCABULARY) for _ in range(2))
+    return tuple(
+        Linear(input_size=workload.D_MODEL, n_neurons=workload.VOCABULARY) for _ in range(2)
+    )

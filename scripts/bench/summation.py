@@ -2,11 +2,12 @@
 
     python scripts/bench/summation.py --parameters 30 --out exp/summation.json
 
-A step has as many batches as `accumulate`; each adds a gradient to a flat tensor, which stands for its backward pass.
-In turn: each process adds up its own, and gloo's all_reduce those of the processes. By the tree:
-asr/training/distributed/summation.py. Both ways are timed in the same processes, step by step in turn. Milliseconds are
-medians over the repeats, of the slowest process; the ratio is to the sum in turn. Gradients are those that a process
-keeps beside the one that is made.
+A step has as many batches as `accumulate`; each adds a gradient to a flat tensor, which stands for
+its backward pass. In turn: each process adds up its own, and gloo's all_reduce those of the
+processes. By the tree: asr/training/distributed/summation.py. Both ways are timed in the same
+processes, step by step in turn. Milliseconds are medians over the repeats, of the slowest process;
+the ratio is to the sum in turn. Gradients are those that a process keeps beside the one that is
+made.
 """
 
 import argparse
@@ -24,8 +25,12 @@ WARM_UP = 2  # steps
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parameters", type=float, default=30, help="millions of the model (default 30)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--parameters", type=float, default=30, help="millions of the model (default 30)"
+    )
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--accumulate", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--repeats", type=int, default=15)
@@ -61,11 +66,20 @@ def member(rank: int, size: int, n: int, args: argparse.Namespace, folder: Path)
     from asr.training.distributed.summation import Summation, slots
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "meeting"), size), rank=rank, world_size=size)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(str(folder / "meeting"), size), rank=rank, world_size=size
+    )
     total = torch.zeros(int(args.parameters * 1e6))
     gradient = torch.randn_like(total)
-    batches, summation, seconds = dict.fromkeys(slots(n, rank, size), gradient), Summation(total), ([], [])
-    ways = (lambda: in_turn(total, batches, size), lambda: by_the_tree(summation, n, batches, rank, size))
+    batches, summation, seconds = (
+        dict.fromkeys(slots(n, rank, size), gradient),
+        Summation(total),
+        ([], []),
+    )
+    ways = (
+        lambda: in_turn(total, batches, size),
+        lambda: by_the_tree(summation, n, batches, rank, size),
+    )
     for _ in range(WARM_UP + args.repeats):
         for way, samples in zip(ways, seconds, strict=True):
             dist.barrier()
@@ -83,7 +97,8 @@ def measure(size: int, n: int, args: argparse.Namespace) -> dict:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         members = [
-            get_context("spawn").Process(target=member, args=(rank, size, n, args, folder)) for rank in range(size)
+            get_context("spawn").Process(target=member, args=(rank, size, n, args, folder))
+            for rank in range(size)
         ]
         for one in members:
             one.start()
@@ -92,7 +107,9 @@ def measure(size: int, n: int, args: argparse.Namespace) -> dict:
         if any(one.exitcode for one in members):
             sys.exit("bench: a process failed")
         every = [json.loads((folder / f"{rank}").read_text()) for rank in range(size)]
-    slowest = [[max(steps) for steps in zip(*(its[way] for its in every), strict=True)] for way in (0, 1)]
+    slowest = [
+        [max(steps) for steps in zip(*(its[way] for its in every), strict=True)] for way in (0, 1)
+    ]
     return {
         "processes": size,
         "accumulate": n,
@@ -108,7 +125,9 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     rows = [measure(size, n, args) for size in args.processes for n in args.accumulate if n >= size]
     print(f"{args.parameters:g} M parameters, {os.cpu_count()} cores")
-    print("| processes | accumulate | in turn, ms | tree, ms | ratio | gradients beside |\n|---|---|---|---|---|---|")
+    print(
+        "| processes | accumulate | in turn, ms | tree, ms | ratio | gradients beside |\n|---|---|---|---|---|---|"
+    )
     for row in rows:
         turn, tree = (1000 * statistics.median(row[way]) for way in ("in turn", "tree"))
         cells = (

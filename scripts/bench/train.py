@@ -2,13 +2,15 @@
 
     bash scripts/bench/environments.sh
     python scripts/bench/train.py --threads 1 --out train.json
-    python scripts/bench/train.py --device cuda --workload many --peak-tflops 989 --precision bf16 --compile 1
+    python scripts/bench/train.py --device cuda --workload many --peak-tflops 989 --precision bf16
+    --compile 1
 
-One optimizer step on the same batch of random features and labels (workload.py): forward, backward, clipping, Adam.
-Seconds are medians over the repeats; the ratio is of seconds, to the first line. `MB` is the peak of the process after
-all steps, its imports included; on a GPU that of PyTorch's allocator in a step. Operations are those of products of
-matrices and convolutions in forward and backward, padding included. `others` are the cores that others used in the
-busiest sample that counts. Losses are each implementation's own mean; they must fall. Linux only.
+One optimizer step on the same batch of random features and labels (workload.py): forward, backward,
+clipping, Adam. Seconds are medians over the repeats; the ratio is of seconds, to the first line.
+`MB` is the peak of the process after all steps, its imports included; on a GPU that of PyTorch's
+allocator in a step. Operations are those of products of matrices and convolutions in forward and
+backward, padding included. `others` are the cores that others used in the busiest sample that
+counts. Losses are each implementation's own mean; they must fall. Linux only.
 """
 
 import argparse
@@ -28,10 +30,18 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = turns.parser(__doc__, PEERS)
     precisions = turns.names(PRECISIONS)
-    parser.add_argument("--workload", default="eight", choices=workload.SECONDS, help="default eight")
-    parser.add_argument("--precision", type=precisions, default=PRECISIONS, help="ours: fp32,bf16 (default)")
-    parser.add_argument("--peer-precision", type=precisions, default=["fp32"], help="peers': fp32 (default), bf16")
-    parser.add_argument("--compile", type=int, choices=[0, 1], default=0, help="1: torch.compile ours (default 0)")
+    parser.add_argument(
+        "--workload", default="eight", choices=workload.SECONDS, help="default eight"
+    )
+    parser.add_argument(
+        "--precision", type=precisions, default=PRECISIONS, help="ours: fp32,bf16 (default)"
+    )
+    parser.add_argument(
+        "--peer-precision", type=precisions, default=["fp32"], help="peers': fp32 (default), bf16"
+    )
+    parser.add_argument(
+        "--compile", type=int, choices=[0, 1], default=0, help="1: torch.compile ours (default 0)"
+    )
     parser.add_argument("--d-model", type=int, help="instead of 256; heads stay 64 wide")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--peak-tflops", type=float, help="of the device, to tell shares of")
@@ -41,11 +51,19 @@ def arguments() -> argparse.Namespace:
 def start(args: argparse.Namespace) -> list[Worker]:
     """Start all implementations, ours first."""
     options = {"threads": args.threads, "device": args.device, "d_model": args.d_model}
-    kinds = [("ours", sys.executable, {**options, "compile": args.compile, "precision": p}) for p in args.precision]
-    kinds += [
-        (peer, turns.python(peer), {**options, "precision": p}) for peer in args.peers for p in args.peer_precision
+    kinds = [
+        ("ours", sys.executable, {**options, "compile": args.compile, "precision": p})
+        for p in args.precision
     ]
-    return [Worker(f"{name}-{o['precision']}", python, f"train_{name}.py", o) for name, python, o in kinds]
+    kinds += [
+        (peer, turns.python(peer), {**options, "precision": p})
+        for peer in args.peers
+        for p in args.peer_precision
+    ]
+    return [
+        Worker(f"{name}-{o['precision']}", python, f"train_{name}.py", o)
+        for name, python, o in kinds
+    ]
 
 
 def measure(args: argparse.Namespace, workers: list[Worker]) -> list[Row]:
@@ -68,9 +86,13 @@ def check(rows: list[Row]) -> None:
     for row in rows:
         found, losses = row.samples[0]["parameters"], [sample["loss"] for sample in row.samples]
         if abs(found - expected) > UNEQUAL * expected:
-            sys.exit(f"bench: {row.name} has {found} parameters, {rows[0].name} {expected}; expected the same to 1 %")
+            sys.exit(
+                f"bench: {row.name} has {found} parameters, {rows[0].name} {expected}; expected the same to 1 %"
+            )
         if not losses[-1] < losses[0]:
-            sys.exit(f"bench: the loss of {row.name} went from {losses[0]:.3f} to {losses[-1]:.3f}; expected a fall")
+            sys.exit(
+                f"bench: the loss of {row.name} went from {losses[0]:.3f} to {losses[-1]:.3f}; expected a fall"
+            )
 
 
 def summary(rows: list[Row]) -> list[dict]:
@@ -96,11 +118,27 @@ def summary(rows: list[Row]) -> list[dict]:
 
 def lay_out(lines: list[dict], peak_tflops: float | None) -> str:
     """The table for people."""
-    heads = ("", "seconds", "min to max", "audio s/s", "ratio", "MB", "M params", "GFLOP", "GFLOP/s")
+    heads = (
+        "",
+        "seconds",
+        "min to max",
+        "audio s/s",
+        "ratio",
+        "MB",
+        "M params",
+        "GFLOP",
+        "GFLOP/s",
+    )
     heads += ("% of peak",) if peak_tflops else ()
     rows = []
     for x in lines:
-        figures = (f"{x['seconds']:.3f}", x["span"], f"{x['speed']:.1f}", f"{x['ratio']:.2f}", f"{x['peak_mb']}")
+        figures = (
+            f"{x['seconds']:.3f}",
+            x["span"],
+            f"{x['speed']:.1f}",
+            f"{x['ratio']:.2f}",
+            f"{x['peak_mb']}",
+        )
         work = (f"{x['parameters'] / 1e6:.2f}", f"{x['flops'] / 1e9:.0f}", f"{x['rate'] / 1e9:.0f}")
         share = (f"{100 * x['rate'] / (peak_tflops * 1e12):.1f}",) if peak_tflops else ()
         losses = f"{x['losses'][0]:.2f} to {x['losses'][1]:.2f}"
@@ -119,7 +157,9 @@ def main() -> None:
     lines = summary(rows)
     turns.tell(args, facts, workers, rows, lines)
     seconds = workload.SECONDS[args.workload]
-    print(f"medians of {args.repeats} steps on {len(seconds)} utterances, {sum(seconds):.0f} s of audio\n")
+    print(
+        f"medians of {args.repeats} steps on {len(seconds)} utterances, {sum(seconds):.0f} s of audio\n"
+    )
     print(lay_out(lines, args.peak_tflops))
 
 

@@ -25,7 +25,11 @@ class Loss(nn.Module):
         ctc = ctc_loss(self.ctc_out(H).log_softmax(-1), labels, relative, label_share, parts.BLANK)
         end_share = (Y_lens + 1) / (Y_lens + 1).max()
         attention = kldiv_loss(
-            self.out(Z).log_softmax(-1), ends, length=end_share, label_smoothing=workload.SMOOTHING, pad_idx=parts.BLANK
+            self.out(Z).log_softmax(-1),
+            ends,
+            length=end_share,
+            label_smoothing=workload.SMOOTHING,
+            pad_idx=parts.BLANK,
         )
         return workload.CTC_WEIGHT * ctc + (1 - workload.CTC_WEIGHT) * attention
 

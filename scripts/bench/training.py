@@ -1,10 +1,12 @@
 """What a worker of train.py does with its implementation.
 
-    {"workload": "eight"}                 →  {"seconds": 1.2, "loss": 8.5, "parameters": 30938376, "peak_mb": 2900}
+    {"workload": "eight"}                 →  {"seconds": 1.2, "loss": 8.5, "parameters": 30938376,
+                                          "peak_mb": 2900}
     {"workload": "eight", "flops": true}  →  {"flops": 4.5e11}
 
-A step is forward, backward, clipping and the optimizer's, on all utterances of the workload in one padded batch; every
-loss has been checked to be finite. The peak is of the process so far on a CPU, of the step on a GPU.
+A step is forward, backward, clipping and the optimizer's, on all utterances of the workload in one
+padded batch; every loss has been checked to be finite. The peak is of the process so far on a CPU,
+of the step on a GPU.
 """
 
 import math
@@ -28,7 +30,8 @@ class Implementation(Protocol):
     """What is timed.
 
     model    what is trained
-    loss(X (B, T, MELS), X_lens (B,), Y (B, U), Y_lens (B,)) → scalar with gradient; Y padded with workload.IGNORE
+    loss(X (B, T, MELS), X_lens (B,), Y (B, U), Y_lens (B,)) → scalar with gradient; Y padded with
+    workload.IGNORE
     step(the same)   one optimizer step → the loss, a number
     """
 
@@ -42,7 +45,11 @@ class Plain:
 
     def __init__(self, model: nn.Module, args: Namespace):
         self.model = model.to(args.device).train()
-        self.autocast = {"device_type": args.device, "dtype": torch.bfloat16, "enabled": args.precision == "bf16"}
+        self.autocast = {
+            "device_type": args.device,
+            "dtype": torch.bfloat16,
+            "enabled": args.precision == "bf16",
+        }
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=LR)
 
     def loss(self, *batch: Tensor) -> Tensor:
@@ -65,7 +72,11 @@ def serve(build: Callable[[Namespace], Implementation], *packages: str) -> None:
 
     def answering(args: Namespace) -> Callable[[dict], dict]:
         if args.d_model:
-            workload.HEADS, workload.D_MODEL, workload.CHANNELS = args.d_model // 64, args.d_model, args.d_model
+            workload.HEADS, workload.D_MODEL, workload.CHANNELS = (
+                args.d_model // 64,
+                args.d_model,
+                args.d_model,
+            )
         implementation = build(args)
 
         def answer(request: dict) -> dict:
@@ -81,7 +92,9 @@ def serve(build: Callable[[Namespace], Implementation], *packages: str) -> None:
 
 def whole(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """All utterances of a workload: X (B, T, MELS), X_lens (B,), Y (B, U), Y_lens (B,)."""
-    return *workload.pad(workload.features(name)), *workload.pad(workload.labels(name), workload.IGNORE)
+    return *workload.pad(workload.features(name)), *workload.pad(
+        workload.labels(name), workload.IGNORE
+    )
 
 
 def measure(implementation: Implementation, batch: list[Tensor], device: str) -> dict:

@@ -1,7 +1,7 @@
 """Implementations in turn on the same machine: each a process of its own that stays; the driver's side.
 
-All take turns (A B C A B C ...), so that a change of the machine's mood meets all. A sample during which others used
-the cores is taken again. Linux only.
+All take turns (A B C A B C ...), so that a change of the machine's mood meets all. A sample during
+which others used the cores is taken again. Linux only.
 """
 
 import argparse
@@ -34,10 +34,19 @@ class Worker:
         self.name = name
         self.log = BENCH / f"{name}.log"
         self.log.parent.mkdir(exist_ok=True)
-        reading, writing = os.pipe()  # for answers alone: libraries print to stdout while they are imported
+        reading, writing = (
+            os.pipe()
+        )  # for answers alone: libraries print to stdout while they are imported
         given = {**options, "answers": writing}
-        words = [f"--{option.replace('_', '-')}={value}" for option, value in given.items() if value is not None]
-        threads = {"OMP_NUM_THREADS": str(options["threads"]), "MKL_NUM_THREADS": str(options["threads"])}
+        words = [
+            f"--{option.replace('_', '-')}={value}"
+            for option, value in given.items()
+            if value is not None
+        ]
+        threads = {
+            "OMP_NUM_THREADS": str(options["threads"]),
+            "MKL_NUM_THREADS": str(options["threads"]),
+        }
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [python, HERE / script, *words],
@@ -122,7 +131,9 @@ class Row:
         return kept
 
 
-def turn(rows: Sequence[Row], workers: Sequence[Worker], request: Callable, args: argparse.Namespace) -> None:
+def turn(
+    rows: Sequence[Row], workers: Sequence[Worker], request: Callable, args: argparse.Namespace
+) -> None:
     """One sample of each implementation; request(its name) says what to compute."""
     for row, worker in zip(rows, workers, strict=True):
         sample = row.sample(worker, request(worker.name), args.busy, args.tries)
@@ -132,13 +143,19 @@ def turn(rows: Sequence[Row], workers: Sequence[Worker], request: Callable, args
 
 def parser(description: str, peers: Sequence[str]) -> argparse.ArgumentParser:
     """The arguments that all benchmarks have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     text = f"{','.join(peers)} (default), '' for none"
     parser.add_argument("--peers", type=names(peers), default=list(peers), help=text)
     parser.add_argument("--threads", type=int, default=1, help="of each implementation (default 1)")
     parser.add_argument("--repeats", type=int, default=5, help="samples that count (default 5)")
-    parser.add_argument("--busy", type=float, default=0.1, help="cores that others may use (default 0.1)")
-    parser.add_argument("--tries", type=int, default=4, help="for one sample on a busy machine (default 4)")
+    parser.add_argument(
+        "--busy", type=float, default=0.1, help="cores that others may use (default 0.1)"
+    )
+    parser.add_argument(
+        "--tries", type=int, default=4, help="for one sample on a busy machine (default 4)"
+    )
     parser.add_argument("--out", type=output, metavar="JSON", help="write all samples there")
     return parser
 
@@ -150,7 +167,9 @@ def names(known: Sequence[str]) -> Callable[[str], list[str]]:
         found = text.split(",") if text else []
         for name in found:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"got {name!r}, expected some of {', '.join(known)}")
+                raise argparse.ArgumentTypeError(
+                    f"got {name!r}, expected some of {', '.join(known)}"
+                )
         return found
 
     return read
@@ -160,17 +179,33 @@ def python(peer: str) -> Path:
     """The Python of a peer's environment."""
     path = BENCH / peer / "bin" / "python"
     if not path.exists():
-        sys.exit(f"bench: {peer} has no environment; `bash scripts/bench/environments.sh {peer}` makes it")
+        sys.exit(
+            f"bench: {peer} has no environment; `bash scripts/bench/environments.sh {peer}` makes it"
+        )
     return path
 
 
-def tell(args: argparse.Namespace, facts: dict, workers: Sequence[Worker], rows: Sequence[Row], lines: list) -> None:
+def tell(
+    args: argparse.Namespace,
+    facts: dict,
+    workers: Sequence[Worker],
+    rows: Sequence[Row],
+    lines: list,
+) -> None:
     """Print where it ran and what with; write that and all samples to a file if one is wanted."""
     versions = {worker.name: worker.description["versions"] for worker in workers}
     if args.out:
         samples = [asdict(row) for row in rows]
-        found = {**vars(args), **facts, "implementations": versions, "table": lines, "samples": samples}
+        found = {
+            **vars(args),
+            **facts,
+            "implementations": versions,
+            "table": lines,
+            "samples": samples,
+        }
         Path(args.out).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(report.heading(facts, args.threads))
     for name, packages in versions.items():
-        print(f"{name}: " + ", ".join(f"{package} {number}" for package, number in packages.items()))
+        print(
+            f"{name}: " + ", ".join(f"{package} {number}" for package, number in packages.items())
+        )

@@ -1,6 +1,7 @@
 """A persistent worker of a benchmark: requests as JSON lines on stdin, an answer each on stdout (or --answers).
 
-A worker is idle, blocked in a read, while others compute. A failed check of what it computed ends it.
+A worker is idle, blocked in a read, while others compute. A failed check of what it computed ends
+it.
 """
 
 import argparse
@@ -18,7 +19,9 @@ def arguments() -> argparse.Namespace:
     """Read what the driver tells a worker at its start."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--name", default="", help="of the implementation, where one script has several")
+    parser.add_argument(
+        "--name", default="", help="of the implementation, where one script has several"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--compile", type=int, default=0, help="1: torch.compile")
@@ -35,8 +38,16 @@ def serve(build: Callable[[argparse.Namespace], Callable[[dict], dict]], *packag
     args = arguments()
     answers = os.fdopen(args.answers, "w")
     answer = build(args)
-    versions = {"python": platform.python_version(), **{p: version(p) for p in packages}, "torch": torch.__version__}
-    print(json.dumps({"versions": versions, "threads": torch.get_num_threads()}), file=answers, flush=True)
+    versions = {
+        "python": platform.python_version(),
+        **{p: version(p) for p in packages},
+        "torch": torch.__version__,
+    }
+    print(
+        json.dumps({"versions": versions, "threads": torch.get_num_threads()}),
+        file=answers,
+        flush=True,
+    )
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 

@@ -1,7 +1,8 @@
 """What every implementation of the benchmarks computes: sizes, utterances, labels, and the length of every search.
 
-Imported in each implementation's own environment, so it needs nothing but torch. Inputs of decoding and training are
-random feature frames, the same for all; features have a benchmark of their own, on random waveforms.
+Imported in each implementation's own environment, so it needs nothing but torch. Inputs of decoding
+and training are random feature frames, the same for all; features have a benchmark of their own, on
+random waveforms.
 """
 
 import torch
@@ -17,10 +18,16 @@ DROPOUT, SMOOTHING, CLIP = 0.1, 0.1, 5.0  # of training
 LABELS = (20, 40)  # of an utterance, at least and at most
 IGNORE = -1  # padding of labels
 SAMPLE_RATE, FRAMES_HZ = 16000, 100  # frames of 10 ms
-PARTS = ("encoder", "attention", "joint")  # encoder alone; with a beam search on the decoder; with one on it and CTC
+PARTS = (
+    "encoder",
+    "attention",
+    "joint",
+)  # encoder alone; with a beam search on the decoder; with one on it and CTC
 SECONDS = {
     "eight": (7.2, 5.0, 9.8, 6.3, 11.0, 5.6, 9.0, 8.1),  # 62.0 s
-    "many": tuple(round(2 + 23 * (n * 29 % 64) / 63, 2) for n in range(64)),  # 864 s: 2 to 25 s, evenly, out of order
+    "many": tuple(
+        round(2 + 23 * (n * 29 % 64) / 63, 2) for n in range(64)
+    ),  # 864 s: 2 to 25 s, evenly, out of order
 }
 
 
@@ -40,7 +47,10 @@ def labels(workload: str) -> list[Tensor]:
 def waveforms(workload: str) -> list[Tensor]:
     """Random samples of each utterance, (S,) float32 in [-1, 1]."""
     generator = torch.Generator().manual_seed(3)
-    return [(0.1 * torch.randn(round(s * SAMPLE_RATE), generator=generator)).clamp(-1, 1) for s in SECONDS[workload]]
+    return [
+        (0.1 * torch.randn(round(s * SAMPLE_RATE), generator=generator)).clamp(-1, 1)
+        for s in SECONDS[workload]
+    ]
 
 
 def pad(utterances: list[Tensor], value: float = 0.0) -> tuple[Tensor, Tensor]:

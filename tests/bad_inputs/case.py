@@ -138,7 +138,9 @@ class Room:
 
         lines = self.lines(what)
         lines = change(lines) or lines
-        text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+        text = "".join(
+            (line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines
+        )
         return self.write(name, gzip.compress(text.encode()) if name.endswith(".gz") else text)
 
     def edit(self, name: str, old: str, new: str) -> None:
@@ -187,7 +189,11 @@ def named(pattern: str, *contents: str) -> Callable:
 
     def check(room: Room, done: Done) -> None:
         texts = [path.read_text(encoding="utf-8") for path in room.path.rglob(pattern)]
-        assert any(all(content in text for content in contents) for text in texts), (pattern, contents, texts)
+        assert any(all(content in text for content in contents) for text in texts), (
+            pattern,
+            contents,
+            texts,
+        )
 
     return check
 

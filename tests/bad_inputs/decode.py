@@ -79,18 +79,26 @@ def as_integers(header, tensors):
 
 
 def as_bf16(header, tensors):
-    entry = next(e for n, e in header.items() if n != "__metadata__" and e["dtype"] == "F32" and len(e["shape"]) == 2)
+    entry = next(
+        e
+        for n, e in header.items()
+        if n != "__metadata__" and e["dtype"] == "F32" and len(e["shape"]) == 2
+    )
     begin, end = entry["data_offsets"]
     entry["dtype"], entry["shape"] = "BF16", [entry["shape"][0], 2 * entry["shape"][1]]
     return header, tensors[:begin] + tensors[begin:end] + tensors[end:]
 
 
 def stranger(header, tensors):
-    return header | {"stranger": {"dtype": "F32", "shape": [1], "data_offsets": [len(tensors)] * 2}}, tensors
+    return header | {
+        "stranger": {"dtype": "F32", "shape": [1], "data_offsets": [len(tensors)] * 2}
+    }, tensors
 
 
 def one_more(header, tensors):
-    more = {"stranger": {"dtype": "F32", "shape": [1], "data_offsets": [len(tensors), len(tensors) + 4]}}
+    more = {
+        "stranger": {"dtype": "F32", "shape": [1], "data_offsets": [len(tensors), len(tensors) + 4]}
+    }
     return header | more, tensors + b"\0\0\0\0"
 
 
@@ -103,7 +111,9 @@ def twice(header, tensors):
 def manifest(name, change, *says, what="dev", good=3, **more):
     """A row of a manifest whose second line is changed."""
     given = lambda r: r.manifest("m.jsonl.gz", lambda lines: change(lines[1]), what)  # noqa: E731
-    return case(name, f"{DECODE} --manifest m.jsonl.gz --out o.txt", *says, given=given, leaves=MADE, **more)
+    return case(
+        name, f"{DECODE} --manifest m.jsonl.gz --out o.txt", *says, given=given, leaves=MADE, **more
+    )
 
 
 def others_are_done(room, done):
@@ -122,7 +132,11 @@ def line_of(text, n, number=2):
     """The number-th line of the n-grams, and the text around it."""
     head, rest = text.split(f"\\{n}-grams:\n")
     lines = rest.split("\n")
-    return f"{head}\\{n}-grams:\n" + "\n".join(lines[:number]), lines[number], "\n".join(lines[number + 1 :])
+    return (
+        f"{head}\\{n}-grams:\n" + "\n".join(lines[:number]),
+        lines[number],
+        "\n".join(lines[number + 1 :]),
+    )
 
 
 def with_line(n, change):
@@ -136,7 +150,12 @@ def with_line(n, change):
 def hotwords(name, content, *says, **more):
     """A row of a file of hotwords."""
     return case(
-        name, f"{BEAM} --hotwords h.txt {GOOD}", "h.txt", *says, given=lambda r: r.write("h.txt", content), **more
+        name,
+        f"{BEAM} --hotwords h.txt {GOOD}",
+        "h.txt",
+        *says,
+        given=lambda r: r.write("h.txt", content),
+        **more,
     )
 
 
@@ -148,14 +167,23 @@ CASES = [
     # recordings: one bad, one good
     sound("a recording without samples", wav(0)),
     sound(
-        "a recording of no channels", wav().replace(struct.pack("<HHI", 1, 1, 8000), struct.pack("<HHI", 1, 0, 8000))
+        "a recording of no channels",
+        wav().replace(struct.pack("<HHI", 1, 1, 8000), struct.pack("<HHI", 1, 0, 8000)),
     ),
     sound("a recording of one sample a second", wav(rate=1), ("1 Hz", "rate")),
     sound("a recording of ten samples", wav(10), ("short", "10 samples")),
-    sound("a recording that is but a tag", b"ID3\x04\0\0\0\0\0\x21" + b"TIT2" + b"\0" * 40, file="bad.mp3"),
+    sound(
+        "a recording that is but a tag",
+        b"ID3\x04\0\0\0\0\0\x21" + b"TIT2" + b"\0" * 40,
+        file="bad.mp3",
+    ),
     sound("a recording within gzip", gzip.compress(wav())),
     sound("a picture in the same kind of chunks", b"RIFF\x24\0\0\0WEBPVP8 \x18\0\0\0" + b"\0" * 28),
-    sound("notes to play", b"MThd\0\0\0\x06\0\x01\0\x02\0\x60MTrk\0\0\0\x04\0\xff\x2f\0", file="song.mid"),
+    sound(
+        "notes to play",
+        b"MThd\0\0\0\x06\0\x01\0\x02\0\x60MTrk\0\0\0\x04\0\xff\x2f\0",
+        file="song.mid",
+    ),
     sound("a flac damaged in its middle", damaged(encoded("FLAC")), file="bad.flac"),
     sound(
         "an ogg of no known codec",
@@ -197,8 +225,18 @@ CASES = [
     ),
     # model folders
     case("the model is an empty name", ["asr-decode", "--model", "", "$wav"], "--model"),
-    case("the model is its configuration", f"asr-decode --model $model/config.yaml {GOOD}", "config.yaml", "folder"),
-    case("the model is a tokenizer", f"asr-decode --model $tokenizer {GOOD}", "tokenizer", "config.yaml"),
+    case(
+        "the model is its configuration",
+        f"asr-decode --model $model/config.yaml {GOOD}",
+        "config.yaml",
+        "folder",
+    ),
+    case(
+        "the model is a tokenizer",
+        f"asr-decode --model $tokenizer {GOOD}",
+        "tokenizer",
+        "config.yaml",
+    ),
     case("the model is a language model", f"asr-decode --model $lm {GOOD}", "language model"),
     model(
         "the weights are a folder",
@@ -208,18 +246,26 @@ CASES = [
     model(
         "the weights lack their last byte",
         "m/model.safetensors",
-        change=lambda r: r.write("m/model.safetensors", (r / "m/model.safetensors").read_bytes()[:-1]),
+        change=lambda r: r.write(
+            "m/model.safetensors", (r / "m/model.safetensors").read_bytes()[:-1]
+        ),
     ),
-    model("the weights have a tensor of their own", "m/model.safetensors", change=weights(one_more)),
+    model(
+        "the weights have a tensor of their own", "m/model.safetensors", change=weights(one_more)
+    ),
     model("the weights have a tensor of no bytes", "m/model.safetensors", change=weights(stranger)),
     model("the weights have a tensor twice", "m/model.safetensors", change=weights(twice)),
     model("the weights are whole numbers", "m/model.safetensors", change=weights(as_integers)),
-    model("the weights have a matrix of half the bits", "m/model.safetensors", change=weights(as_bf16)),
+    model(
+        "the weights have a matrix of half the bits", "m/model.safetensors", change=weights(as_bf16)
+    ),
     model(
         "the settings have no model",
         "m/config.yaml",
         "model",
-        change=lambda r: r.write("m/config.yaml", "features: {fbank: {sample_rate: 8000}}\nmodel:\n"),
+        change=lambda r: r.write(
+            "m/config.yaml", "features: {fbank: {sample_rate: 8000}}\nmodel:\n"
+        ),
     ),
     model(
         "the settings have another rate than the weights were made for",
@@ -280,7 +326,12 @@ CASES = [
         memory=3 << 30,
     ),
     case("a weight that is no number", f"{BEAM} --ctc-weight nan {GOOD}", "ctc-weight", "nan"),
-    case("a length bonus near the largest number", f"{BEAM} --length-bonus 1e308 {GOOD}", "length-bonus", "1e"),
+    case(
+        "a length bonus near the largest number",
+        f"{BEAM} --length-bonus 1e308 {GOOD}",
+        "length-bonus",
+        "1e",
+    ),
     case(
         "batches of seconds without an end",
         f"{DECODE} --batch-seconds inf {GOOD}",
@@ -288,7 +339,11 @@ CASES = [
         "inf",
         status=(0, 2),
     ),
-    case("a setting to tune without values", f"{BEAM} --manifest $dev --tune ctc-weight=", "ctc-weight"),
+    case(
+        "a setting to tune without values",
+        f"{BEAM} --manifest $dev --tune ctc-weight=",
+        "ctc-weight",
+    ),
     case(
         "a manifest to tune on without texts",
         f"{BEAM} --manifest m.jsonl --tune beam=1,2",
@@ -298,20 +353,41 @@ CASES = [
         ),
     ),
     # language models
-    case("the language model is an empty name", ["asr-decode", "--model", "$model", "--lm", "", "$wav"], "--lm"),
+    case(
+        "the language model is an empty name",
+        ["asr-decode", "--model", "$model", "--lm", "", "$wav"],
+        "--lm",
+    ),
     case("the language model is a recognizer", f"{BEAM} --lm $model {GOOD}", "recogni"),
     case("the language model is a recording", f"{BEAM} --lm $wav {GOOD}", "train000.wav", "ARPA"),
-    arpa("a probability above one", with_line(1, lambda line: "0.5" + line[line.index("\t") :]), "lm.arpa:"),
-    arpa("a probability that is no number", with_line(1, lambda line: "nan" + line[line.index("\t") :]), "lm.arpa:"),
-    arpa("a back-off without bounds", with_line(1, lambda line: line.rsplit("\t", 1)[0] + "\tinf"), "lm.arpa:"),
+    arpa(
+        "a probability above one",
+        with_line(1, lambda line: "0.5" + line[line.index("\t") :]),
+        "lm.arpa:",
+    ),
+    arpa(
+        "a probability that is no number",
+        with_line(1, lambda line: "nan" + line[line.index("\t") :]),
+        "lm.arpa:",
+    ),
+    arpa(
+        "a back-off without bounds",
+        with_line(1, lambda line: line.rsplit("\t", 1)[0] + "\tinf"),
+        "lm.arpa:",
+    ),
     arpa(
         "an n-gram twice",
         lambda text: with_line(2, lambda line: line_of(text, 2, 1)[1])(text),
         ("twice", "second time", "again"),
     ),
-    arpa("fewer n-grams than the header says", lambda text: line_of(text, 2)[0] + "\n" + line_of(text, 2)[2], "2-gram"),
     arpa(
-        "the lengths have a gap", lambda text: text.replace("ngram 2=", "ngram 3=").replace("\\2-grams:", "\\3-grams:")
+        "fewer n-grams than the header says",
+        lambda text: line_of(text, 2)[0] + "\n" + line_of(text, 2)[2],
+        "2-gram",
+    ),
+    arpa(
+        "the lengths have a gap",
+        lambda text: text.replace("ngram 2=", "ngram 3=").replace("\\2-grams:", "\\3-grams:"),
     ),
     arpa("the end is absent", lambda text: text.replace("\\end\\", ""), "\\end\\"),
     arpa(
@@ -347,7 +423,9 @@ CASES = [
         given=lambda r: r.copy("dev", "d.jsonl.gz"),
     ),
     case(
-        "the JSON lines go to the stamp", f"{DECODE} {GOOD} --out o.txt --json .o.txt.stamp.json", ".o.txt.stamp.json"
+        "the JSON lines go to the stamp",
+        f"{DECODE} {GOOD} --out o.txt --json .o.txt.stamp.json",
+        ".o.txt.stamp.json",
     ),
     case(
         "the JSON lines replace somebody's file",
@@ -364,13 +442,22 @@ CASES = [
         changes=("o.txt",),
         given=lambda r: [r.copy("wav", "a.wav"), r.link("o.txt", "a.wav")],
     ),
-    case("the output is a named pipe", f"{DECODE} {GOOD} --out o.txt", "o.txt", given=lambda r: r.pipe("o.txt")),
+    case(
+        "the output is a named pipe",
+        f"{DECODE} {GOOD} --out o.txt",
+        "o.txt",
+        given=lambda r: r.pipe("o.txt"),
+    ),
     case(
         "the output is an empty name",
         ["asr-decode", "--model", "$model", "--out", "", "$wav"],
         ("--out", "empty", "''"),
     ),
-    case("the output's name is longer than a disk allows", f"{DECODE} {GOOD} --out {'x' * 300}", "too long"),
+    case(
+        "the output's name is longer than a disk allows",
+        f"{DECODE} {GOOD} --out {'x' * 300}",
+        "too long",
+    ),
     case(
         "the output's folder is closed to this user",
         f"{DECODE} {GOOD} --out locked/o.txt",
@@ -389,7 +476,17 @@ CASES = [
     ),
     case(
         "a recording whose name isn't UTF-8",
-        [b"asr-decode", b"--model", b"$model", b"--mode", b"ctc-greedy", b"caf\xe9.wav", b"$wav", b"--out", b"o.txt"],
+        [
+            b"asr-decode",
+            b"--model",
+            b"$model",
+            b"--mode",
+            b"ctc-greedy",
+            b"caf\xe9.wav",
+            b"$wav",
+            b"--out",
+            b"o.txt",
+        ],
         "caf",
         status=EITHER,
         leaves=MADE,

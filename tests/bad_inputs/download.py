@@ -10,7 +10,10 @@ from bad_inputs.material import http, tar_gz
 
 YESNO = "asr-download yesno out --mirror $mirror"
 AN4 = "asr-download an4 out --mirror $mirror"
-KEPT = ("out/.download/an4_sphere.tar.gz*", "out/.download/.lock")  # what was fetched, which the message names
+KEPT = (
+    "out/.download/an4_sphere.tar.gz*",
+    "out/.download/.lock",
+)  # what was fetched, which the message names
 WORK = "out/.download/*"  # what is under way may wait there to be gone on with
 
 
@@ -41,7 +44,11 @@ def member(name, kind=tarfile.REGTYPE, **facts):
 def huge_sparse():
     """A tar with a file that says it is 2^62 bytes long and holds none."""
     info = member("an4/etc/an4_train.fileids")
-    info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(1 << 62)}
+    info.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.realsize": str(1 << 62),
+    }
     info.pax_headers |= {"GNU.sparse.name": "an4/etc/an4_train.fileids"}
     content = b"0\n".ljust(512, b"\0")
     info.size = len(content)
@@ -77,19 +84,49 @@ CASES = [
     case("the corpus is an empty name", ["asr-download", "", "out"], "corpus", "librispeech"),
     case("the corpus in capitals", "asr-download LibriSpeech out", "'librispeech'"),
     case("the corpus' number at OpenSLR", "asr-download 12 out", "12", "librispeech"),
-    case("a part of another corpus", "asr-download musan out --parts dev-clean --dry-run", "dev-clean", "musan"),
-    case("an empty part", ["asr-download", "yesno", "out", "--parts", ""], "--parts", "yesno"),
-    case("a part that is a path", "asr-download librispeech out --parts ../../dev-clean", "../../dev-clean"),
     case(
-        "a part named twice is meant once", "asr-download yesno out --parts yesno yesno --dry-run", status=0, then=once
+        "a part of another corpus",
+        "asr-download musan out --parts dev-clean --dry-run",
+        "dev-clean",
+        "musan",
+    ),
+    case("an empty part", ["asr-download", "yesno", "out", "--parts", ""], "--parts", "yesno"),
+    case(
+        "a part that is a path",
+        "asr-download librispeech out --parts ../../dev-clean",
+        "../../dev-clean",
+    ),
+    case(
+        "a part named twice is meant once",
+        "asr-download yesno out --parts yesno yesno --dry-run",
+        status=0,
+        then=once,
     ),
     # folders
-    case("the folder is an empty name", ["asr-download", "yesno", "", "--dry-run"], ("empty", "''"), ("name", "empty")),
     case(
-        "the folder is a file", "asr-download yesno notes.txt", "notes.txt", given=lambda r: r.write("notes.txt", "a")
+        "the folder is an empty name",
+        ["asr-download", "yesno", "", "--dry-run"],
+        ("empty", "''"),
+        ("name", "empty"),
     ),
-    case("the folder is a broken link", "asr-download yesno away", "away", given=lambda r: r.link("away", "no/where")),
-    case("the folder is a link to itself", "asr-download yesno loop", "loop", given=lambda r: r.link("loop", "loop")),
+    case(
+        "the folder is a file",
+        "asr-download yesno notes.txt",
+        "notes.txt",
+        given=lambda r: r.write("notes.txt", "a"),
+    ),
+    case(
+        "the folder is a broken link",
+        "asr-download yesno away",
+        "away",
+        given=lambda r: r.link("away", "no/where"),
+    ),
+    case(
+        "the folder is a link to itself",
+        "asr-download yesno loop",
+        "loop",
+        given=lambda r: r.link("loop", "loop"),
+    ),
     case("the folder has a name of 5000 letters", f"asr-download yesno {'x' * 5000}", "too long"),
     case("the folder is the kernel's", "asr-download yesno /proc/asr-corpora", "/proc/asr-corpora"),
     case(
@@ -144,7 +181,10 @@ CASES = [
         "an archive of one's own is a broken link",
         "asr-download yesno out --mirror $mirror",
         "waves_yesno.tar.gz",
-        given=lambda r: [r.mirror(http(status="404 Not Found")), r.link("out/waves_yesno.tar.gz", "gone.tar.gz")],
+        given=lambda r: [
+            r.mirror(http(status="404 Not Found")),
+            r.link("out/waves_yesno.tar.gz", "gone.tar.gz"),
+        ],
         hasty=True,
     ),
     case(
@@ -171,13 +211,24 @@ CASES = [
             r.mirror(http(status="404 Not Found")),
             r.write("out/.download/waves_yesno.tar.gz", b"\x1f\x8b"),
             r.write(
-                "out/.download/waves_yesno.tar.gz.json", json.dumps({"url": ["x"], "total": {"a": 1}, "validator": 5})
+                "out/.download/waves_yesno.tar.gz.json",
+                json.dumps({"url": ["x"], "total": {"a": 1}, "validator": 5}),
             ),
         ],
     ),
     # addresses
-    case("a mirror by ftp", "asr-download yesno out --mirror ftp://host/x", "--mirror", "ftp://host/x"),
-    case("a mirror without a host", "asr-download yesno out --mirror http://", ("http://", "no host"), hasty=True),
+    case(
+        "a mirror by ftp",
+        "asr-download yesno out --mirror ftp://host/x",
+        "--mirror",
+        "ftp://host/x",
+    ),
+    case(
+        "a mirror without a host",
+        "asr-download yesno out --mirror http://",
+        ("http://", "no host"),
+        hasty=True,
+    ),
     case(
         "a mirror at no possible port",
         "asr-download yesno out --mirror http://127.0.0.1:99999999",
@@ -211,7 +262,14 @@ CASES = [
         given=lambda r: r.mirror(http(b"<html>Welcome to the hotel")),
         hasty=True,
     ),
-    case("a mirror that sends in circles", YESNO, "127.0.0.1", "redirect", given=nowhere_to_go, hasty=True),
+    case(
+        "a mirror that sends in circles",
+        YESNO,
+        "127.0.0.1",
+        "redirect",
+        given=nowhere_to_go,
+        hasty=True,
+    ),
     case(
         "a mirror that sends to a file of this machine",
         YESNO,
@@ -253,10 +311,24 @@ CASES = [
         "127.0.0.1",
         hasty=True,
         leaves=(WORK,),
-        given=lambda r: r.mirror(http(b"abc", status="206 Partial Content", Content_Range="bytes 0-2/4700000")),
+        given=lambda r: r.mirror(
+            http(b"abc", status="206 Partial Content", Content_Range="bytes 0-2/4700000")
+        ),
     ),
-    case("a mirror that sends for ever", YESNO, "127.0.0.1", given=lambda r: r.mirror(endless), hasty=True),
-    case("a mirror that says nothing", YESNO, "127.0.0.1", given=lambda r: r.mirror(silent), hasty=True),
+    case(
+        "a mirror that sends for ever",
+        YESNO,
+        "127.0.0.1",
+        given=lambda r: r.mirror(endless),
+        hasty=True,
+    ),
+    case(
+        "a mirror that says nothing",
+        YESNO,
+        "127.0.0.1",
+        given=lambda r: r.mirror(silent),
+        hasty=True,
+    ),
     case(
         "a mirror with broken chunks",
         YESNO,

@@ -95,7 +95,13 @@ CASES = [
     # what is nothing that it knows
     case("an empty file", INFO, "x", "empty", given=file("")),
     case("an empty folder", INFO, "x", "empty", given=lambda r: r.folder("x")),
-    case("a folder of other things", INFO, "x", "notes.txt", given=lambda r: r.write("x/notes.txt", "a")),
+    case(
+        "a folder of other things",
+        INFO,
+        "x",
+        "notes.txt",
+        given=lambda r: r.write("x/notes.txt", "a"),
+    ),
     case("an archive", INFO, "x", given=file(b"PK\x03\x04" + b"\0" * 60)),
     case(
         "a sound to be converted",
@@ -104,8 +110,19 @@ CASES = [
         "ffmpeg",
         given=file(b"\0\0\0\x18ftypM4A " + b"\0" * 64, "x.m4a"),
     ),
-    case("a text in UTF-16", "asr-info x.txt", "x.txt", "UTF-16", given=file("LOW\n".encode("utf-16"), "x.txt")),
-    case("a pickle", "asr-info x.pt", "x.pt", given=file(b"\x80\x02cos\nsystem\nX\x04\0\0\0exit\x85R.", "x.pt")),
+    case(
+        "a text in UTF-16",
+        "asr-info x.txt",
+        "x.txt",
+        "UTF-16",
+        given=file("LOW\n".encode("utf-16"), "x.txt"),
+    ),
+    case(
+        "a pickle",
+        "asr-info x.pt",
+        "x.pt",
+        given=file(b"\x80\x02cos\nsystem\nX\x04\0\0\0exit\x85R.", "x.pt"),
+    ),
     # models
     case(
         "a header of the weights as long as a disk",
@@ -119,7 +136,12 @@ CASES = [
         "m/model.safetensors",
         given=header(b"{}", size=90_000_000),
     ),
-    case("a header of the weights that is no JSON", "asr-info m", "m/model.safetensors", given=header(b"not at all")),
+    case(
+        "a header of the weights that is no JSON",
+        "asr-info m",
+        "m/model.safetensors",
+        given=header(b"not at all"),
+    ),
     case(
         "a header of the weights that is nested deeply",
         "asr-info m",
@@ -130,14 +152,18 @@ CASES = [
         "a header of the weights with a size of 5000 digits",
         "asr-info m",
         "m/model.safetensors",
-        given=header(b'{"a":{"dtype":"F32","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,4]}}', b"\0" * 4),
+        given=header(
+            b'{"a":{"dtype":"F32","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,4]}}', b"\0" * 4
+        ),
     ),
     case(
         "weights that end early",
         "asr-info m",
         "m/model.safetensors",
         "truncated",
-        given=model(lambda r: r.write("m/model.safetensors", (r / "m/model.safetensors").read_bytes()[:-64])),
+        given=model(
+            lambda r: r.write("m/model.safetensors", (r / "m/model.safetensors").read_bytes()[:-64])
+        ),
     ),
     case(
         "weights with a shape below nothing",
@@ -149,7 +175,9 @@ CASES = [
         "settings that run code",
         "asr-info m",
         "m/config.yaml",
-        given=model(lambda r: r.write("m/config.yaml", "model: !!python/object/apply:os.mkdir [was_here]\n")),
+        given=model(
+            lambda r: r.write("m/config.yaml", "model: !!python/object/apply:os.mkdir [was_here]\n")
+        ),
     ),
     case(
         "settings with a bomb of aliases",
@@ -161,7 +189,8 @@ CASES = [
                 "m/config.yaml",
                 "a: &a [x,x,x,x,x,x,x,x,x]\n"
                 + "".join(
-                    f"{c}: &{c} [{','.join([f'*{b}'] * 9)}]\n" for b, c in zip("abcdefgh", "bcdefghi", strict=True)
+                    f"{c}: &{c} [{','.join([f'*{b}'] * 9)}]\n"
+                    for b, c in zip("abcdefgh", "bcdefghi", strict=True)
                 )
                 + "model: *i\n",
             )
@@ -186,7 +215,11 @@ CASES = [
         "asr-info m",
         status=0,
         then=says("parameters"),
-        given=model(lambda r: r.write("m/versions.json", '{"longest_seconds": {"a": []}, "commit": ["\x1b[2J"')),
+        given=model(
+            lambda r: r.write(
+                "m/versions.json", '{"longest_seconds": {"a": []}, "commit": ["\x1b[2J"'
+            )
+        ),
     ),
     case(
         "figures that are damaged are left out",
@@ -194,7 +227,10 @@ CASES = [
         status=0,
         then=says("parameters"),
         given=model(
-            lambda r: r.write("m/metrics.jsonl", b'\xff{"kind": "dev"}\n[]\n{"kind": "dev", "step": "x", "wer": {}}\n')
+            lambda r: r.write(
+                "m/metrics.jsonl",
+                b'\xff{"kind": "dev"}\n[]\n{"kind": "dev", "step": "x", "wer": {}}\n',
+            )
         ),
     ),
     # tokenizers, manifests, language models
@@ -226,7 +262,10 @@ CASES = [
         status=(0, 2),
         then=plain,
         given=lambda r: r.manifest(
-            "x.jsonl", lambda lines: [line["supervisions"][0].update(speaker="\x1b[2J") for line in lines] and None
+            "x.jsonl",
+            lambda lines: (
+                [line["supervisions"][0].update(speaker="\x1b[2J") for line in lines] and None
+            ),
         ),
     ),
     case(
@@ -241,7 +280,8 @@ CASES = [
         "asr-info x.jsonl",
         "x.jsonl:2",
         given=lambda r: r.manifest(
-            "x.jsonl", lambda lines: [lines[0], {"audio_filepath": "a.wav", "text": "LOW", "duration": 1.0}]
+            "x.jsonl",
+            lambda lines: [lines[0], {"audio_filepath": "a.wav", "text": "LOW", "duration": 1.0}],
         ),
     ),
     case(
@@ -250,7 +290,12 @@ CASES = [
         "x.arpa",
         given=file(f"\\data\\\nngram 1={'9' * 5000}\n\n\\1-grams:\n", "x.arpa"),
     ),
-    case("an n-gram model of a header alone", "asr-info x.arpa", "x.arpa", given=file("\\data\\\n", "x.arpa")),
+    case(
+        "an n-gram model of a header alone",
+        "asr-info x.arpa",
+        "x.arpa",
+        given=file("\\data\\\n", "x.arpa"),
+    ),
     case(
         "a stamp that is damaged",
         "asr-info .x.stamp.json",
@@ -258,8 +303,19 @@ CASES = [
         given=file('{"command": 5', ".x.stamp.json"),
     ),
     # recordings
-    case("a recording cut short", "asr-info x.wav", "x.wav", "truncated", given=file(wav()[:3000], "x.wav")),
-    case("a recording of no known kind", "asr-info x.wav", "x.wav", given=file(b"\x00\x01\x02\x03" * 50, "x.wav")),
+    case(
+        "a recording cut short",
+        "asr-info x.wav",
+        "x.wav",
+        "truncated",
+        given=file(wav()[:3000], "x.wav"),
+    ),
+    case(
+        "a recording of no known kind",
+        "asr-info x.wav",
+        "x.wav",
+        given=file(b"\x00\x01\x02\x03" * 50, "x.wav"),
+    ),
     # several, and where it is said
     case(
         "one of several is bad: the others are told",

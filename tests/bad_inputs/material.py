@@ -12,10 +12,14 @@ RATE = 8000
 
 def tone(seconds: float = 0.5, rate: int = RATE) -> np.ndarray:
     """A faint tone, (samples,) float32."""
-    return (0.3 * np.sin(2 * np.pi * 440 * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+    return (0.3 * np.sin(2 * np.pi * 440 * np.arange(round(seconds * rate)) / rate)).astype(
+        np.float32
+    )
 
 
-def wav(samples: int = 4000, rate: int = RATE, channels: int = 1, claimed: int | None = None) -> bytes:
+def wav(
+    samples: int = 4000, rate: int = RATE, channels: int = 1, claimed: int | None = None
+) -> bytes:
     """A 16-bit WAV of a tone, whose header may lie.
 
     claimed   bytes that the data chunk says it has
@@ -23,14 +27,24 @@ def wav(samples: int = 4000, rate: int = RATE, channels: int = 1, claimed: int |
     data = (tone(samples / RATE) * 32767).astype("<i2")[:samples].repeat(max(1, channels)).tobytes()
     size = len(data) if claimed is None else claimed
     form = struct.pack("<HHIIHH", 1, channels, rate, rate * 2 * channels, 2 * channels, 16)
-    head = b"RIFF" + struct.pack("<I", (36 + len(data)) & 0xFFFFFFFF) + b"WAVEfmt " + struct.pack("<I", 16) + form
+    head = (
+        b"RIFF"
+        + struct.pack("<I", (36 + len(data)) & 0xFFFFFFFF)
+        + b"WAVEfmt "
+        + struct.pack("<I", 16)
+        + form
+    )
     return head + b"data" + struct.pack("<I", size & 0xFFFFFFFF) + data
 
 
-def encoded(format: str, subtype: str | None = None, seconds: float = 2.0, rate: int = RATE) -> bytes:
+def encoded(
+    format: str, subtype: str | None = None, seconds: float = 2.0, rate: int = RATE
+) -> bytes:
     """A tone in noise in another format."""
     file, rng = io.BytesIO(), np.random.default_rng(0)
-    signal = tone(seconds, rate) + 0.05 * rng.standard_normal(round(seconds * rate)).astype(np.float32)
+    signal = tone(seconds, rate) + 0.05 * rng.standard_normal(round(seconds * rate)).astype(
+        np.float32
+    )
     soundfile.write(file, signal, rate, format=format, subtype=subtype)
     return file.getvalue()
 

@@ -29,7 +29,9 @@ def given(text="LOW MID HIGH\nMID LOW\n", name="t.txt", tokenizer=None, **files)
 
 def characters(*characters):
     """A tokenizer.json."""
-    return given(tokenizer=json.dumps({"kind": "characters", "characters": [*" DGHILMOW", *characters]}))
+    return given(
+        tokenizer=json.dumps({"kind": "characters", "characters": [*" DGHILMOW", *characters]})
+    )
 
 
 def then(make, after):
@@ -48,7 +50,13 @@ def whole(room, done):
 
 CASES = [
     # the order
-    case("an order below nothing", "asr-ngram t.txt tok lm.arpa --order=-1", "order", "-1", given=given()),
+    case(
+        "an order below nothing",
+        "asr-ngram t.txt tok lm.arpa --order=-1",
+        "order",
+        "-1",
+        given=given(),
+    ),
     case(
         "an order of twenty digits",
         "asr-ngram t.txt tok lm.arpa --order 99999999999999999999",
@@ -56,11 +64,20 @@ CASES = [
         "99999999999999999999",
         given=given(),
     ),
-    case("an order with a fraction", "asr-ngram t.txt tok lm.arpa --order 2.0", "--order", "2.0", given=given()),
+    case(
+        "an order with a fraction",
+        "asr-ngram t.txt tok lm.arpa --order 2.0",
+        "--order",
+        "2.0",
+        given=given(),
+    ),
     case("no order", "asr-ngram t.txt tok lm.arpa", "--order", given=given()),
     # arguments in another order, or absent
     case(
-        "tokenizer and output in each other's place", "asr-ngram t.txt lm.arpa tok --order 2", "lm.arpa", given=given()
+        "tokenizer and output in each other's place",
+        "asr-ngram t.txt lm.arpa tok --order 2",
+        "lm.arpa",
+        given=given(),
     ),
     case("no text", "asr-ngram tok lm.arpa --order 2", "OUT", given=given()),
     case(
@@ -85,7 +102,13 @@ CASES = [
         given=given(),
     ),
     # texts
-    case("a text with a character that no token has", NGRAM, "t.txt:2", "U+00DF", given=given("LOW\nMIß\n")),
+    case(
+        "a text with a character that no token has",
+        NGRAM,
+        "t.txt:2",
+        "U+00DF",
+        given=given("LOW\nMIß\n"),
+    ),
     case("a text of empty lines", NGRAM, "no text", given=given("\n\n")),
     case(
         "a text packed by xz",
@@ -106,7 +129,10 @@ CASES = [
         "asr-ngram m.jsonl tok lm.arpa --order 2",
         "m.jsonl:4",
         given=then(
-            given(), lambda r: r.manifest("m.jsonl", lambda lines: [*lines[:3], json.dumps(lines[3])[:40], *lines[4:]])
+            given(),
+            lambda r: r.manifest(
+                "m.jsonl", lambda lines: [*lines[:3], json.dumps(lines[3])[:40], *lines[4:]]
+            ),
         ),
     ),
     # tokenizers
@@ -121,7 +147,9 @@ CASES = [
         "the tokenizer's description is a folder",
         NGRAM,
         "tokenizer.json",
-        given=then(given(), lambda r: [(r / "tok/tokenizer.json").unlink(), r.folder("tok/tokenizer.json")]),
+        given=then(
+            given(), lambda r: [(r / "tok/tokenizer.json").unlink(), r.folder("tok/tokenizer.json")]
+        ),
     ),
     case(
         "the tokenizer's description is closed to this user",
@@ -144,8 +172,19 @@ CASES = [
         "wordpiece",
         given=given(tokenizer='{"kind": "wordpiece"}'),
     ),
-    case("a tokenizer whose kind is a list", NGRAM, "tok/tokenizer.json", given=given(tokenizer='{"kind": ["bpe"]}')),
-    case("a tokenizer with a character twice", NGRAM, "tok/tokenizer.json", "'L'", given=characters("L")),
+    case(
+        "a tokenizer whose kind is a list",
+        NGRAM,
+        "tok/tokenizer.json",
+        given=given(tokenizer='{"kind": ["bpe"]}'),
+    ),
+    case(
+        "a tokenizer with a character twice",
+        NGRAM,
+        "tok/tokenizer.json",
+        "'L'",
+        given=characters("L"),
+    ),
     case(
         "a tokenizer with a line's end for a character",
         NGRAM,
@@ -160,8 +199,16 @@ CASES = [
         ("U+D800", "\\ud800"),
         given=characters("\ud800"),
     ),
-    case("a tokenizer with the space and its sign", NGRAM, "tok/tokenizer.json", "U+2581", given=characters("\u2581")),
-    case("a tokenizer with a character of two", NGRAM, "tok/tokenizer.json", given=characters("LO")),
+    case(
+        "a tokenizer with the space and its sign",
+        NGRAM,
+        "tok/tokenizer.json",
+        "U+2581",
+        given=characters("\u2581"),
+    ),
+    case(
+        "a tokenizer with a character of two", NGRAM, "tok/tokenizer.json", given=characters("LO")
+    ),
     case(
         "a tokenizer of a million characters that aren't there",
         NGRAM,
@@ -200,7 +247,12 @@ CASES = [
         changes=("lm.arpa",),
         given=then(given(), lambda r: r.link("lm.arpa", "t.txt")),
     ),
-    case("the output is a named pipe", NGRAM, "lm.arpa", given=then(given(), lambda r: r.pipe("lm.arpa"))),
+    case(
+        "the output is a named pipe",
+        NGRAM,
+        "lm.arpa",
+        given=then(given(), lambda r: r.pipe("lm.arpa")),
+    ),
     case(
         "the output's name is longer than a disk allows",
         f"asr-ngram t.txt tok {'x' * 300}.arpa --order 2",

@@ -103,7 +103,9 @@ GOOD = ("a\ta.wav\tLOW\ts", "b\tb.wav\tHIGH\ts")
 
 CASES = [
     # arguments
-    case("the corpus is an empty name", ["asr-prepare", "", "t.tsv", "out"], "corpus", "librispeech"),
+    case(
+        "the corpus is an empty name", ["asr-prepare", "", "t.tsv", "out"], "corpus", "librispeech"
+    ),
     case(
         "the source is an empty name",
         ["asr-prepare", "folder", "", "out"],
@@ -119,7 +121,12 @@ CASES = [
         given=tsv(*GOOD),
     ),
     case("the output is the table", "asr-prepare tsv t.tsv t.tsv", "t.tsv", given=tsv(*GOOD)),
-    case("the output is below a device", "asr-prepare tsv t.tsv /dev/null/out", "/dev/null", given=tsv(*GOOD)),
+    case(
+        "the output is below a device",
+        "asr-prepare tsv t.tsv /dev/null/out",
+        "/dev/null",
+        given=tsv(*GOOD),
+    ),
     case(
         "a manifest would replace somebody's file",
         TSV,
@@ -131,10 +138,25 @@ CASES = [
     case("test is beyond all numbers", f"{TSV} --test 1e400", "--test", "inf", given=tsv(*GOOD)),
     case("dev is below nothing", f"{TSV} --dev=-3", "--dev", "-3", given=tsv(*GOOD)),
     case(
-        "dev and test together are more than all", f"{TSV} --dev 0.9 --test 0.9", ("--dev", "--test"), given=tsv(*GOOD)
+        "dev and test together are more than all",
+        f"{TSV} --dev 0.9 --test 0.9",
+        ("--dev", "--test"),
+        given=tsv(*GOOD),
     ),
-    case("an empty split", ["asr-prepare", "tsv", "t.tsv", "out", "--splits", ""], "--splits", "t", given=tsv(*GOOD)),
-    case("the folder of work is gone", TSV, ("folder", "directory"), cwd="gone!", given=lambda r: r.folder("gone")),
+    case(
+        "an empty split",
+        ["asr-prepare", "tsv", "t.tsv", "out", "--splits", ""],
+        "--splits",
+        "t",
+        given=tsv(*GOOD),
+    ),
+    case(
+        "the folder of work is gone",
+        TSV,
+        ("folder", "directory"),
+        cwd="gone!",
+        given=lambda r: r.folder("gone"),
+    ),
     # the wrong kind of source
     case("the table is a pipe", TSV, "t.tsv", given=lambda r: r.pipe("t.tsv")),
     case("the table is a device", "asr-prepare tsv /dev/null out", "/dev/null"),
@@ -181,8 +203,20 @@ CASES = [
         "path",
         given=tsv("a\ta.wav\tb.wav\tLOW", head="id\tpath\tpath\ttext"),
     ),
-    case("an id with a terminal's commands", TSV, "t.tsv:3", "\\x1b", given=tsv(GOOD[0], "\x1b[31mb\tb.wav\tHIGH\ts")),
-    case("a text with a NUL", TSV, "t.tsv:3", ("NUL", "\\x00", "U+0000"), given=tsv(GOOD[0], "b\tb.wav\tHI\0GH\ts")),
+    case(
+        "an id with a terminal's commands",
+        TSV,
+        "t.tsv:3",
+        "\\x1b",
+        given=tsv(GOOD[0], "\x1b[31mb\tb.wav\tHIGH\ts"),
+    ),
+    case(
+        "a text with a NUL",
+        TSV,
+        "t.tsv:3",
+        ("NUL", "\\x00", "U+0000"),
+        given=tsv(GOOD[0], "b\tb.wav\tHI\0GH\ts"),
+    ),
     case(
         "a text with a line separator is one line",
         TSV,
@@ -213,12 +247,21 @@ CASES = [
         "empty",
         given=tsv(GOOD[0], "b\tb.wav\t...!\ts"),
     ),
-    case("a speaker's name with a line's end of its own", TSV, "t.tsv:3", given=tsv(GOOD[0], "b\tb.wav\tHIGH\ts\x0bt")),
+    case(
+        "a speaker's name with a line's end of its own",
+        TSV,
+        "t.tsv:3",
+        given=tsv(GOOD[0], "b\tb.wav\tHIGH\ts\x0bt"),
+    ),
     # recordings
     bad_sound("a recording of no channels", wav_of_no_channels()),
     bad_sound("a recording of no rate", wav_of_no_rate()),
     bad_sound("a recording damaged in its middle", damaged(encoded("FLAC")), file="bad.flac"),
-    bad_sound("a recording that is a page of a server", b"<!DOCTYPE html><html><body>404 Not Found", file="bad.flac"),
+    bad_sound(
+        "a recording that is a page of a server",
+        b"<!DOCTYPE html><html><body>404 Not Found",
+        file="bad.flac",
+    ),
     bad_sound("a recording within gzip", gzip.compress(wav())),
     bad_sound(
         "a recording that is but a tag",
@@ -227,9 +270,14 @@ CASES = [
     ),
     bad_sound("a recording's header ends early", wav()[:20]),
     bad_sound(
-        "a recording that is a folder", None, file="bad.wav", given=lambda r: [with_sound(None)(r), r.folder("bad.wav")]
+        "a recording that is a folder",
+        None,
+        file="bad.wav",
+        given=lambda r: [with_sound(None)(r), r.folder("bad.wav")],
     ),
-    bad_sound("a recording that is a pipe", None, given=lambda r: [with_sound(None)(r), r.pipe("bad.wav")]),
+    bad_sound(
+        "a recording that is a pipe", None, given=lambda r: [with_sound(None)(r), r.pipe("bad.wav")]
+    ),
     bad_sound(
         "a recording closed to this user",
         wav(),
@@ -244,7 +292,11 @@ CASES = [
         "b.wav",
         status=EITHER,
         leaves=("*failed.tsv", "out/*failed.tsv"),
-        given=lambda r: [r.write("t.tsv", table(*GOOD)), r.write("a.wav", "no"), r.write("b.wav", b"")],
+        given=lambda r: [
+            r.write("t.tsv", table(*GOOD)),
+            r.write("a.wav", "no"),
+            r.write("b.wav", b""),
+        ],
     ),
     case(
         "the only kind of sound is one to convert",
@@ -264,8 +316,19 @@ CASES = [
         leaves=("out/*", "out/.*", "*failed.tsv"),
         given=kaldi("a a.wav\nb /data/raw.ark:4711\n"),
     ),
-    case("kaldi: an id without a path", "asr-prepare kaldi k out", "wav.scp:2", given=kaldi("a a.wav\nb\n")),
-    case("kaldi: text is absent", "asr-prepare kaldi k out", "k/text", "No such file", given=kaldi(text=None)),
+    case(
+        "kaldi: an id without a path",
+        "asr-prepare kaldi k out",
+        "wav.scp:2",
+        given=kaldi("a a.wav\nb\n"),
+    ),
+    case(
+        "kaldi: text is absent",
+        "asr-prepare kaldi k out",
+        "k/text",
+        "No such file",
+        given=kaldi(text=None),
+    ),
     case(
         "kaldi: a speaker's line has three fields",
         "asr-prepare kaldi k out",
@@ -324,6 +387,9 @@ CASES = [
         "caf",
         status=(0, 2),
         leaves=("out/*", "out/.*"),
-        given=lambda r: [r.write("a.wav", wav()), r.write(os.fsdecode(b"caf\xe9.tsv"), table(GOOD[0]))],
+        given=lambda r: [
+            r.write("a.wav", wav()),
+            r.write(os.fsdecode(b"caf\xe9.tsv"), table(GOOD[0])),
+        ],
     ),
 ]

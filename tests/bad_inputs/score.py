@@ -36,10 +36,18 @@ def surrogate(r):
 CASES = [
     # the files
     case(
-        "the reference is an empty name", ["asr-score", "", "h.txt"], ("empty", "''"), ("name", "empty"), given=given()
+        "the reference is an empty name",
+        ["asr-score", "", "h.txt"],
+        ("empty", "''"),
+        ("name", "empty"),
+        given=given(),
     ),
     case(
-        "the hypothesis is an empty name", ["asr-score", "r.txt", ""], ("empty", "''"), ("name", "empty"), given=given()
+        "the hypothesis is an empty name",
+        ["asr-score", "r.txt", ""],
+        ("empty", "''"),
+        ("name", "empty"),
+        given=given(),
     ),
     case(
         "the other hypothesis is an empty name",
@@ -49,7 +57,10 @@ CASES = [
     ),
     case("the hypothesis isn't there", SCORE, "h.txt", ("no such", "No such"), given=given(None)),
     case(
-        "the hypothesis is a broken link", SCORE, "h.txt", given=lambda r: [given(None)(r), r.link("h.txt", "gone.txt")]
+        "the hypothesis is a broken link",
+        SCORE,
+        "h.txt",
+        given=lambda r: [given(None)(r), r.link("h.txt", "gone.txt")],
     ),
     case(
         "the hypothesis is a folder",
@@ -65,7 +76,12 @@ CASES = [
         "r.txt",
         given=given(ref="id\tpath\ttext\na\ta.wav\tLOW MID\nb\tb.wav\tHIGH\n"),
     ),
-    case("the reference is a tokenizer's folder", "asr-score $tokenizer h.txt", "tokenizer", given=given()),
+    case(
+        "the reference is a tokenizer's folder",
+        "asr-score $tokenizer h.txt",
+        "tokenizer",
+        given=given(),
+    ),
     case(
         "the hypothesis is closed to this user",
         SCORE,
@@ -90,9 +106,27 @@ CASES = [
         then=lambda room, done: done.status == 2 or right(room, done),
     ),
     # their form
-    case("a hypothesis in UTF-16", SCORE, "h.txt:1", ("UTF-16", "UTF-8"), given=given(REF.encode("utf-16"))),
-    case("a hypothesis in Latin-1", SCORE, "h.txt:2", "UTF-8", given=given("a\tLOW MID\nb\tHÖCH\n".encode("latin-1"))),
-    case("a byte-order mark is no part of an id", SCORE, status=0, then=right, given=given("\ufeff" + REF)),
+    case(
+        "a hypothesis in UTF-16",
+        SCORE,
+        "h.txt:1",
+        ("UTF-16", "UTF-8"),
+        given=given(REF.encode("utf-16")),
+    ),
+    case(
+        "a hypothesis in Latin-1",
+        SCORE,
+        "h.txt:2",
+        "UTF-8",
+        given=given("a\tLOW MID\nb\tHÖCH\n".encode("latin-1")),
+    ),
+    case(
+        "a byte-order mark is no part of an id",
+        SCORE,
+        status=0,
+        then=right,
+        given=given("\ufeff" + REF),
+    ),
     case(
         "line ends of Windows are no part of a text",
         SCORE,
@@ -101,9 +135,21 @@ CASES = [
         given=given(REF.replace("\n", "\r\n")),
     ),
     case("line ends of old Macs", SCORE, "h.txt", given=given(REF.replace("\n", "\r"))),
-    case("a space in place of the tab", SCORE, "h.txt:1", ("tab", "TAB"), given=given(REF.replace("\t", " "))),
+    case(
+        "a space in place of the tab",
+        SCORE,
+        "h.txt:1",
+        ("tab", "TAB"),
+        given=given(REF.replace("\t", " ")),
+    ),
     case("another column", SCORE, "h.txt:2", given=given("a\tLOW MID\nb\tHIGH\t-3.5\n")),
-    case("texts with their ids behind", SCORE, "h.txt:1", ("tab", "TAB"), given=given("LOW MID (a)\nHIGH (b)\n")),
+    case(
+        "texts with their ids behind",
+        SCORE,
+        "h.txt:1",
+        ("tab", "TAB"),
+        given=given("LOW MID (a)\nHIGH (b)\n"),
+    ),
     case(
         "the lines of --json",
         SCORE,
@@ -112,7 +158,13 @@ CASES = [
     ),
     case("a header", SCORE, ("'id'", "(id)"), given=given("id\ttext\n" + REF)),
     case("an id twice", SCORE, "h.txt", ("h.txt:3", "a;"), given=given(REF + "a\tLOW\n")),
-    case("an id twice in the reference", SCORE, "r.txt", ("r.txt:3", "b;"), given=given(ref=REF + "b\tLOW\n")),
+    case(
+        "an id twice in the reference",
+        SCORE,
+        "r.txt",
+        ("r.txt:3", "b;"),
+        given=given(ref=REF + "b\tLOW\n"),
+    ),
     case("an empty id", SCORE, "h.txt:2", given=given("a\tLOW MID\n\tHIGH\n")),
     case("a NUL in a text", SCORE, "h.txt:1", given=given("a\tLOW\0MID\nb\tHIGH\n")),
     case(
@@ -151,7 +203,13 @@ CASES = [
     ),
     # options
     case("the unit in capitals", f"{SCORE} --unit WORD", "--unit", "word", given=given()),
-    case("a convention that isn't one", f"{SCORE} --normalize whisper", "--normalize", "whisper", given=given()),
+    case(
+        "a convention that isn't one",
+        f"{SCORE} --normalize whisper",
+        "--normalize",
+        "whisper",
+        given=given(),
+    ),
     # the output
     case("the counts go to the reference", f"{SCORE} --json r.txt", "r.txt", given=given()),
     case(
@@ -174,8 +232,20 @@ CASES = [
         "folder",
         given=lambda r: [given()(r), r.folder("counts")],
     ),
-    case("the counts go to an empty name", ["asr-score", "r.txt", "h.txt", "--json", ""], "--json", given=given()),
-    case("the disk is full", f"{SCORE} --json o.json", "o.json", "too large", given=given(), file_bytes=20),
+    case(
+        "the counts go to an empty name",
+        ["asr-score", "r.txt", "h.txt", "--json", ""],
+        "--json",
+        given=given(),
+    ),
+    case(
+        "the disk is full",
+        f"{SCORE} --json o.json",
+        "o.json",
+        "too large",
+        given=given(),
+        file_bytes=20,
+    ),
     case(
         "texts that aren't ASCII, where the locale knows nothing else",
         SCORE,

@@ -20,7 +20,9 @@ def learned(*characters):
 
     def check(room, done):
         if done.status == 0:
-            assert json.loads((room / "out/tokenizer.json").read_text())["characters"] == sorted(characters)
+            assert json.loads((room / "out/tokenizer.json").read_text())["characters"] == sorted(
+                characters
+            )
 
     return check
 
@@ -70,7 +72,9 @@ CASES = [
         leaves=MADE,
         then=learned(*" DGHILMOW"),
     ),
-    case("a text is a recording", "asr-tokenizer $wav out --kind characters", "train000.wav", "UTF-8"),
+    case(
+        "a text is a recording", "asr-tokenizer $wav out --kind characters", "train000.wav", "UTF-8"
+    ),
     case(
         "a text is packed without its name saying so",
         CHARACTERS,
@@ -105,9 +109,27 @@ CASES = [
         "damaged",
         given=text(gzip.compress(b"LOW MID\n")[:-8] + b"\0" * 4 + b"\x08\0\0\0", "t.txt.gz"),
     ),
-    case("a text in UTF-16", CHARACTERS, "t.txt:1", ("UTF-16", "UTF-8"), given=text("LOW MID\n".encode("utf-16"))),
-    case("a text in Latin-1", CHARACTERS, "t.txt:2", "UTF-8", given=text("LOW\nCAFÉ\n".encode("latin-1"))),
-    case("a text in UTF-8 with surrogates", CHARACTERS, "t.txt:1", "UTF-8", given=text(b"\xed\xa0\xbd\xed\xb8\x80\n")),
+    case(
+        "a text in UTF-16",
+        CHARACTERS,
+        "t.txt:1",
+        ("UTF-16", "UTF-8"),
+        given=text("LOW MID\n".encode("utf-16")),
+    ),
+    case(
+        "a text in Latin-1",
+        CHARACTERS,
+        "t.txt:2",
+        "UTF-8",
+        given=text("LOW\nCAFÉ\n".encode("latin-1")),
+    ),
+    case(
+        "a text in UTF-8 with surrogates",
+        CHARACTERS,
+        "t.txt:1",
+        "UTF-8",
+        given=text(b"\xed\xa0\xbd\xed\xb8\x80\n"),
+    ),
     case(
         "a byte-order mark is no character",
         CHARACTERS,
@@ -116,7 +138,13 @@ CASES = [
         then=learned("L", "O", "W"),
         given=text("\ufeffLOW\n"),
     ),
-    case("a text with NULs", CHARACTERS, "t.txt:2", ("NUL", "U+0000", "\\x00"), given=text("LOW\nMI\0D\n")),
+    case(
+        "a text with NULs",
+        CHARACTERS,
+        "t.txt:2",
+        ("NUL", "U+0000", "\\x00"),
+        given=text("LOW\nMI\0D\n"),
+    ),
     case(
         "a text with the sign that tokens write for the space",
         CHARACTERS,
@@ -124,8 +152,15 @@ CASES = [
         "U+2581",
         given=text("LOW\nMID\u2581HIGH\n"),
     ),
-    case("the same, for BPE", BPE, "t.txt:2", "U+2581", given=text("LOW MID HIGH\nMID\u2581HIGH\n")),
-    case("a text of white space", CHARACTERS, "no text", given=text(" \n\u3000\n\t\n".replace("\t", " "))),
+    case(
+        "the same, for BPE", BPE, "t.txt:2", "U+2581", given=text("LOW MID HIGH\nMID\u2581HIGH\n")
+    ),
+    case(
+        "a text of white space",
+        CHARACTERS,
+        "no text",
+        given=text(" \n\u3000\n\t\n".replace("\t", " ")),
+    ),
     case(
         "a manifest whose name says it is something else",
         "asr-tokenizer m.json out --kind characters",
@@ -151,15 +186,29 @@ CASES = [
         given=manifest(null_supervisions),
     ),
     # the kind and the size
-    case("the kind in capitals", "asr-tokenizer t.txt out --kind BPE --size 20", "--kind", "bpe", given=text()),
+    case(
+        "the kind in capitals",
+        "asr-tokenizer t.txt out --kind BPE --size 20",
+        "--kind",
+        "bpe",
+        given=text(),
+    ),
     case(
         "a size of twenty digits",
         "asr-tokenizer t.txt out --kind bpe --size 99999999999999999999",
         "99999999999999999999",
         given=text(),
     ),
-    case("a size below nothing", "asr-tokenizer t.txt out --kind bpe --size=-7", "-7", given=text()),
-    case("a size with a fraction", "asr-tokenizer t.txt out --kind bpe --size 20.5", "--size", "20.5", given=text()),
+    case(
+        "a size below nothing", "asr-tokenizer t.txt out --kind bpe --size=-7", "-7", given=text()
+    ),
+    case(
+        "a size with a fraction",
+        "asr-tokenizer t.txt out --kind bpe --size 20.5",
+        "--size",
+        "20.5",
+        given=text(),
+    ),
     case(
         "a size of two thousand million",
         "asr-tokenizer t.txt out --kind bpe --size 2000000000",
@@ -180,7 +229,12 @@ CASES = [
         ("name", "empty"),
         given=text(),
     ),
-    case("the output is the text", "asr-tokenizer t.txt t.txt --kind characters", "t.txt", given=text()),
+    case(
+        "the output is the text",
+        "asr-tokenizer t.txt t.txt --kind characters",
+        "t.txt",
+        given=text(),
+    ),
     case(
         "the output is a model's folder",
         "asr-tokenizer t.txt m --kind characters",
@@ -198,7 +252,12 @@ CASES = [
             r.write("out/tokenizer.json", '{"version": "1.0", "model": {"type": "WordPiece"}}'),
         ],
     ),
-    case("the output is a broken link", CHARACTERS, "out", given=lambda r: [text()(r), r.link("out", "no/where")]),
+    case(
+        "the output is a broken link",
+        CHARACTERS,
+        "out",
+        given=lambda r: [text()(r), r.link("out", "no/where")],
+    ),
     case(
         "the output is the kernel's",
         "asr-tokenizer t.txt /proc/tokenizer --kind characters",

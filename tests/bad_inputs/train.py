@@ -74,9 +74,17 @@ CASES = [
         "x.yaml",
         given=yaml("out: m\nseed: 1\n".encode("utf-16")),
     ),
-    case("the configuration has a tab", "asr-train --config x.yaml", "x.yaml:2", given=yaml("data:\n\ttrain: a\n")),
     case(
-        "the configuration is two documents", "asr-train --config x.yaml", "x.yaml", given=yaml("out: m\n---\nout: n\n")
+        "the configuration has a tab",
+        "asr-train --config x.yaml",
+        "x.yaml:2",
+        given=yaml("data:\n\ttrain: a\n"),
+    ),
+    case(
+        "the configuration is two documents",
+        "asr-train --config x.yaml",
+        "x.yaml",
+        given=yaml("out: m\n---\nout: n\n"),
     ),
     case(
         "the configuration holds itself",
@@ -91,7 +99,10 @@ CASES = [
         memory=1 << 30,
         given=yaml(
             "a: &a [x,x,x,x,x,x,x,x,x]\n"
-            + "".join(f"{c}: &{c} [{','.join([f'*{b}'] * 9)}]\n" for b, c in zip("abcdefgh", "bcdefghi", strict=True))
+            + "".join(
+                f"{c}: &{c} [{','.join([f'*{b}'] * 9)}]\n"
+                for b, c in zip("abcdefgh", "bcdefghi", strict=True)
+            )
         ),
     ),
     case(
@@ -107,7 +118,9 @@ CASES = [
         "x.yaml",
         "out",
         "2024",
-        given=lambda r: r.write("x.yaml", "out: 2024-01-31\n" + r.ready["config"].read_text().split("\n", 2)[2]),
+        given=lambda r: r.write(
+            "x.yaml", "out: 2024-01-31\n" + r.ready["config"].read_text().split("\n", 2)[2]
+        ),
     ),
     case(
         "a key is a word for true",
@@ -138,11 +151,20 @@ CASES = [
     overridden("an override with dashes", "--seed=5", "--seed=5"),
     overridden("no manifest in the list", "data.train=[]", "data.train"),
     overridden("a manifest twice in the list", "data.train=[$train, $train]", "train000", "twice"),
-    overridden("filters that leave their band", "features.fbank.low_hz=5000", "features.fbank", "5000"),
     overridden(
-        "a shift as long as a recording", "features.fbank.shift_ms=100000", ("too short", "features.fbank.shift_ms")
+        "filters that leave their band", "features.fbank.low_hz=5000", "features.fbank", "5000"
     ),
-    overridden("a hundred million filters", "features.fbank.mels=100000000", "features.fbank.mels", memory=2 << 30),
+    overridden(
+        "a shift as long as a recording",
+        "features.fbank.shift_ms=100000",
+        ("too short", "features.fbank.shift_ms"),
+    ),
+    overridden(
+        "a hundred million filters",
+        "features.fbank.mels=100000000",
+        "features.fbank.mels",
+        memory=2 << 30,
+    ),
     overridden("freeze names nothing", 'freeze=["nothing.*"]', "freeze", "nothing.*"),
     overridden("freeze names all", 'freeze=["*"]', "freeze"),
     overridden(
@@ -152,10 +174,16 @@ CASES = [
         status=(0, 2),
         leaves=("m/*",),
     ),
-    case("GPUs in other digits", "asr-train --config $config --gpus ٣", ("--gpus", "training.processes")),
+    case(
+        "GPUs in other digits",
+        "asr-train --config $config --gpus ٣",
+        ("--gpus", "training.processes"),
+    ),
     case("a test set that isn't looked at", "asr-train --config $config --test $dev", "--check"),
     case(
-        "a test set that isn't there", "asr-train --config $config --check --test nowhere.jsonl.gz", "nowhere.jsonl.gz"
+        "a test set that isn't there",
+        "asr-train --config $config --check --test nowhere.jsonl.gz",
+        "nowhere.jsonl.gz",
     ),
     # manifests
     manifest("an utterance begins before its recording", third(start=-0.5)),
@@ -174,7 +202,9 @@ CASES = [
         "a place in a tar that is shorter",
         lambda r: [
             r.write("s.tar", b"x" * 100),
-            third(recording__sources__0={"type": "shar", "channels": [0], "source": "s.tar:50+999999"})(r),
+            third(
+                recording__sources__0={"type": "shar", "channels": [0], "source": "s.tar:50+999999"}
+            )(r),
         ],
         "s.tar",
         ("truncated", "999999"),
@@ -183,10 +213,20 @@ CASES = [
     manifest("an id of nothing", third(id="")),
     manifest("supervisions that are no list", third(supervisions={"text": "LOW"})),
     manifest(
-        "a line that is a list", lambda r: r.manifest("t.jsonl.gz", lambda lines: [*lines[:2], "[1, 2]", *lines[3:]])
+        "a line that is a list",
+        lambda r: r.manifest("t.jsonl.gz", lambda lines: [*lines[:2], "[1, 2]", *lines[3:]]),
     ),
-    manifest("a manifest that is a table", lambda r: r.write("t.jsonl.gz", "id\tpath\ttext\n"), "t.jsonl.gz", "gzip"),
-    manifest("a manifest without a line", lambda r: r.manifest("t.jsonl.gz", lambda lines: [""]), "t.jsonl.gz"),
+    manifest(
+        "a manifest that is a table",
+        lambda r: r.write("t.jsonl.gz", "id\tpath\ttext\n"),
+        "t.jsonl.gz",
+        "gzip",
+    ),
+    manifest(
+        "a manifest without a line",
+        lambda r: r.manifest("t.jsonl.gz", lambda lines: [""]),
+        "t.jsonl.gz",
+    ),
     case(
         "a dev set without a line",
         f"{TRAIN} data.dev=d.jsonl.gz",
@@ -231,7 +271,12 @@ CASES = [
         "20",
     ),
     # the run's folder
-    case("the output is a file", f"{TRAIN} out=t.txt", "t.txt", given=lambda r: r.write("t.txt", "mine")),
+    case(
+        "the output is a file",
+        f"{TRAIN} out=t.txt",
+        "t.txt",
+        given=lambda r: r.write("t.txt", "mine"),
+    ),
     case(
         "the output is the tokenizer",
         f"{TRAIN} tokenizer=tok out=tok",
@@ -245,7 +290,12 @@ CASES = [
         given=lambda r: r.write("m/config.yaml", "mine: 1\n"),
     ),
     case("the output is an empty name", f"{TRAIN} out=", "out"),
-    case("the file that holds the output is a folder", TRAIN, "m/.lock", given=lambda r: r.folder("m/.lock")),
+    case(
+        "the file that holds the output is a folder",
+        TRAIN,
+        "m/.lock",
+        given=lambda r: r.folder("m/.lock"),
+    ),
     case(
         "the folder of states is a file",
         TRAIN,
@@ -299,7 +349,12 @@ CASES = [
         given=lambda r: r.write(os.fsdecode(b"caf\xe9.yaml"), "out: m\n"),
     ),
     case(
-        "the disk is full as the run begins", TRAIN, "m/", "too large", file_bytes=300, leaves=("m/*", "m/.*", "m/*/*")
+        "the disk is full as the run begins",
+        TRAIN,
+        "m/",
+        "too large",
+        file_bytes=300,
+        leaves=("m/*", "m/.*", "m/*/*"),
     ),
     case(
         "the folder of the recordings is a recording now",

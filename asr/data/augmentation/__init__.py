@@ -14,9 +14,9 @@ from asr.data.augmentation.volume import VolumeSettings
 class AugmentSettings(Settings):
     """What is done to a training waveform after its speed is perturbed; an effect that is absent is not.
 
-    The order is that in which sound travels, as in Kaldi's wav-reverberate and ESPnet. The recording of a noise has a
-    room of its own, so the signal-to-noise ratio is that of the reverberant speech. The microphone's volume is that of
-    both.
+    The order is that in which sound travels, as in Kaldi's wav-reverberate and ESPnet. The
+    recording of a noise has a room of its own, so the signal-to-noise ratio is that of the
+    reverberant speech. The microphone's volume is that of both.
     """
 
     reverberation: ReverberationSettings | None = None
@@ -27,8 +27,8 @@ class AugmentSettings(Settings):
 class Augment:
     """Apply the effects that the settings name, each drawn from a seed of its own.
 
-    So switching one effect on changes no other. A speaker's speed is no property of the room, so the perturbation of
-    speed comes before.
+    So switching one effect on changes no other. A speaker's speed is no property of the room, so
+    the perturbation of speed comes before.
     """
 
     def __init__(self, settings: AugmentSettings):

@@ -1,7 +1,7 @@
 """What an effect on a waveform is, and what effects share.
 
-Waveforms are (S,) float32, S samples. Nothing is clipped: a sum may leave [-1, 1], which features take as it is, and
-clipping would distort. Kaldi's wav-reverberate and lhotse don't clip either.
+Waveforms are (S,) float32, S samples. Nothing is clipped: a sum may leave [-1, 1], which features
+take as it is, and clipping would distort. Kaldi's wav-reverberate and lhotse don't clip either.
 """
 
 from typing import Protocol

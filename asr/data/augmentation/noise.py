@@ -36,7 +36,9 @@ class Noise:
         (chance, which, place, ratio), settings = draw(seed, "noise", 4), self.settings
         if chance >= settings.probability:
             return waveform
-        noise = self.recordings.stretch(int(which * len(self.recordings)), rate, len(waveform), place)
+        noise = self.recordings.stretch(
+            int(which * len(self.recordings)), rate, len(waveform), place
+        )
         return add_noise(waveform, noise, between(settings.min_snr_db, settings.max_snr_db, ratio))
 
 

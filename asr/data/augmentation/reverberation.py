@@ -14,7 +14,9 @@ from asr.data.recordings import Recordings
 class ReverberationSettings(Settings):
     """Impulse responses of rooms."""
 
-    manifest: str  # of sound files, as `asr-prepare folder RIRS_NOISES/simulated_rirs data/rirs` makes it
+    manifest: (
+        str  # of sound files, as `asr-prepare folder RIRS_NOISES/simulated_rirs data/rirs` makes it
+    )
     probability: float = Field(0.3, ge=0, le=1)
 
     def effect(self) -> "Reverberation":
@@ -40,12 +42,12 @@ def reverberate(waveform: np.ndarray, response: np.ndarray) -> np.ndarray:
     """Convolve with the impulse response of a room, as Kaldi's `wav-reverberate --shift-output` does.
 
     response:  (R,) float32, at the waveform's rate
-    returns    (S,) float32: the response's peak, which is the direct path, stands at time 0, so that the speech stays
-               where it was; what comes after S is cut off; the power is the waveform's. Silence stays silence, and a
-               silent response changes nothing
+    returns    (S,) float32: the response's peak, which is the direct path, stands at time 0, so
+               that the speech stays where it was; what comes after S is cut off; the power is the
+               waveform's. Silence stays silence, and a silent response changes nothing
 
-    Kaldi and lhotse look for the greatest value; here it is the greatest magnitude, for a recorded response may be
-    upside down.
+    Kaldi and lhotse look for the greatest value; here it is the greatest magnitude, for a recorded
+    response may be upside down.
     """
     peak = int(np.abs(response).argmax())
     reverberant = convolve(waveform, response)[peak : peak + len(waveform)]  # (S,)
@@ -58,7 +60,8 @@ def reverberate(waveform: np.ndarray, response: np.ndarray) -> np.ndarray:
 def convolve(waveform: np.ndarray, response: np.ndarray) -> np.ndarray:
     """Convolve by Fourier transforms of blocks whose tails overlap: (S,), (R,) → (S + R - 1,).
 
-    Blocks stay in the processor's cache: 10 s with a response of 0.5 s take a third of one long transform's time.
+    Blocks stay in the processor's cache: 10 s with a response of 0.5 s take a third of one long
+    transform's time.
     """
     size = 2 ** max(10, (4 * len(response)).bit_length())  # of a transform
     tail = len(response) - 1

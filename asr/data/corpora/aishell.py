@@ -1,8 +1,9 @@
 """AISHELL-1: data_aishell/{wav/{train,dev,test}/<speaker>/<id>.wav, transcript/aishell_transcript_v0.8.txt}.
 
-The complete corpus has 141,925 sound files and 141,600 transcripts. The official numbers (COMPLETE) leave out 320 files
-of train and 5 of dev that were never transcribed; a note counts and names them. In the complete corpus, no transcript
-lacks its sound file. If one does, a speaker's archive wasn't unpacked, which is an error.
+The complete corpus has 141,925 sound files and 141,600 transcripts. The official numbers (COMPLETE)
+leave out 320 files of train and 5 of dev that were never transcribed; a note counts and names them.
+In the complete corpus, no transcript lacks its sound file. If one does, a speaker's archive wasn't
+unpacked, which is an error.
 """
 
 from pathlib import Path
@@ -48,17 +49,31 @@ def match(audio: dict[str, list[Path]], texts: dict[str, tuple[str, str]]) -> Co
     """Match sound files and transcripts by their id."""
     heard = {path.stem for paths in audio.values() for path in paths}
     silent = [f"{name} ({where})" for name, (_, where) in texts.items() if name not in heard]
-    refuse(silent, "transcripts without a sound file", "unpack every speaker's archive of wav/*.tar.gz")
+    refuse(
+        silent, "transcripts without a sound file", "unpack every speaker's archive of wav/*.tar.gz"
+    )
     splits = {split: transcribed(paths, texts) for split, paths in audio.items() if paths}
-    return Corpus(splits, list(filter(None, (untranscribed(s, audio[s], texts) for s in splits))), complete=COMPLETE)
+    return Corpus(
+        splits,
+        list(filter(None, (untranscribed(s, audio[s], texts) for s in splits))),
+        complete=COMPLETE,
+    )
 
 
 def transcribed(paths: list[Path], texts: dict[str, tuple[str, str]]) -> list[Item]:
     """List the sound files that have a transcript."""
-    return [Item(p.stem, p, texts[p.stem][0], p.parent.name, texts[p.stem][1]) for p in paths if p.stem in texts]
+    return [
+        Item(p.stem, p, texts[p.stem][0], p.parent.name, texts[p.stem][1])
+        for p in paths
+        if p.stem in texts
+    ]
 
 
 def untranscribed(split: str, paths: list[Path], texts: dict[str, tuple[str, str]]) -> str:
     """Note the sound files of a split that have no transcript; empty if there are none."""
     names = [path.stem for path in paths if path.stem not in texts]
-    return f"{split}: left out, because they have no transcript ({len(names)}): {shorten(names)}" if names else ""
+    return (
+        f"{split}: left out, because they have no transcript ({len(names)}): {shorten(names)}"
+        if names
+        else ""
+    )

@@ -3,7 +3,15 @@
 import re
 from pathlib import Path
 
-from asr.data.corpora.corpus import Corpus, Item, read_lines, refuse, refuse_untranscribed, tidy, wrong_layout
+from asr.data.corpora.corpus import (
+    Corpus,
+    Item,
+    read_lines,
+    refuse,
+    refuse_untranscribed,
+    tidy,
+    wrong_layout,
+)
 from asr.errors import UserError
 
 LAYOUT = "AN4's layout: SOURCE or SOURCE/an4 with etc/an4_{train,test}.{fileids,transcription} and wav/**/*.sph"
@@ -28,12 +36,17 @@ def read(source: Path) -> Corpus:
 
 def read_split(folder: Path, split: str, audio: set[Path]) -> list[Item]:
     """Match the lines of a split's .transcription and .fileids by their id."""
-    files = {line.strip().split("/")[-1]: line.strip() for _, line in read_lines(folder / f"etc/an4_{split}.fileids")}
+    files = {
+        line.strip().split("/")[-1]: line.strip()
+        for _, line in read_lines(folder / f"etc/an4_{split}.fileids")
+    }
     items = []
     for where, line in read_lines(folder / f"etc/an4_{split}.transcription"):
         match = LINE.match(line)
         if not match or match["id"] not in files:
-            raise UserError(f"{where}: expected `text (id)` with an id of an4_{split}.fileids, got {line!r}")
+            raise UserError(
+                f"{where}: expected `text (id)` with an id of an4_{split}.fileids, got {line!r}"
+            )
         paths = [folder / "wav" / (files[match["id"]] + suffix) for suffix in SUFFIXES]
         path = next((path for path in paths if path in audio), paths[0])
         items.append(Item(match["id"], path, tidy(match["text"]), path.parent.name, where))

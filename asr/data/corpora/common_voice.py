@@ -26,7 +26,9 @@ def read_split(file: Path) -> list[Item]:
     (where, head), *lines = read_lines(file) or [(str(file), "")]
     names = head.split("\t")
     if missing := [name for name in NEEDED if name not in names]:
-        raise UserError(f"{where}: got columns {', '.join(names)}, expected also {', '.join(missing)}, as in a release")
+        raise UserError(
+            f"{where}: got columns {', '.join(names)}, expected also {', '.join(missing)}, as in a release"
+        )
     return [item(file, where, line.split("\t"), names) for where, line in lines]
 
 
@@ -34,8 +36,12 @@ def item(file: Path, where: str, cells: list[str], names: list[str]) -> Item:
     """Read one line."""
     values = dict(zip(names, cells, strict=False))
     if missing := [name for name in NEEDED if not values.get(name)]:
-        raise UserError(f"{where}: lacks its {missing[0]}; {len(cells)} columns, expected {len(names)}")
+        raise UserError(
+            f"{where}: lacks its {missing[0]}; {len(cells)} columns, expected {len(names)}"
+        )
     if len(cells) > len(names):
-        raise UserError(f"{where}: {len(cells)} columns, expected {len(names)}; does the sentence contain a tab?")
+        raise UserError(
+            f"{where}: {len(cells)} columns, expected {len(names)}; does the sentence contain a tab?"
+        )
     clip = file.parent / "clips" / values["path"]
     return Item(clip.stem, clip, tidy(values["sentence"]), values["client_id"], where)

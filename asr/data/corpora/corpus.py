@@ -72,7 +72,13 @@ def tidy(text: str) -> str:
 
 def wrong_layout(source: Path, expected: str) -> UserError:
     """Make the error for a folder with another layout than the corpus'."""
-    found = "no such folder" if not source.exists() else "not a folder" if not source.is_dir() else contents(source)
+    found = (
+        "no such folder"
+        if not source.exists()
+        else "not a folder"
+        if not source.is_dir()
+        else contents(source)
+    )
     return UserError(f"{source}: {found}; expected {expected}")
 
 

@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
-from asr.data.corpora.corpus import Corpus, Item, read_lines, refuse_untranscribed, tidy, wrong_layout
+from asr.data.corpora.corpus import (
+    Corpus,
+    Item,
+    read_lines,
+    refuse_untranscribed,
+    tidy,
+    wrong_layout,
+)
 
 LAYOUT = (
     "LibriSpeech's layout: SOURCE or SOURCE/LibriSpeech with subsets such as train-clean-100/ and dev-clean/, "
@@ -29,7 +36,10 @@ def read(source: Path) -> Corpus:
 def subsets(source: Path) -> list[Path]:
     """List the folders that hold */*/*.trans.txt."""
     places = [folder for folder in (source, source / "LibriSpeech") if folder.is_dir()]
-    folders = [*places, *(child for place in places for child in sorted(place.iterdir()) if child.is_dir())]
+    folders = [
+        *places,
+        *(child for place in places for child in sorted(place.iterdir()) if child.is_dir()),
+    ]
     return [folder for folder in folders if next(folder.glob("*/*/*.trans.txt"), None)]
 
 
@@ -37,7 +47,12 @@ def read_subset(folder: Path) -> list[Item]:
     """Read one subset's transcripts and check that each of its sound files has one."""
     files = sorted(path for path in folder.glob("*/*/*") if not path.name.startswith("."))
     audio = {path for path in files if path.suffix in SUFFIXES}
-    items = [item for path in files if path.name.endswith(".trans.txt") for item in read_chapter(path, audio)]
+    items = [
+        item
+        for path in files
+        if path.name.endswith(".trans.txt")
+        for item in read_chapter(path, audio)
+    ]
     refuse_untranscribed(audio, items)
     return items
 

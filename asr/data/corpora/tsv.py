@@ -15,8 +15,9 @@ COLUMNS = (*NEEDED, "speaker")
 def read(source: Path) -> Corpus:
     """Read one .tsv, or each .tsv in a folder; a split gets the name of its file.
 
-    Paths are relative to the .tsv's folder. With a header, columns can have any order, and unknown ones are ignored.
-    Without one, they are id, path, text and perhaps speaker. A column `channel` holds numbers from 0, or nothing.
+    Paths are relative to the .tsv's folder. With a header, columns can have any order, and unknown
+    ones are ignored. Without one, they are id, path, text and perhaps speaker. A column `channel`
+    holds numbers from 0, or nothing.
     raises   UserError for a missing file, or a malformed one, with file:line
     """
     if not source.exists():
@@ -32,7 +33,9 @@ def read(source: Path) -> Corpus:
 
 def read_split(file: Path) -> list[Item]:
     """Read one .tsv."""
-    rows = [(where, [cell.strip() for cell in line.split("\t")]) for where, line in read_lines(file)]
+    rows = [
+        (where, [cell.strip() for cell in line.split("\t")]) for where, line in read_lines(file)
+    ]
     if not rows:
         raise UserError(f"{file}: is empty; expected {LAYOUT}")
     columns = header(*rows[0])
@@ -48,7 +51,9 @@ def header(where: str, cells: list[str]) -> tuple[str, ...] | None:
     names = tuple(cell.lower() for cell in cells)
     missing = [name for name in NEEDED if name not in names]
     if len(missing) == 1:
-        raise UserError(f"{where}: expected a column {missing[0]!r} in the header, got {', '.join(names)}")
+        raise UserError(
+            f"{where}: expected a column {missing[0]!r} in the header, got {', '.join(names)}"
+        )
     twice = [name for name in COLUMNS if names.count(name) > 1]
     if twice and not missing:
         raise UserError(f"{where}: got two columns {twice[0]!r} in the header, expected one")
@@ -57,28 +62,50 @@ def header(where: str, cells: list[str]) -> tuple[str, ...] | None:
 
 def refuse_other_header(file: Path, where: str, cells: list[str]) -> None:
     """Raise a UserError if the first line looks like another header: its path isn't that of a sound file."""
-    if len(cells) >= len(NEEDED) and not Path(cells[1]).suffix and not (file.parent / cells[1]).exists():
+    if (
+        len(cells) >= len(NEEDED)
+        and not Path(cells[1]).suffix
+        and not (file.parent / cells[1]).exists()
+    ):
         got, wanted = ", ".join(cells), ", ".join(NEEDED)
-        raise UserError(f"{where}: got {got}, expected a recording, or a header with the names {wanted}, speaker")
+        raise UserError(
+            f"{where}: got {got}, expected a recording, or a header with the names {wanted}, speaker"
+        )
 
 
 def item(file: Path, where: str, cells: list[str], columns: tuple[str, ...], least: int) -> Item:
     """Read one line with at least `least` cells."""
     if not least <= len(cells) <= len(columns):
         count = f"{least} to {len(columns)}" if least < len(columns) else f"{least}"
-        sign = next((sign for sign in ",;" if cells[0].count(sign) + 1 >= least), None) if len(cells) == 1 else None
+        sign = (
+            next((sign for sign in ",;" if cells[0].count(sign) + 1 >= least), None)
+            if len(cells) == 1
+            else None
+        )
         if sign:
             name = {",": "commas", ";": "semicolons"}[sign]
-            raise UserError(f"{where}: has {name}, expected tabs between its columns; save the table as .tsv")
-        raise UserError(f"{where}: {len(cells)} tab-separated columns; expected {count}: {', '.join(columns)}")
+            raise UserError(
+                f"{where}: has {name}, expected tabs between its columns; save the table as .tsv"
+            )
+        raise UserError(
+            f"{where}: {len(cells)} tab-separated columns; expected {count}: {', '.join(columns)}"
+        )
     values = dict(zip(columns, cells, strict=False))
     for name in ("id", "path"):
         if not values[name]:
             raise UserError(f"{where}: the {name} is empty")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", values["path"]):
-        raise UserError(f"{where}: path: got {values['path']}, expected a file; URLs aren't fetched, download it")
+        raise UserError(
+            f"{where}: path: got {values['path']}, expected a file; URLs aren't fetched, download it"
+        )
     channel = values.get("channel", "")
     if channel and not (channel.isascii() and channel.isdigit() and len(channel) < 5):
-        raise UserError(f"{where}: channel: got {channel!r}, expected a number from 0 on, or nothing")
-    path, text, speaker = file.parent / values["path"], tidy(values["text"]), values.get("speaker") or None
+        raise UserError(
+            f"{where}: channel: got {channel!r}, expected a number from 0 on, or nothing"
+        )
+    path, text, speaker = (
+        file.parent / values["path"],
+        tidy(values["text"]),
+        values.get("speaker") or None,
+    )
     return Item(values["id"], path, text, speaker, where, int(channel) if channel else None)

@@ -1,7 +1,8 @@
 """Kaldi's waves_yesno: files such as 0_1_0_0_1_0_1_1.wav whose names are their words, 1 = YES and 0 = NO.
 
-One man speaks all 60. As in lhotse and icefall, every other file in sorted order is for training, and the rest for
-testing. A dev set of other speakers is impossible, so it is every sixth file of the training half.
+One man speaks all 60. As in lhotse and icefall, every other file in sorted order is for training,
+and the rest for testing. A dev set of other speakers is impossible, so it is every sixth file of
+the training half.
 """
 
 import re
@@ -23,7 +24,10 @@ def read(source: Path) -> Corpus:
     for folder in (source, source / "waves_yesno"):
         paths = sorted(path for path in folder.glob("*.wav") if NAME.fullmatch(path.stem))
         if paths:
-            return Corpus({"train": list(map(item, paths[::2])), "test": list(map(item, paths[1::2]))}, dev=DEV)
+            return Corpus(
+                {"train": list(map(item, paths[::2])), "test": list(map(item, paths[1::2]))},
+                dev=DEV,
+            )
     raise wrong_layout(source, LAYOUT)
 
 

@@ -20,7 +20,9 @@ class ConvolutionSettings(EncoderSettings):
     """What encoders with convolutions have; they are causal where there are chunks, and the activation is swish."""
 
     kernel: int = Field(gt=0, le=MOST_FRAMES)  # frames of the depthwise convolution
-    positions: Literal["relative", "rotary"] = "relative"  # Transformer-XL's, the paper's, or rotary
+    positions: Literal["relative", "rotary"] = (
+        "relative"  # Transformer-XL's, the paper's, or rotary
+    )
 
     @field_validator("kernel", "merge_kernel", check_fields=False)
     @classmethod
@@ -50,7 +52,9 @@ class ConformerLayer(nn.Module):
         super().__init__()
         s, D = settings, settings.d_model
         self.ff1, self.ff2 = (FeedForward(D, s.ff, s.dropout, "swish") for _ in range(2))
-        self.attention = MultiHeadAttention(D, s.heads, s.attention_dropout, s.d_k, s.d_v, positions=positions)
+        self.attention = MultiHeadAttention(
+            D, s.heads, s.attention_dropout, s.d_k, s.d_v, positions=positions
+        )
         self.convolution = ConvolutionModule(D, s.kernel, causal=s.chunk is not None)
         self.norm_ff1, self.norm_attention, self.norm_convolution, self.norm_ff2, self.norm = (
             nn.LayerNorm(D) for _ in range(5)

@@ -25,7 +25,9 @@ class EBranchformerSettings(ConvolutionSettings):
 
     kind: Literal["e_branchformer"]
     cgmlp: int = Field(gt=0, le=MOST["ff"], multiple_of=2)  # inner width C of the local branch
-    merge_kernel: int = Field(gt=0, le=MOST_FRAMES)  # frames of the convolution that merges the branches
+    merge_kernel: int = Field(
+        gt=0, le=MOST_FRAMES
+    )  # frames of the convolution that merges the branches
 
     def build(self, features: int) -> Encoder:
         """Make the encoder, for F features."""
@@ -38,7 +40,9 @@ class ConvolutionalGatingMLP(nn.Module):
     The gate begins near 1 (kernel near 0, bias 1), as gMLP's does (Liu et al. 2021, section 2.1).
     """
 
-    def __init__(self, d_model: int, cgmlp: int, kernel: int, dropout: float = 0.0, causal: bool = False):
+    def __init__(
+        self, d_model: int, cgmlp: int, kernel: int, dropout: float = 0.0, causal: bool = False
+    ):
         super().__init__()
         self.expand = nn.Linear(d_model, cgmlp)
         self.norm = nn.LayerNorm(cgmlp // 2)
@@ -65,7 +69,9 @@ class EBranchformerLayer(nn.Module):
         super().__init__()
         s, D, causal = settings, settings.d_model, settings.chunk is not None
         self.ff1, self.ff2 = (FeedForward(D, s.ff, s.dropout, "swish") for _ in range(2))
-        self.attention = MultiHeadAttention(D, s.heads, s.attention_dropout, s.d_k, s.d_v, positions=positions)
+        self.attention = MultiHeadAttention(
+            D, s.heads, s.attention_dropout, s.d_k, s.d_v, positions=positions
+        )
         self.cgmlp = ConvolutionalGatingMLP(D, s.cgmlp, s.kernel, s.dropout, causal)
         self.merge_convolution = DepthwiseConvolution(2 * D, s.merge_kernel, causal)
         self.merge = nn.Linear(2 * D, D)
@@ -80,6 +86,8 @@ class EBranchformerLayer(nn.Module):
         G = self.dropout(self.attention(self.norm_attention(X), context))  # (B, T', D)
         L = self.dropout(self.cgmlp(self.norm_cgmlp(X), context))  # (B, T', D)
         both = torch.cat([G, L], dim=-1)  # (B, T', 2D)
-        X = X + self.dropout(self.merge(both + self.merge_convolution(both, context, "merge")))  # (B, T', D)
+        X = X + self.dropout(
+            self.merge(both + self.merge_convolution(both, context, "merge"))
+        )  # (B, T', D)
         X = X + 0.5 * self.dropout(self.ff2(self.norm_ff2(X)))  # (B, T', D)
         return self.norm(X)

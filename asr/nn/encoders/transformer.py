@@ -10,7 +10,9 @@ class TransformerSettings(EncoderSettings, StackSettings):
     """The Transformer encoder (Vaswani et al. 2017)."""
 
     kind: Literal["transformer"]
-    positions: Literal["sinusoidal", "rotary"] = "sinusoidal"  # added to the input, or in the attention
+    positions: Literal["sinusoidal", "rotary"] = (
+        "sinusoidal"  # added to the input, or in the attention
+    )
 
     def build(self, features: int) -> Encoder:
         """Make the encoder, for F features."""

@@ -26,7 +26,9 @@ class ShardedModel:
         self.group, self.twin, self.model = group, model, copy.deepcopy(model)
         for parameter in self.model.parameters():  # shards know one memory order
             parameter.data = parameter.data.contiguous()
-        mesh = torch.distributed.init_device_mesh(next(model.parameters()).device.type, (group.size,))
+        mesh = torch.distributed.init_device_mesh(
+            next(model.parameters()).device.type, (group.size,)
+        )
         for block in blocks(self.model):
             fully_shard(block, mesh=mesh)
         fully_shard(self.model, mesh=mesh)
@@ -66,7 +68,9 @@ class ShardedModel:
         """The whole weights, in every process."""
         from torch.distributed.checkpoint import state_dict as states
 
-        return states.get_model_state_dict(self.model, options=states.StateDictOptions(full_state_dict=True))
+        return states.get_model_state_dict(
+            self.model, options=states.StateDictOptions(full_state_dict=True)
+        )
 
     def state(self) -> dict:
         """In the first process what `WholeModel.state` gives, so that a run may go on as the other."""
@@ -97,6 +101,12 @@ class ShardedModel:
 def renamed(state: dict, old: Sequence, new: Sequence) -> dict:
     """An optimizer's state with other keys for its parameters: names, as of shards, or numbers, as `WholeModel` has."""
     keys = dict(zip(old, new, strict=True))
-    groups = [group | {"params": [keys[key] for key in group["params"]]} for group in state["param_groups"]]
-    moments = {keys[key]: {n: x.contiguous() for n, x in values.items()} for key, values in state["state"].items()}
+    groups = [
+        group | {"params": [keys[key] for key in group["params"]]}
+        for group in state["param_groups"]
+    ]
+    moments = {
+        keys[key]: {n: x.contiguous() for n, x in values.items()}
+        for key, values in state["state"].items()
+    }
     return {"state": moments, "param_groups": groups}

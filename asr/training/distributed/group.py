@@ -63,7 +63,9 @@ class Group:
         dist.broadcast_object_list(shared)
         made, failed = shared[0]
         if failed:
-            raise mistake or RaisedElsewhere("the first process of the training tells what is wrong")
+            raise mistake or RaisedElsewhere(
+                "the first process of the training tells what is wrong"
+            )
         return cast(T, made)
 
     def device(self, device: torch.device) -> torch.device:
@@ -74,7 +76,9 @@ class Group:
         if device.type != "cuda":
             return device
         if self.local >= (there := torch.cuda.device_count()):
-            raise UserError(f"{there} GPUs for {self.local + 1} processes or more on this machine; start one a GPU")
+            raise UserError(
+                f"{there} GPUs for {self.local + 1} processes or more on this machine; start one a GPU"
+            )
         torch.cuda.set_device(self.local)
         compute_exactly()
         return torch.device("cuda", self.local)

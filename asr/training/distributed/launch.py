@@ -32,8 +32,13 @@ from asr.training.distributed.group import Group, RaisedElsewhere
 from asr.training.settings import LoopSettings
 from asr.training.signals import ENDING, SAVING, Stopped
 
-PATIENCE = timedelta(days=7)  # of processes that wait while the first prepares the data, or the machine sleeps
-FEW, PER_CORE = 64, 4  # processes that may be wanted on a CPU: this number, or this number for each core
+PATIENCE = timedelta(
+    days=7
+)  # of processes that wait while the first prepares the data, or the machine sleeps
+FEW, PER_CORE = (
+    64,
+    4,
+)  # processes that may be wanted on a CPU: this number, or this number for each core
 GRACE = 10.0  # seconds that the others have to end by themselves when one has failed
 FAULT, MISTAKE = "fault-", "mistake-"  # files in which a process says why it failed
 
@@ -53,7 +58,9 @@ def count(wanted: int | None, batches: int, device: torch.device) -> int:
         return min(wanted or cores(), batches)
     wanted, there = wanted or 1, torch.cuda.device_count()
     if wanted > there:
-        raise UserError(f"training.processes: got {wanted}, but there are {there} GPUs; ask for that number or fewer")
+        raise UserError(
+            f"training.processes: got {wanted}, but there are {there} GPUs; ask for that number or fewer"
+        )
     check(wanted, batches)
     return wanted
 
@@ -145,11 +152,19 @@ def spawn(task: Callable[..., None], size: int, *arguments: object, threads: int
                 while not context.join(timeout=3600, grace_period=GRACE):
                     pass
         except (mp.ProcessExitedException, mp.ProcessRaisedException) as error:
-            _explain(error, Path(folder), [process.exitcode for process in context.processes], ending)
+            _explain(
+                error, Path(folder), [process.exitcode for process in context.processes], ending
+            )
 
 
 def _member(
-    rank: int, size: int, threads: int, level: int | None, folder: Path, task: Callable[..., None], arguments: tuple
+    rank: int,
+    size: int,
+    threads: int,
+    level: int | None,
+    folder: Path,
+    task: Callable[..., None],
+    arguments: tuple,
 ) -> None:
     status = 0
     show(level)
@@ -158,7 +173,9 @@ def _member(
         torch.set_num_threads(threads)
         tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a sudden end leaves behind
         meeting = dist.FileStore(str(folder / "meeting"), size)
-        dist.init_process_group(_backend(), store=meeting, rank=rank, world_size=size, timeout=PATIENCE)
+        dist.init_process_group(
+            _backend(), store=meeting, rank=rank, world_size=size, timeout=PATIENCE
+        )
         task(Group(rank, size, rank), *arguments)
         dist.barrier()
         dist.destroy_process_group()  # not after a failure: NCCL would wait here for the others, who wait for this one
@@ -177,7 +194,9 @@ def _member(
 
 
 def _backend() -> str:
-    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+    return (
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+    )
 
 
 @contextlib.contextmanager
@@ -199,7 +218,10 @@ def _passing_on(processes: Sequence, ending: list[int]) -> Iterator[None]:
 
 
 def _explain(
-    error: mp.ProcessExitedException | mp.ProcessRaisedException, folder: Path, statuses: list[int], ending: list[int]
+    error: mp.ProcessExitedException | mp.ProcessRaisedException,
+    folder: Path,
+    statuses: list[int],
+    ending: list[int],
 ) -> None:
     """Say what made the run fail: a mistake, else what ended the first process; then the others fail or are killed."""
     mistakes, faults = (sorted(folder.glob(f"{kind}*"), key=_written) for kind in (MISTAKE, FAULT))
@@ -215,7 +237,9 @@ def _explain(
         )
     if faults:
         rank = faults[0].name.removeprefix(FAULT)
-        raise ProcessFailed(f"training process {rank} of {of} failed:\n{faults[0].read_text(encoding='utf-8')}")
+        raise ProcessFailed(
+            f"training process {rank} of {of} failed:\n{faults[0].read_text(encoding='utf-8')}"
+        )
     if ending:  # before the process had its handlers
         raise Stopped(ending[0])
     raise error

@@ -74,8 +74,12 @@ class WholeModel:
         self.optimizer = optimizer(model, group)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradient = torch.zeros(sum(p.numel() for p in trained), device=trained[0].device)
-        for parameter, part in zip(trained, self.gradient.split([p.numel() for p in trained]), strict=True):
-            parameter.grad = part.as_strided(parameter.size(), parameter.stride())  # channels-last ones stay so
+        for parameter, part in zip(
+            trained, self.gradient.split([p.numel() for p in trained]), strict=True
+        ):
+            parameter.grad = part.as_strided(
+                parameter.size(), parameter.stride()
+            )  # channels-last ones stay so
         self.summation = Summation(self.gradient) if self.gradient.device.type == "cpu" else None
 
     def share(self, step: Sequence[Any]) -> list[tuple[int, Any, float]]:
@@ -119,5 +123,7 @@ class WholeModel:
         self.optimizer.load_state_dict(state["optimizer"])
         for parameter, moments in self.optimizer.state.items():
             for name, moment in moments.items():
-                if moment.shape == parameter.shape:  # in its memory order, which the fused kernels take for granted
+                if (
+                    moment.shape == parameter.shape
+                ):  # in its memory order, which the fused kernels take for granted
                     moments[name] = torch.empty_like(parameter, requires_grad=False).copy_(moment)

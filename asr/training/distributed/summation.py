@@ -8,7 +8,8 @@ nodes.
 
     n = 6                       0+4+2+1+5+3
                         0+4+2                1+5+3           one of two processes makes one of these
-                     0+4      2           1+5      3         one of four processes makes one of these
+                     0+4      2           1+5      3         one of four processes makes one of
+                              these
                     0   4                1   5
 """
 
@@ -103,7 +104,10 @@ class Summation:
     def turn_to(self, slot: int) -> None:
         """From now on the gradient of a slot is made; that of the slot before is whole."""
         if self.slot is not None and slot != self.slot:
-            node, waiting = self._fold(self.slot), self.spare.pop() if self.spare else torch.empty_like(self.total)
+            node, waiting = (
+                self._fold(self.slot),
+                self.spare.pop() if self.spare else torch.empty_like(self.total),
+            )
             self.shelf[node] = waiting.copy_(self.total)
             self.total.zero_()
         self.slot = slot
@@ -129,7 +133,10 @@ class Summation:
         parts, others = self.total.tensor_split(size), [n for n in range(size) if n != rank]
         found, work = {node: parts[rank] for node, parts in cut.items()}, []
         for other in others:
-            work += [dist.isend(cut[node][other], other, tag=tag) for tag, node in enumerate(sorted(made))]
+            work += [
+                dist.isend(cut[node][other], other, tag=tag)
+                for tag, node in enumerate(sorted(made))
+            ]
             for tag, node in enumerate(nodes(self.n, other, size)):
                 found[node] = torch.empty_like(parts[rank])
                 work.append(dist.irecv(found[node], other, tag=tag))

@@ -13,7 +13,10 @@ OptimizerSettings = Annotated[
     Field(discriminator="kind"),
 ]
 ScheduleSettings = Annotated[
-    NoamSettings | CosineSettings | WSDSettings | ConstantSettings,  # each has `factor(step, progress)`
+    NoamSettings
+    | CosineSettings
+    | WSDSettings
+    | ConstantSettings,  # each has `factor(step, progress)`
     Field(discriminator="kind"),
 ]
 

@@ -58,6 +58,12 @@ def parameter_groups(parameters: Iterable[Tensor], settings: AdamFamily) -> list
     returns  groups with the `initial_lr` that schedules multiply
     """
     parameters = list(parameters)
-    weights, others = [p for p in parameters if p.dim() > 1], [p for p in parameters if p.dim() <= 1]
-    groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    weights, others = (
+        [p for p in parameters if p.dim() > 1],
+        [p for p in parameters if p.dim() <= 1],
+    )
+    groups = [
+        {"params": weights, "weight_decay": settings.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
     return [group | {"initial_lr": settings.lr} for group in groups]

@@ -11,7 +11,11 @@ from asr.training.distributed.group import Group
 from asr.training.layers import blocks
 from asr.training.optim.adam import AdamFamily, parameter_groups, trained
 
-COEFFICIENTS = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024: the polynomial that is steepest at zero
+COEFFICIENTS = (
+    3.4445,
+    -4.7750,
+    2.0315,
+)  # Jordan et al. 2024: the polynomial that is steepest at zero
 ITERATIONS = 5
 TINY = 1e-7  # of a norm, which a matrix of zeros may be divided by
 
@@ -19,8 +23,9 @@ TINY = 1e-7  # of a norm, which a matrix of zeros may be divided by
 class MuonSettings(AdamFamily):
     """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else.
 
-    A matrix's step is its momentum with all singular values made alike, so that what few examples teach is learned as
-    soon as the rest. It is as large as AdamW's: one rate serves both (Liu et al. 2025).
+    A matrix's step is its momentum with all singular values made alike, so that what few examples
+    teach is learned as soon as the rest. It is as large as AdamW's: one rate serves both (Liu et
+    al. 2025).
     """
 
     shards: ClassVar[bool] = False  # singular values are those of whole matrices
@@ -47,15 +52,17 @@ class Muon(torch.optim.Optimizer):
 
     Times 0.2 √max(rows, columns) it is as large as AdamW's (Liu et al. 2025). Weights and states
     are those of
-    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` to the bit; but there each process makes all matrices' steps, and
-    a matrix without gradient, of a layer that was left out, takes a whole one, however old its
-    momentum is: here it only decays.
+    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` to the bit; but there each process makes all
+    matrices' steps, and a matrix without gradient, of a layer that was left out, takes a whole one,
+    however old its momentum is: here it only decays.
 
     parameters  matrices, or groups of them
     group       the processes, which have the same gradients when they call `step`
     """
 
-    def __init__(self, parameters: Sequence, lr: float, momentum: float, weight_decay: float, group: Group):
+    def __init__(
+        self, parameters: Sequence, lr: float, momentum: float, weight_decay: float, group: Group
+    ):
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.group = group
 
@@ -64,7 +71,9 @@ class Muon(torch.optim.Optimizer):
         """Change the weights."""
         for settings in self.param_groups:
             matrices, lr = settings["params"], settings["lr"]
-            for matrix, direction in zip(matrices, self._directions(matrices, settings["momentum"]), strict=True):
+            for matrix, direction in zip(
+                matrices, self._directions(matrices, settings["momentum"]), strict=True
+            ):
                 matrix.mul_(1 - lr * settings["weight_decay"])
                 matrix.add_(direction, alpha=-lr * 0.2 * max(matrix.shape) ** 0.5)
 
@@ -72,7 +81,9 @@ class Muon(torch.optim.Optimizer):
         """Make those of this process' share, the largest first; the others' come by a sum, in which they are 0."""
         sizes = [matrix.numel() for matrix in matrices]
         together = torch.zeros(sum(sizes), dtype=torch.bfloat16, device=matrices[0].device)
-        directions = [part.view(m.shape) for m, part in zip(matrices, together.split(sizes), strict=True)]
+        directions = [
+            part.view(m.shape) for m, part in zip(matrices, together.split(sizes), strict=True)
+        ]
         for place, n in enumerate(sorted(range(len(sizes)), key=lambda n: -sizes[n])):
             gradient = matrices[n].grad
             kept = self._momentum(matrices[n], gradient, momentum)
@@ -123,7 +134,9 @@ class Together:
 
 def layer_matrices(model: nn.Module) -> list[Tensor]:
     """The trained weights of the linear maps within layers: neither embeddings nor projections to the vocabulary."""
-    maps = dict.fromkeys(m for block in blocks(model) for m in block.modules() if isinstance(m, nn.Linear))
+    maps = dict.fromkeys(
+        m for block in blocks(model) for m in block.modules() if isinstance(m, nn.Linear)
+    )
     return [linear.weight for linear in maps if linear.weight.requires_grad]
 
 

@@ -28,7 +28,10 @@ class CosineSettings(Settings):
 
     def factor(self, step: int, progress: float) -> float:
         """The warm-up caps the cosine."""
-        return min(step / self.warmup, self.floor + (1 - self.floor) * (1 + math.cos(math.pi * progress)) / 2)
+        return min(
+            step / self.warmup,
+            self.floor + (1 - self.floor) * (1 + math.cos(math.pi * progress)) / 2,
+        )
 
 
 class WSDSettings(Settings):
@@ -40,7 +43,9 @@ class WSDSettings(Settings):
     kind: Literal["wsd"]
     warmup: int = Field(gt=0)  # optimizer steps
     decay: float = Field(0.2, gt=0.0, le=1.0)  # share of the training
-    shape: Literal["linear", "1-sqrt"] = "1-sqrt"  # the second was the better one of Hägele et al. (2024)
+    shape: Literal["linear", "1-sqrt"] = (
+        "1-sqrt"  # the second was the better one of Hägele et al. (2024)
+    )
     floor: float = Field(0.0, ge=0.0, le=1.0)
 
     def factor(self, step: int, progress: float) -> float:
