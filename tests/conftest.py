@@ -66,3 +66,14 @@ def waits(monkeypatch) -> list[float]:
     waits = []
     monkeypatch.setattr("asr.download.fetch.time.sleep", waits.append)
     return waits
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Escape lone surrogates (names that aren't UTF-8) in what was captured: xdist sends UTF-8."""
+    report = yield
+    report.sections = [
+        (title, text.encode("utf-8", "backslashreplace").decode())
+        for title, text in report.sections
+    ]
+    return report
