@@ -8,12 +8,33 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from asr import __version__, provenance
 from asr.errors import UserError
 from asr.files import write_text
+
+_planning = ContextVar("planning", default=False)
+
+
+class Planned(BaseException):
+    """A command has asked, within `planning`, whether its work is done, and goes no further."""
+
+    def __init__(self, stamp: "Stamp", current: bool):
+        self.stamp, self.current = stamp, current
+
+
+@contextmanager
+def planning() -> Iterator[None]:
+    """Have commands end where they ask their stamp: there `Stamp.is_current` raises Planned."""
+    before = _planning.set(True)
+    try:
+        yield
+    finally:
+        _planning.reset(before)
 
 
 class Stamp:
@@ -50,7 +71,16 @@ class Stamp:
         return self.output.with_name(f".{self.output.name}.stamp.json")
 
     def is_current(self) -> bool:
-        """True if the output exists and was made by this command from these arguments and inputs."""
+        """True if the output exists and was made by this command from these arguments and inputs.
+
+        raises   Planned within `planning`
+        """
+        current = self._is_current()
+        if _planning.get():
+            raise Planned(self, current)
+        return current
+
+    def _is_current(self) -> bool:
         try:
             stamped = json.loads(self.path.read_text())
             stamped.pop("made", None)

@@ -1,6 +1,6 @@
 """Compare encoders and regularization on AN4: trainings of similar time, and their word error rates on dev.
 
-    python scripts/ablation.py OUT [--minutes 10] [--setting NAME ...] [key.path=value ...]
+    python -m scripts.ablation OUT [--minutes 10] [--setting NAME ...] [key.path=value ...]
 
 It needs data/an4 and exp/an4/tokenizer, which recipes/an4/run.sh makes. Each setting has a folder
 in OUT. First, one epoch measures its pace. Then it is trained for as many epochs as fit into the

@@ -4,7 +4,7 @@
 Losses, weights, texts and scores must be the same to the bit. Run both checkouts on one machine:
 
   git worktree add ../before COMMIT
-  python scripts/compare_checkouts.py ../before --rename 'old(.*)=new\\1' --setting
+  python -m scripts.compare_checkouts ../before --rename 'old(.*)=new\\1' --setting
   model.new=training.old
 
 Of the weights' names in 0.1, scripts/rename_weights.py has the map.

@@ -32,7 +32,7 @@ for set in $splits; do
 done
 for set in $splits; do
     for mode in $modes; do
-        python scripts/result.py "$name" "$set" "$mode$suffix" "$data/$set.jsonl.gz" "$exp/$set.$mode$suffix.txt" \
+        python -m scripts.result "$name" "$set" "$mode$suffix" "$data/$set.jsonl.gz" "$exp/$set.$mode$suffix.txt" \
             "$data" "$exp/tokenizer" "$exp/model" ${unit[@]+"${unit[@]}"}
     done
 done

@@ -1,6 +1,6 @@
 """Say what a recipe's steps would do, how long and with how much disk: recipes/.../run.sh --dry-run. Runs nothing.
 
-    python scripts/plan.py FILE      FILE: the steps as `step` of scripts/recipe.sh has noted them
+    python -m scripts.plan FILE      FILE: the steps as `step` of scripts/recipe.sh has noted them
 
 Every command asks its stamp before it does anything. Here that question ends it, and its answer is
 printed: `done`, or `to do`, or `depends`: a step before it is to do; if that comes out as before,
@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from asr.cli.command import command
 from asr.data import shar
 from asr.errors import UserError
 from asr.logging import logger
-from asr.stamp import Stamp
+from asr.stamp import Planned, planning
 
 # hours of audio in what is decoded; dev and test are AISHELL's
 HOURS = {
@@ -59,25 +58,6 @@ class Step:
     current: bool
 
 
-class Asked(BaseException):
-    """A command has asked whether its work is done, and goes no further."""
-
-
-@contextmanager
-def asking() -> Iterator[None]:
-    """Have commands end where they ask their stamp, with Asked(stamp, its answer)."""
-    answer = Stamp.is_current
-
-    def ask(self: Stamp) -> bool:
-        raise Asked(self, answer(self))
-
-    Stamp.is_current = ask
-    try:
-        yield
-    finally:
-        Stamp.is_current = answer
-
-
 def read(path: str) -> list[list[str]]:
     """Read the steps: for each the number of its words, then these, each ended by NUL."""
     words, steps = Path(path).read_text(encoding="utf-8").split("\0")[:-1], []
@@ -95,10 +75,10 @@ def ask(words: list[str]) -> Step:
     """
     main = importlib.import_module(f"asr.cli.{words[0].removeprefix('asr-')}").main
     try:
-        with asking():
+        with planning():
             main(words[1:])
-    except Asked as asked:
-        stamp, current = asked.args
+    except Planned as asked:
+        stamp, current = asked.stamp, asked.current
         source = stamp.facts["arguments"].get("source", "")  # of asr-prepare
         if "--shar" in words:
             current &= all(

@@ -123,7 +123,7 @@ plan_only() {
 
 finish_plan() {
     local status=$1
-    [ "$status" != 0 ] || python scripts/plan.py "$ASR_PLAN" || status=$?
+    [ "$status" != 0 ] || python -m scripts.plan "$ASR_PLAN" || status=$?
     rm -f "$ASR_PLAN"
     exit "$status"
 }
@@ -146,7 +146,7 @@ check_settings() {
 check_searches() {
     [ ! -e "$1" ] && [ -z "${ASR_PLAN:-}" ] || return 0
     local said
-    said=$(ASR_PLAN=/dev/stdout evaluate | python scripts/plan.py /dev/stdin 2>&1 >/dev/null) || {
+    said=$(ASR_PLAN=/dev/stdout evaluate | python -m scripts.plan /dev/stdin 2>&1 >/dev/null) || {
         printf '%s\n' "${said/#plan.py:/${0##*/}:}" >&2
         exit 2
     }

@@ -1,7 +1,7 @@
 """A rehearsal at full size without speech: LibriSpeech-960, AISHELL-1 and LibriSpeech's language model text, generated.
 
-    python scripts/rehearsal.py
-    python scripts/rehearsal.py aishell --scale 0.1
+    python -m scripts.rehearsal
+    python -m scripts.rehearsal aishell --scale 0.1
 
 The corpora have their true layouts, counts of utterances and sizes of alphabets; durations and
 texts are drawn like theirs; sound files are silence. Every part is a process of its own: what a
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsed import CONFIG, LIBRISPEECH
+from scripts.rehearsed import CONFIG, LIBRISPEECH
 
 # Bounds are for a laptop: of its 8 GB a process may take half; what is done once may take a quarter
 # of an hour, what is
@@ -63,7 +63,8 @@ def own(part: str, *arguments: object) -> list[str]:
     """A function of rehearsed.py as a command."""
     return [
         sys.executable,
-        str(Path(__file__).with_name("rehearsed.py")),
+        "-m",
+        "scripts.rehearsed",
         part,
         *map(str, arguments),
     ]

@@ -4,8 +4,6 @@ import random
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "bench"))
-
 LIBRISPEECH = {
     "train-clean-100": 28_539,
     "train-clean-360": 104_014,
@@ -45,7 +43,7 @@ def scaled(counts: dict[str, int], scale: float) -> dict[str, int]:
 
 def write(corpus: str, root: str, scale: str) -> None:
     """Generate a corpus, or a text."""
-    import generated
+    from scripts.bench import generated
 
     if corpus == "text":
         return generated.text(Path(root) / "text.txt.gz", round(LINES * float(scale)), WORDS_A_LINE)

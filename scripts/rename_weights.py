@@ -1,6 +1,6 @@
 """Give the weights of a model folder of version 0.1 the names that version 0.2 knows them by; their values stay.
 
-python scripts/rename_weights.py exp/mini/model
+python -m scripts.rename_weights exp/mini/model
 """
 
 import argparse

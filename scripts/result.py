@@ -1,6 +1,6 @@
 """Print a recipe's result line from finished work.
 
-    python scripts/result.py RECIPE SET MODE REF HYP DATA OUTPUT... [--unit char]
+    python -m scripts.result RECIPE SET MODE REF HYP DATA OUTPUT... [--unit char]
 
 DATA (manifests) and OUTPUT... (tokenizer, model) are the folders that led to HYP: `seconds` is what
 their making, that of HYP and that of the language model it was decoded with took by their stamps

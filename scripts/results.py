@@ -1,6 +1,6 @@
 """Write the table of finished work between its two markers in a Markdown file.
 
-    python scripts/results.py recipes/librispeech/README.md librispeech100 ...
+    python -m scripts.results recipes/librispeech/README.md librispeech100 ...
 
 A row for each text that asr-decode has written below exp/NAME: its errors, counted anew, and what
 its stamp says of its making. A text whose model, language model or test set isn't what it was
@@ -14,8 +14,6 @@ import os
 from functools import cache
 from pathlib import Path
 
-from result import headline
-
 from asr import stamp
 from asr.cli.command import command
 from asr.errors import UserError
@@ -23,6 +21,7 @@ from asr.files import write_text
 from asr.logging import logger
 from asr.scoring.report import UNITS, Score
 from asr.transcription.options import MODES
+from scripts.result import headline
 
 COLUMNS = "test set, mode, LM, {} %, 95 %, S, D, I, RTF, hardware, commit, seconds"
 END = "<!-- end -->"

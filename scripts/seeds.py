@@ -1,7 +1,6 @@
 """How much of a result is luck: a recipe's training from several seeds, and the mean and spread of their error rates.
 
-    python scripts/seeds.py NAME SET [key.path=value ...] --seeds 1 2 3 [--decode "--ctc-weight 0.7
-    ..."]
+    python -m scripts.seeds NAME SET [key.path=value ...] --seeds 1 2 3 [--decode "--ctc-weight 0.7 ..."]
 
 conf/NAME.yaml is trained on data/NAME with exp/NAME/tokenizer, which recipes/NAME/run.sh makes, and
 decodes data/NAME/SET.jsonl.gz by joint search. The seed of the YAML is the recipe's own model,
@@ -16,12 +15,11 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from ablation import run
-
 from asr import config
 from asr.cli.command import command, parser
 from asr.scoring.report import UNITS, Score, percent, score
 from asr.tasks import Experiment
+from scripts.ablation import run
 
 
 def one(

@@ -1,6 +1,6 @@
 """Stop a decoding at random moments, go on each time, and compare with an undisturbed one.
 
-    python scripts/soak_decode.py [--files 1000] [--stops 20] [--seed 1]
+    python -m scripts.soak_decode [--files 1000] [--stops 20] [--seed 1]
 
 A tiny model decodes many short files. Each stop is a Ctrl-C, a SIGTERM or a SIGKILL at a moment
 drawn from the time that the undisturbed decoding takes; then the same command is run to its end.

@@ -1,4 +1,4 @@
-"""The work of soak_resume.sh: python3 scripts/soak_resume.py FOLDER KILLS SEED [key=value ...]"""
+"""The work of soak_resume.sh: python3 -m scripts.soak_resume FOLDER KILLS SEED [key=value ...]"""
 
 import os
 import random

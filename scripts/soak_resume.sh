@@ -10,5 +10,4 @@ kills=${1:-30} seed=${2:-1}
 shift $(($# < 2 ? $# : 2))
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
-exec python3 scripts/soak_resume.py "$work" "$kills" "$seed" "$@"
+exec python3 -m scripts.soak_resume "$work" "$kills" "$seed" "$@"

@@ -1,6 +1,6 @@
 """Join corpora to one, as tables for asr-prepare tsv.
 
-    python scripts/tables.py OUT SPLIT=SOURCE ... [--without ID ...]
+    python -m scripts.tables OUT SPLIT=SOURCE ... [--without ID ...]
 
 Writes OUT/SPLIT.tsv of `id path text speaker`. SOURCE is a .tsv, whatever its name, or
 CORPUS:FOLDER, of which the split of the same name is taken: train=an4:corpora/an4. A split given

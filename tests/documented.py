@@ -127,7 +127,7 @@ PAGES: dict[str, dict[str, Way]] = {
             says="evaluated an4 test",
             whole=changed(FEWER, SMALL, says=r"result recipe=an4 set=test mode=joint\+lm wer="),
         ),
-        'python scripts/seeds.py an4 test --seeds 1 2 3 --decode "--ctc-weight 0.7 --length-bonus 1"': options(
+        'python -m scripts.seeds an4 test --seeds 1 2 3 --decode "--ctc-weight 0.7 --length-bonus 1"': options(
             "trains for hours",
             changed(
                 FEWER + ", one seed, which the recipe has trained",
@@ -141,7 +141,7 @@ PAGES: dict[str, dict[str, Way]] = {
         "bash recipes/yesno/run.sh waves_yesno/": changed(
             FEWER, SMALL, says="result recipe=yesno set=test mode=joint wer="
         ),
-        "python scripts/seeds.py yesno test --seeds 1 2 3": changed(
+        "python -m scripts.seeds yesno test --seeds 1 2 3": changed(
             FEWER + ", one seed, which the recipe has trained",
             replace={"--seeds 1 2 3": f"{SMALL} --seeds 1"},
             says="of 1 seeds: mean",
@@ -168,7 +168,7 @@ PAGES: dict[str, dict[str, Way]] = {
                 says="result recipe=english set=test mode=joint wer=",
             ),
         ),
-        "python scripts/bench/recipe_espnet.py english test --minutes 111": options(ESPNET),
+        "python -m scripts.bench.recipe_espnet english test --minutes 111": options(ESPNET),
         "asr-prepare --normalize english": options("names an option"),
     },
     "recipes/mandarin/README.md": {
@@ -183,7 +183,7 @@ PAGES: dict[str, dict[str, Way]] = {
                 says="result recipe=mandarin set=test mode=joint mer=",
             ),
         ),
-        "python scripts/bench/recipe_espnet.py mandarin test --minutes 134": options(ESPNET),
+        "python -m scripts.bench.recipe_espnet mandarin test --minutes 134": options(ESPNET),
         "asr-prepare --normalize plain": options("names an option"),
     },
     "recipes/aishell/mini.md": {
@@ -214,7 +214,7 @@ PAGES: dict[str, dict[str, Way]] = {
         "asr-score --unit char": changed(
             "its files aren't named", "text.txt text.txt", says="CER 0.00"
         ),
-        "python scripts/results.py recipes/aishell/README.md aishell-conformer --unit mixed": changed(
+        "python -m scripts.results recipes/aishell/README.md aishell-conformer --unit mixed": changed(
             "nothing has been trained: it says so",
             status=2,
             says="exp/aishell-conformer: no text of asr-decode",
@@ -239,7 +239,7 @@ PAGES: dict[str, dict[str, Way]] = {
                 says="exp/librispeech960-conformer/test-clean.joint.txt",
             )
         ),
-        "python scripts/results.py recipes/librispeech/README.md librispeech100": changed(
+        "python -m scripts.results recipes/librispeech/README.md librispeech100": changed(
             "nothing has been trained: it says so",
             status=2,
             says="exp/librispeech100: no text of asr-decode",
@@ -250,7 +250,7 @@ PAGES: dict[str, dict[str, Way]] = {
             "the name of a folder", replace={"AN4_DIR": "an4"}
         ),
         "asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind bpe --size 110": as_written(),
-        "python scripts/ablation.py exp/ablation --minutes 10": options(
+        "python -m scripts.ablation exp/ablation --minutes 10": options(
             "trains 22 models for four hours",
             whole=changed(
                 FEWER + ", two settings",
@@ -375,34 +375,34 @@ PAGES: dict[str, dict[str, Way]] = {
             status=2,
             says="espnet or speechbrain",
         ),
-        "python scripts/bench/decode.py --threads 1 --out exp/decode-1.json": options(MEASURES),
-        "python scripts/bench/train.py --threads 1 --out exp/train-1.json": options(MEASURES),
-        "python scripts/bench/features.py --threads 1 --out exp/features-1.json": options(
+        "python -m scripts.bench.decode --threads 1 --out exp/decode-1.json": options(MEASURES),
+        "python -m scripts.bench.train --threads 1 --out exp/train-1.json": options(MEASURES),
+        "python -m scripts.bench.features --threads 1 --out exp/features-1.json": options(
             MEASURES,
             changed("peers are elsewhere", "--peers '' --repeats 1 --busy 99", says="ours"),
         ),
-        "python scripts/bench/summation.py --parameters 10 --processes 1 2 4": options(MEASURES),
-        "python scripts/bench/search_parts.py --out exp/parts": options(MEASURES),
-        "python scripts/bench/precision.py exp/mini/model data/mini/test-mini.jsonl.gz": options(
+        "python -m scripts.bench.summation --parameters 10 --processes 1 2 4": options(MEASURES),
+        "python -m scripts.bench.search_parts --out exp/parts": options(MEASURES),
+        "python -m scripts.bench.precision exp/mini/model data/mini/test-mini.jsonl.gz": options(
             MEASURES
         ),
-        "python scripts/bench/recipe_espnet.py english test --minutes 120": options(ESPNET),
-        "python scripts/bench/decode.py --threads 2 --workload eight": options(MEASURES),
-        "python scripts/bench/train.py --threads N --peers espnet": options(MEASURES),
+        "python -m scripts.bench.recipe_espnet english test --minutes 120": options(ESPNET),
+        "python -m scripts.bench.decode --threads 2 --workload eight": options(MEASURES),
+        "python -m scripts.bench.train --threads N --peers espnet": options(MEASURES),
         "asr-train --config conf/mini.yaml out=exp/mini/bf16-1 training.precision=bf16 seed=1 training.epochs=5 "
         "training.validate_every=1": changed(
             "trains for minutes", "--print-config", says="precision: bf16"
         ),
-        "python scripts/bench/train.py --device cuda --workload many --precision bf16 --peer-precision fp32,bf16 "
+        "python -m scripts.bench.train --device cuda --workload many --precision bf16 --peer-precision fp32,bf16 "
         "--peak-tflops 989": options(MEASURES),
-        "python scripts/bench/features.py --threads N": options(MEASURES),
-        "python scripts/bench/augment.py": changed(
+        "python -m scripts.bench.features --threads N": options(MEASURES),
+        "python -m scripts.bench.augment": changed(
             "fewer recordings", "--utterances 2 --seconds 1 --repeats 1", says="reverberation"
         ),
-        "python scripts/bench/scale.py --workers 8 --lhotse-batches 17000 --out exp/scale.json": options(
+        "python -m scripts.bench.scale --workers 8 --lhotse-batches 17000 --out exp/scale.json": options(
             MEASURES
         ),
-        "python scripts/rehearsal.py": options(
+        "python -m scripts.rehearsal": options(
             MEASURES, changed("a hundredth", "--scale 0.01", says="prepare")
         ),
         "asr-tokenizer --kind bpe --size 5000": options("its files aren't named"),

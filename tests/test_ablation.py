@@ -15,13 +15,12 @@ from asr.data import manifest
 from asr.data.manifest import Utterance
 from asr.tasks import Experiment
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def ablation(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return importlib.import_module("ablation")
+def ablation():
+    return importlib.import_module("scripts.ablation")
 
 
 def test_every_setting_is_an_experiment_of_its_own(ablation):
@@ -126,7 +125,7 @@ def test_ctrl_c_waits_until_the_training_has_saved(tmp_path):
         "#!/bin/sh\ntrap 'sleep 1; : >saved; exit 130' INT\n: >ready\nwhile :; do sleep 0.1; done\n"
     )
     stand_in.chmod(0o755)
-    program = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); import ablation\n"
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts import ablation\n"
     program += f"sys.executable = {str(stand_in)!r}; ablation.run('train')"
     running = subprocess.Popen(
         [sys.executable, "-c", program], cwd=tmp_path, start_new_session=True

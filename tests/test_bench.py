@@ -22,8 +22,9 @@ NAMES = (
 @pytest.fixture
 def bench(monkeypatch):
     """The scripts as modules, with a model of tiny sizes."""
-    monkeypatch.syspath_prepend(BENCH)
-    modules = types.SimpleNamespace(**{name: importlib.import_module(name) for name in NAMES})
+    modules = types.SimpleNamespace(
+        **{name: importlib.import_module(f"scripts.bench.{name}") for name in NAMES}
+    )
     sizes = {
         "ENCODER_LAYERS": 1,
         "DECODER_LAYERS": 1,
@@ -262,7 +263,7 @@ def test_a_difference_from_kaldis_features_is_found(bench, monkeypatch):
 
 
 def test_the_folder_of_the_figures_is_made_before_measuring(bench, tmp_path):
-    place = importlib.import_module("place")
+    place = importlib.import_module("scripts.bench.place")
     assert (
         place.output(str(tmp_path / "exp/one.json")) == str(tmp_path / "exp/one.json")
         and (tmp_path / "exp").is_dir()

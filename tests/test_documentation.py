@@ -49,7 +49,9 @@ TEXTS = [
     *ROOT.glob("docs/*.md"),
     *ROOT.glob("scripts/**/*.md"),
 ]
-OURS = re.compile(r"(bash|python) (recipes|scripts)/|asr-\w+ \S|(torchrun|pip|sbatch|tensorboard) ")
+OURS = re.compile(
+    r"(bash|python) (recipes/|scripts/|-m scripts\.)|asr-\w+ \S|(torchrun|pip|sbatch|tensorboard) "
+)
 PIECE = re.compile(r"^```(?P<kind>\w*)\n(?P<block>.*?)^```$|`(?P<inline>[^`\n]+)`", re.M | re.S)
 KINDS = {"sh", "python", "yaml", ""}
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -1,17 +1,13 @@
 """A reader passes few functions between a command and PyTorch: scripts/frames.py counts them in a real training."""
 
 import importlib
-from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
-
 
 @pytest.fixture
-def frames(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return importlib.import_module("frames")
+def frames():
+    return importlib.import_module("scripts.frames")
 
 
 def test_the_ways_are_short_and_one_too_long_is_refused(frames, monkeypatch, capsys):

@@ -40,9 +40,8 @@ def shares(monkeypatch):
 
 
 @pytest.fixture
-def tables(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    return importlib.import_module("tables")
+def tables():
+    return importlib.import_module("scripts.tables")
 
 
 # settings by hours

@@ -21,11 +21,10 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def script(monkeypatch, tmp_path):
     """The script, in a folder with a recipe's tokenizers."""
-    monkeypatch.syspath_prepend(ROOT / "scripts/bench")
     monkeypatch.chdir(tmp_path)
     tokenizer.train("characters", ["A B", "C"]).save(tmp_path / "characters")
     tokenizer.train("bpe", ["ONE TWO", "TWO THREE"], 16).save(tmp_path / "bpe")
-    return importlib.import_module("recipe_espnet")
+    return importlib.import_module("scripts.bench.recipe_espnet")
 
 
 @pytest.mark.parametrize("kind, space", [("characters", "<space>"), ("bpe", "▁TWO")])

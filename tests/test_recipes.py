@@ -109,15 +109,16 @@ class House:
         (root / "lm.yaml").write_text(LM)
 
     def run(self, *words, cwd="."):
-        """Run a recipe, or a script by Python."""
-        words = [
-            "bash" if words[0].endswith(".sh") else sys.executable,
-            self.root / words[0],
-            *words[1:],
-        ]
+        """Run a recipe, or a module by Python."""
+        recipe = words[0].endswith(".sh")
+        command = ["bash", self.root / words[0]] if recipe else [sys.executable, "-m", words[0]]
         cwd = self.root / cwd
         return subprocess.run(
-            list(map(str, words)), cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True
+            list(map(str, [*command, *words[1:]])),
+            cwd=cwd,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
         )
 
     def done(self, *words):
@@ -362,7 +363,7 @@ def test_aishell_with_a_language_model_has_a_table_of_mixed_errors(aishell):
 @needs_commands
 def test_a_table_is_written_between_its_markers_and_nowhere_else(aishell, tmp_path):
     house, _ = aishell
-    write = ["scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "mixed"]
+    write = ["scripts.results", tmp_path / "README.md", "tiny", "--unit", "mixed"]
     before, after = "# Results\n\n<!-- results: other -->\n<!-- end -->\n", "\nThe end.\n"
     (tmp_path / "README.md").write_text(f"{before}<!-- results: tiny -->\nold\n<!-- end -->{after}")
     house.done(*write)
@@ -375,7 +376,7 @@ def test_a_table_is_written_between_its_markers_and_nowhere_else(aishell, tmp_pa
     assert "<!-- results: tiny --> has no <!-- end --> behind it" in house.run(*write).stderr
     assert (
         "exp/none: no text of asr-decode"
-        in house.run("scripts/results.py", tmp_path / "a", "none").stderr
+        in house.run("scripts.results", tmp_path / "a", "none").stderr
     )
 
 
@@ -386,7 +387,7 @@ def test_a_text_of_another_model_is_left_out_of_the_table(aishell, tmp_path):
     weights = house.root / "exp/tiny/lm/model.safetensors"
     try:
         weights.write_bytes(b"another")
-        _, err = house.done("scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "mixed")
+        _, err = house.done("scripts.results", tmp_path / "README.md", "tiny", "--unit", "mixed")
     finally:
         shutil.copy2(tmp_path / "lm/model.safetensors", weights)
     assert (
@@ -407,7 +408,7 @@ def test_a_text_of_recordings_without_references_is_left_out_of_the_table(aishel
     try:
         text.write_text("new\t高\n")
         mark.write_text(json.dumps(stamped))
-        _, err = house.done("scripts/results.py", tmp_path / "README.md", "tiny", "--unit", "mixed")
+        _, err = house.done("scripts.results", tmp_path / "README.md", "tiny", "--unit", "mixed")
     finally:
         text.unlink()
         mark.unlink()

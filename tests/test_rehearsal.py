@@ -15,32 +15,31 @@ from asr.data import manifest
 from asr.scoring.error_rate import ErrorRate
 from asr.text import tokenizer
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def rehearsal(monkeypatch):
+def rehearsal():
     """The script as a module."""
-    monkeypatch.syspath_prepend(SCRIPTS / "bench")
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return importlib.import_module("rehearsal")
+    return importlib.import_module("scripts.rehearsal")
 
 
 @pytest.fixture
 def rehearsed(rehearsal):
     """Its parts."""
-    return importlib.import_module("rehearsed")
+    return importlib.import_module("scripts.rehearsed")
 
 
 def play(rehearsal, corpus, root):
     """Run the parts of a corpus here; return their names."""
     names = []
     for part in rehearsal.CORPORA[corpus](root, 0.01):
-        _, how, *arguments = part.command
-        if how == "-m":
-            importlib.import_module(arguments[0]).main(arguments[1:])
+        _, how, name, *arguments = part.command
+        assert how == "-m"
+        if name == "scripts.rehearsed":
+            importlib.import_module(name).PARTS[arguments[0]](*arguments[1:])
         else:
-            importlib.import_module("rehearsed").PARTS[arguments[0]](*arguments[1:])
+            importlib.import_module(name).main(arguments)
         names.append(part.name)
     return names
 
@@ -87,9 +86,10 @@ def test_a_score_that_misses_a_planted_error_fails(rehearsed, tmp_path, monkeypa
 def test_seconds_and_memory_are_those_of_the_part(rehearsal):
     """From a process that is small itself."""
     code = "import time; x = bytes(range(256)) * (200 << 12); time.sleep(0.3)"  # 200 MB
-    measure = f"import rehearsal; t = rehearsal.measure(rehearsal.Part('x', {[sys.executable, '-c', code]}, 60))"
+    part = f"rehearsal.Part('x', {[sys.executable, '-c', code]}, 60)"
+    measure = f"from scripts import rehearsal; t = rehearsal.measure({part})"
     told = [sys.executable, "-c", f"{measure}; print(t.seconds, t.cpu, t.memory)"]
-    out = subprocess.run(told, check=True, capture_output=True, text=True, cwd=SCRIPTS).stdout
+    out = subprocess.run(told, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     seconds, cpu, memory = map(float, out.split())
     assert 200 <= memory < 300 and seconds > 0.3 and cpu > 0
     part = rehearsal.Part("x", [], 60)

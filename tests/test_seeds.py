@@ -25,7 +25,6 @@ YAML = (SCRIPTS.parent / "conf/yesno.yaml").read_text()
 @pytest.fixture
 def seeds(monkeypatch, tmp_path):
     """The script, in a folder with a recipe's configuration and references of ten words."""
-    monkeypatch.syspath_prepend(SCRIPTS)
     monkeypatch.chdir(tmp_path)
     for folder in ("conf", "data/yesno", "exp/yesno"):
         Path(folder).mkdir(parents=True)
@@ -33,7 +32,7 @@ def seeds(monkeypatch, tmp_path):
     size = {"rate": 8000, "samples": 80_000, "channels": 1, "start": 0.0, "duration": 10.0}
     spoken = Utterance(id="a", path="a.wav", text="YES " * 9 + "YES", speaker="he", **size)
     manifest.write(Path("data/yesno/test.jsonl.gz"), [spoken])
-    return importlib.import_module("seeds")
+    return importlib.import_module("scripts.seeds")
 
 
 def test_each_seed_has_its_folder_and_the_yamls_is_the_recipes(seeds, monkeypatch, capsys):
@@ -49,10 +48,10 @@ def test_each_seed_has_its_folder_and_the_yamls_is_the_recipes(seeds, monkeypatc
             )
 
     monkeypatch.setattr(seeds, "run", run)
-    usage = next(line for line in seeds.__doc__.splitlines() if "python scripts/seeds.py" in line)
+    usage = next(line for line in seeds.__doc__.splitlines() if "python -m scripts.seeds" in line)
     for name, value in GIVEN.items():
         usage = usage.replace(name, value)
-    seeds.main(shlex.split(usage)[2:])
+    seeds.main(shlex.split(usage)[3:])
     train, decode = (
         ("train", "--config", "conf/yesno.yaml"),
         ("--manifest", "data/yesno/test.jsonl.gz"),

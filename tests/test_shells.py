@@ -48,10 +48,10 @@ COMMANDS = [
 ]
 STAND_IN = """#!/bin/sh
 { printf '%s' "${0##*/}"; printf ' <%s>' "$@"; echo; } >>"$SAID"
-case "${0##*/} $1" in
-    *shares.py) echo "0.1 0.05" ;;
-    *scaled.py) echo "--kind bpe --size 9" ;;
-    *plan.py) cat >/dev/null ;;
+case "${0##*/} $1 $2" in
+    *shares.py*) echo "0.1 0.05" ;;
+    *scaled.py*) echo "--kind bpe --size 9" ;;
+    *"-m scripts.plan") cat >/dev/null ;;
     "$FAILS "*) exit 3 ;;
 esac
 """
@@ -192,7 +192,7 @@ def test_the_words_of_a_recipe(place):
     train += " <data.dev=data/mine/dev.jsonl.gz> <a.b=[1, 2]>"
     test, model = "<data/mine/test.jsonl.gz>", "<exp/mine/test.txt>"
     assert (status, err) == (0, "") and said.splitlines() == [
-        f"python <scripts/tables.py> <data/mine-tables> <train={table}>",
+        f"python <-m> <scripts.tables> <data/mine-tables> <train={table}>",
         "python <recipes/own/shares.py> <data/mine-tables>",
         "asr-prepare <tsv> <data/mine-tables> <data/mine> <--dev> <0.05> <--test> <0.1>",
         "python <recipes/own/scaled.py> <data/mine> <exp/mine>",
@@ -202,7 +202,7 @@ def test_the_words_of_a_recipe(place):
         f"asr-train {train}",
         f"asr-decode <--model> <exp/mine/model> <--manifest> {test} <--out> {model}",
         f"asr-score {test} {model}",
-        f"python <scripts/result.py> <mine> <test> <joint> {test} {model} <data/mine> <exp/mine/tokenizer> "
+        f"python <-m> <scripts.result> <mine> <test> <joint> {test} {model} <data/mine> <exp/mine/tokenizer> "
         "<exp/mine/model>",
     ]
 

@@ -10,7 +10,7 @@ import pytest
 from asr import __version__, provenance
 from asr.cli import decode
 from asr.errors import UserError
-from asr.stamp import Stamp, fingerprint, read
+from asr.stamp import Planned, Stamp, fingerprint, planning, read
 from asr.text import tokenizer as tokenizers
 from asr.training.identity import stamp_of
 
@@ -25,6 +25,16 @@ def finished(folder):
     for name in ("out.txt", "in.txt", "sounds/a.wav"):
         (folder / name).write_text(name)
     stamp(folder).write(seconds=1.0)
+
+
+def test_within_planning_the_question_ends_the_command_and_tells_its_answer(tmp_path):
+    finished(tmp_path)
+    for beam in (10, 20):
+        asking = stamp(tmp_path, beam)
+        with planning(), pytest.raises(Planned) as asked:
+            asking.is_current()
+        assert asked.value.stamp is asking and asked.value.current is (beam == 10)
+        assert asking.is_current() is (beam == 10)
 
 
 def test_a_stamp_is_current_until_an_argument_an_input_or_the_output_changes(tmp_path):

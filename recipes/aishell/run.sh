@@ -63,4 +63,4 @@ step asr-tokenizer "$data/train.jsonl.gz" "$data/dev.jsonl.gz" "$exp/tokenizer" 
 step asr-train --gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokenizer" \
     data.train="$data/train${shar:+.shar}.jsonl.gz" data.dev="$data/dev.jsonl.gz" ${settings[@]+"${settings[@]}"}
 evaluate
-[ -n "$dry_run" ] || [ -z "$test" ] || python scripts/results.py "$exp/results.md" "$name" --unit mixed
+[ -n "$dry_run" ] || [ -z "$test" ] || python -m scripts.results "$exp/results.md" "$name" --unit mixed

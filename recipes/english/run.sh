@@ -14,7 +14,7 @@ learners=("$speechocean/train.tsv" "$speechocean/test.tsv") volunteers=$common_v
 [ ! -e "$speechocean/train/wav.scp" ] || learners=(kaldi:"$speechocean" kaldi:"$speechocean")
 ! grep -qs ^client_id "$common_voice/train.tsv" || volunteers=common_voice:$common_voice
 # leaves out an utterance of 65 characters in 2.4 s, which CTC can't align
-python scripts/tables.py data/english-tables train="${learners[0]}" train="$volunteers" train=an4:"$an4" \
+python -m scripts.tables data/english-tables train="${learners[0]}" train="$volunteers" train=an4:"$an4" \
     test="${learners[1]}" --without common_voice_en_37190595
 step asr-prepare tsv data/english-tables data/english --dev 300 --normalize english
 asr-tokenizer data/english/train.jsonl.gz data/english/dev.jsonl.gz exp/english/tokenizer --kind bpe --size 500

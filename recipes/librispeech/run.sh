@@ -100,4 +100,4 @@ joined=$(IFS=,; echo "${manifests[*]}")
 step asr-train --gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokenizer" \
     data.train="$joined" data.dev="$data/$dev.jsonl.gz" ${settings[@]+"${settings[@]}"}
 evaluate
-[ -n "$dry_run" ] || [ -z "$test" ] || python scripts/results.py "$exp/results.md" "$name"
+[ -n "$dry_run" ] || [ -z "$test" ] || python -m scripts.results "$exp/results.md" "$name"

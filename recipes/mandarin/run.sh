@@ -12,7 +12,7 @@ corpus=${places[0]}
 
 tables=(train="$corpus/train.tsv" test="$corpus/dev.tsv")
 ! grep -qs ^client_id "$corpus/train.tsv" || tables=(train=common_voice:"$corpus" test=common_voice:"$corpus")
-python scripts/tables.py data/mandarin-tables "${tables[@]}"
+python -m scripts.tables data/mandarin-tables "${tables[@]}"
 step asr-prepare tsv data/mandarin-tables data/mandarin --dev 200 --normalize plain
 # includes dev's texts: a character that only they have would have no token
 asr-tokenizer data/mandarin/train.jsonl.gz data/mandarin/dev.jsonl.gz exp/mandarin/tokenizer --kind characters

@@ -21,7 +21,7 @@ data=data/$name exp=exp/$name splits=("train=${places[0]}") carve=()
 [[ -z "$test" || "$test" =~ ^[0-9.]+$ ]] || splits+=("test=$(absolute "$test")")
 [ -z "$config" ] || check_settings "$exp/model" "$config"
 
-python scripts/tables.py "$data-tables" "${splits[@]}"
+python -m scripts.tables "$data-tables" "${splits[@]}"
 shares=$(python recipes/own/shares.py "$data-tables")
 [ ${#splits[@]} -eq 2 ] || carve=(--test "${test:-${shares% *}}")
 step asr-prepare tsv "$data-tables" "$data" --dev "${dev:-${shares#* }}" ${carve[@]+"${carve[@]}"} \
@@ -37,4 +37,4 @@ train=(--gpus "$gpus" --config "$config" out="$exp/model" tokenizer="$exp/tokeni
 step asr-train "${train[@]}"
 step asr-decode --model "$exp/model" --manifest "$data/test.jsonl.gz" --out "$exp/test.txt"
 asr-score "$data/test.jsonl.gz" "$exp/test.txt"
-python scripts/result.py "$name" test joint "$data/test.jsonl.gz" "$exp/test.txt" "$data" "$exp/tokenizer" "$exp/model"
+python -m scripts.result "$name" test joint "$data/test.jsonl.gz" "$exp/test.txt" "$data" "$exp/tokenizer" "$exp/model"

@@ -1,6 +1,6 @@
 """Measure what one data worker reads and augments: seconds of audio per second, each effect alone and all together.
 
-    python scripts/bench/augment.py
+    python -m scripts.bench.augment
 
 It writes sound files of pink noise into a temporary folder: utterances and noises in FLAC, impulse
 responses in WAV. The ways take turns, each over all utterances; the figures are medians over the
@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import report
 import soundfile
 import torch
 
@@ -24,6 +23,7 @@ from asr.data import manifest
 from asr.data.augmentation import Augment, AugmentSettings
 from asr.data.dataset import SpeechDataset
 from asr.data.prepare import prepare
+from scripts.bench import report
 
 NOISES, NOISE_SECONDS, RESPONSES, RESPONSE_SECONDS = 8, 60.0, 8, 0.5
 EFFECTS = ("speed", "reverberation", "noise", "volume")

@@ -1,6 +1,6 @@
 """Put the validations of several runs side by side, and tell how far each is from the first.
 
-    python scripts/bench/curves.py exp/fp32 exp/bf16 exp/fp32-seed2
+    python -m scripts.bench.curves exp/fp32 exp/bf16 exp/fp32-seed2
 
 The runs have the same epochs. Beside each figure of a run stands its difference to the first run's;
 below, the root mean square of the differences. Runs of another seed tell how large chance is.
@@ -11,9 +11,8 @@ import math
 import sys
 from pathlib import Path
 
-import report
-
 from asr.training.metrics import MetricsFile
+from scripts.bench import report
 
 
 def validations(run: str) -> dict[int, dict]:

@@ -1,7 +1,7 @@
 """Time our decoding beside ESPnet's and SpeechBrain's, in turn on the same machine, and print ratios.
 
     bash scripts/bench/environments.sh
-    python scripts/bench/decode.py --threads 1 --out bench.json
+    python -m scripts.bench.decode --threads 1 --out bench.json
 
 What is computed stands in workload.py: sizes, utterances, 30 decoder steps in every search,
 whatever the weights. Seconds are medians over the repeats; they include the encoder and leave out
@@ -16,11 +16,8 @@ import argparse
 import functools
 import sys
 
-import ours
-import report
-import turns
-import workload
-from turns import Row, Worker
+from scripts.bench import ours, report, turns, workload
+from scripts.bench.turns import Row, Worker
 
 PEERS = ("espnet", "speechbrain")
 
@@ -49,11 +46,11 @@ def start(args: argparse.Namespace) -> list[Worker]:
     pythons = {peer: turns.python(peer) for peer in args.peers}
     options = {"threads": args.threads, "device": args.device}
     workers = [
-        Worker(f"ours-{p}", sys.executable, "decode_ours.py", {**options, "precision": p})
+        Worker(f"ours-{p}", sys.executable, "decode_ours", {**options, "precision": p})
         for p in args.precision
     ]
     return workers + [
-        Worker(peer, python, f"decode_{peer}.py", options) for peer, python in pythons.items()
+        Worker(peer, python, f"decode_{peer}", options) for peer, python in pythons.items()
     ]
 
 

@@ -7,13 +7,13 @@ random weights. It takes one utterance at a time: batches of one.
 import tempfile
 from pathlib import Path
 
-import decoding
-import workload
 import yaml
 from espnet2.bin.asr_inference import Speech2Text
 from espnet2.tasks.asr import ASRTask
-from espnet_config import config
 from torch import Tensor
+
+from scripts.bench import decoding, workload
+from scripts.bench.espnet_config import config
 
 
 class ESPnet:

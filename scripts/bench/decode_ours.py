@@ -1,12 +1,10 @@
 """Our side of decode.py; see decoding.py."""
 
-import decoding
-import ours
 import torch
-import workload
 from torch import Tensor
 
 from asr.device import autocast, keep_memory
+from scripts.bench import decoding, ours, workload
 
 
 class Ours:

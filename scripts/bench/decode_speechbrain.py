@@ -5,12 +5,12 @@ CTC scores the decoder's best 15 labels instead of all 5000 (the recipe's way ne
 time and memory); neither temperature nor end-of-sequence threshold.
 """
 
-import decoding
-import speechbrain_model as parts
-import workload
 from speechbrain.decoders import CTCScorer, S2STransformerBeamSearcher, ScorerBuilder
-from speechbrain_model import BLANK, BOS, EOS
 from torch import Tensor, nn
+
+from scripts.bench import decoding, workload
+from scripts.bench import speechbrain_model as parts
+from scripts.bench.speechbrain_model import BLANK, BOS, EOS
 
 
 class SpeechBrain:

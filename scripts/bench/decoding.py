@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
-import worker
-import workload
 from torch import Tensor
+
+from scripts.bench import worker, workload
 
 
 class Implementation(Protocol):

@@ -1,6 +1,6 @@
 """ESPnet's configuration of the workload's model, beside its defaults."""
 
-import workload
+from scripts.bench import workload
 
 
 def config() -> dict:

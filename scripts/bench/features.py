@@ -1,7 +1,7 @@
 """Time our log-mel features beside those of torchaudio, lhotse, ESPnet and SpeechBrain, in turn, and print ratios.
 
     bash scripts/bench/environments.sh
-    python scripts/bench/features.py --threads 1 --out features.json
+    python -m scripts.bench.features --threads 1 --out features.json
 
 64 random waveforms of 2 to 25 s, 16 kHz. Ours, ESPnet and SpeechBrain compute padded batches as
 asr-train plans them (lengths alike together), torchaudio and lhotse one waveform after the other.
@@ -13,14 +13,11 @@ the others' differ in window, edges or scale. Linux only.
 import argparse
 import sys
 
-import features_worker
-import report
 import torch
-import turns
-import workload
-from turns import Row, Worker
 
 from asr.data.bucketing import plan
+from scripts.bench import features_worker, report, turns, workload
+from scripts.bench.turns import Row, Worker
 
 PEERS = ("torchaudio", "lhotse", "espnet", "speechbrain")
 ALONE = ("torchaudio", "lhotse")  # compute one waveform at a time, in our own environment
@@ -43,7 +40,7 @@ def start(args: argparse.Namespace) -> list[Worker]:
         for name in ("ours", *args.peers)
     }
     return [
-        Worker(name, python, "features_worker.py", {"threads": args.threads, "name": name})
+        Worker(name, python, "features_worker", {"threads": args.threads, "name": name})
         for name, python in pythons.items()
     ]
 

@@ -10,9 +10,9 @@ from argparse import Namespace
 from collections.abc import Callable
 
 import torch
-import worker
-import workload
 from torch import Tensor
+
+from scripts.bench import worker, workload
 
 
 def ours() -> Callable:

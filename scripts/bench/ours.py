@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import workload
 from torch import Tensor
 
 from asr.models.hybrid import Hybrid, HybridSettings
@@ -14,6 +13,7 @@ from asr.search.hypothesis import Hypothesis
 from asr.search.neural import NetworkScorer
 from asr.transcription import pipeline
 from asr.transcription.recordings import Recording
+from scripts.bench import workload
 
 
 def build(device: str = "cpu") -> Hybrid:

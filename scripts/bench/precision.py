@@ -1,6 +1,6 @@
 """Compare decoding in bf16 with decoding in fp32: the share of texts that differ, WER and real-time factor of both.
 
-    python scripts/bench/precision.py exp/mini/model data/mini/test-mini.jsonl.gz
+    python -m scripts.bench.precision exp/mini/model data/mini/test-mini.jsonl.gz
 
 Both take turns over the whole manifest, after a batch that warms them up; the factors are medians
 over the repeats and include reading the recordings and computing features.
@@ -12,9 +12,7 @@ import statistics
 import sys
 from pathlib import Path
 
-import report
 import torch
-from place import output
 
 from asr.cli.command import command
 from asr.models.recognizer import Recognizer, load
@@ -24,6 +22,8 @@ from asr.scoring.texts import read_texts
 from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import Clock, transcribe
 from asr.transcription.recordings import Recording, find
+from scripts.bench import report
+from scripts.bench.place import output
 
 PRECISIONS = ("fp32", "bf16")
 

@@ -1,6 +1,6 @@
 """A recipe's corpus in ESPnet's hands: its Conformer in our size, trained for the given minutes on the same utterances.
 
-    python scripts/bench/recipe_espnet.py NAME SET [--minutes 120] [--threads 2]
+    python -m scripts.bench.recipe_espnet NAME SET [--minutes 120] [--threads 2]
 
 data/NAME and exp/NAME/tokenizer are needed, which recipes/NAME/run.sh makes, and .bench/espnet,
 which environments.sh makes. All goes to exp/NAME/espnet: sound files at three speeds, ESPnet's

@@ -1,6 +1,6 @@
 """The data side of training at the size of LibriSpeech-960: seconds, memory, padding; and lhotse's sampler beside ours.
 
-    python scripts/bench/scale.py --workers 8 --out exp/scale.json
+    python -m scripts.bench.scale --workers 8 --out exp/scale.json
 
 A manifest is generated: ids, paths, texts and durations like LibriSpeech's, and one sound file that
 all entries share. It is measured as it is, and with each utterance three times, as toolkits that
@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from generated import LETTERS, RATE, durations, texts
-from place import output
+
+from scripts.bench.generated import LETTERS, RATE, durations, texts
+from scripts.bench.place import output
 
 BATCH_SECONDS = 100
 SPEEDS = [0.9, 1.0, 1.1]

@@ -1,6 +1,6 @@
 """Where the time of our decoding goes, and what an utterance costs against its length.
 
-    python scripts/bench/search_parts.py --threads 1 --out parts
+    python -m scripts.bench.search_parts --threads 1 --out parts
 
 Shares: one batch of 8 utterances; encoder, and each scorer's methods as the search calls them;
 bookkeeping is what is left. Measuring costs a little, on a GPU more, where each call must be waited
@@ -22,15 +22,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import ours
-import report
 import torch
-import workload
-from place import output
 from torch import Tensor
 
 from asr.device import autocast
 from asr.models.hybrid import Hybrid
+from scripts.bench import ours, report, workload
+from scripts.bench.place import output
 
 LABELS_HZ = 3  # of English speech in a vocabulary of 5000
 LENGTHS = (5, 10, 15, 20, 30, 40, 50, 60)  # seconds

@@ -3,11 +3,12 @@
 But for one choice: both convolutions have as many channels as ours instead of 64 and 32.
 """
 
-import workload
 from speechbrain.lobes.models.convolution import ConvolutionFrontEnd
 from speechbrain.lobes.models.transformer.TransformerASR import TransformerASR
 from speechbrain.nnet.linear import Linear
 from torch import nn
+
+from scripts.bench import workload
 
 BLANK, BOS, EOS = 0, 1, workload.VOCABULARY - 1
 

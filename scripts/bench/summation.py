@@ -1,6 +1,6 @@
 """Time the sum of a step's gradients by the tree over slots beside the sum in turn, on a CPU; and its memory.
 
-    python scripts/bench/summation.py --parameters 30 --out exp/summation.json
+    python -m scripts.bench.summation --parameters 30 --out exp/summation.json
 
 A step has as many batches as `accumulate`; each adds a gradient to a flat tensor, which stands for
 its backward pass. In turn: each process adds up its own, and gloo's all_reduce those of the

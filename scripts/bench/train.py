@@ -1,8 +1,8 @@
 """Time our training beside ESPnet's and SpeechBrain's, in turn on the same machine, and print ratios.
 
     bash scripts/bench/environments.sh
-    python scripts/bench/train.py --threads 1 --out train.json
-    python scripts/bench/train.py --device cuda --workload many --peak-tflops 989 --precision bf16
+    python -m scripts.bench.train --threads 1 --out train.json
+    python -m scripts.bench.train --device cuda --workload many --peak-tflops 989 --precision bf16
     --compile 1
 
 One optimizer step on the same batch of random features and labels (workload.py): forward, backward,
@@ -16,10 +16,8 @@ counts. Losses are each implementation's own mean; they must fall. Linux only.
 import argparse
 import sys
 
-import report
-import turns
-import workload
-from turns import Row, Worker
+from scripts.bench import report, turns, workload
+from scripts.bench.turns import Row, Worker
 
 PEERS, PRECISIONS = ("espnet", "speechbrain"), ("fp32", "bf16")
 WARM_UP = 2  # steps: the first makes the optimizer's moments
@@ -61,8 +59,7 @@ def start(args: argparse.Namespace) -> list[Worker]:
         for p in args.peer_precision
     ]
     return [
-        Worker(f"{name}-{o['precision']}", python, f"train_{name}.py", o)
-        for name, python, o in kinds
+        Worker(f"{name}-{o['precision']}", python, f"train_{name}", o) for name, python, o in kinds
     ]
 
 

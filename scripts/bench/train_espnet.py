@@ -2,10 +2,11 @@
 
 from argparse import Namespace
 
-import training
 from espnet2.tasks.asr import ASRTask
-from espnet_config import config
 from torch import Tensor, nn
+
+from scripts.bench import training
+from scripts.bench.espnet_config import config
 
 
 class Loss(nn.Module):

@@ -2,14 +2,12 @@
 
 import contextlib
 
-import ours
 import torch
-import training
-import workload
 from torch import Tensor, nn
 
 from asr.device import autocast, tuned
 from asr.training.optim.adam import AdamSettings
+from scripts.bench import ours, training, workload
 
 
 class Ours:

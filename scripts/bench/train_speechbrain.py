@@ -1,10 +1,10 @@
 """SpeechBrain's side of train.py; see training.py. Runs in the environment that environments.sh makes."""
 
-import speechbrain_model as parts
-import training
-import workload
 from speechbrain.nnet.losses import ctc_loss, kldiv_loss
 from torch import Tensor, nn
+
+from scripts.bench import speechbrain_model as parts
+from scripts.bench import training, workload
 
 
 class Loss(nn.Module):

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
-import worker
-import workload
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+
+from scripts.bench import worker, workload
 
 LR = 1e-3
 

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import report
-from load import Load, Mark
-from place import output
+from scripts.bench import report
+from scripts.bench.load import Load, Mark
+from scripts.bench.place import output
 
-HERE = Path(__file__).parent
 BENCH = report.ROOT / ".bench"  # environments and logs
 PAUSE = 0.5  # seconds before a sample: threads of the one before have stopped spinning
 
@@ -49,12 +48,13 @@ class Worker:
         }
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [python, HERE / script, *words],
+                [python, "-m", f"scripts.bench.{script}", *words],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 text=True,
                 env={**os.environ, **threads},
+                cwd=report.ROOT,
                 pass_fds=[writing],
             )
         os.close(writing)

@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m scripts.bench.NAME`, from the checkout; see README.md."""
