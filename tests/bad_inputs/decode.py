@@ -1,49 +1,24 @@
 """asr-decode: recordings, model folders, manifests, numbers, language models, hotwords, outputs."""
 
-import gzip
 import json
 import os
 import struct
 
 from bad_inputs.case import SOME, both, case, named
-from bad_inputs.material import damaged, encoded, wav
+from bad_inputs.material import wav
+from bad_inputs.tables import rows
 
 DECODE = "asr-decode --model $model --mode ctc-greedy"
 BEAM = "asr-decode --model $model --beam 2"
 MADE = ("o.txt", ".o.txt*", "*failed.tsv", "o.json")
 EITHER = (2, 3)
 GOOD = "$wav"
-SPHERE = b"""NIST_1A
-   1024
-channel_count -i 1
-sample_rate -i 8000
-sample_n_bytes -i 2
-sample_count -i 1000000000000
-sample_coding -s3 pcm
-end_head
-"""
 
 
 def good_is_done(room, done):
     """The good recording's line stands in the output, and no other."""
     lines = (room / "o.txt").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[0] for line in lines] == [str(room.ready["wav"])]
-
-
-def sound(name, content, *says, file="bad.wav", given=None, **more):
-    """A row of a bad recording before a good one: it is named and listed, the good one is done."""
-    made = given or (lambda r: r.write(file, content))
-    return case(
-        name,
-        f"{DECODE} {file} {GOOD} --out o.txt",
-        file,
-        *says,
-        given=made,
-        status=SOME,
-        leaves=MADE,
-        then=both(good_is_done, named("*failed.tsv", file)),
-        **more,
-    )
 
 
 def model(name, *says, change, **more):
@@ -147,102 +122,11 @@ def with_line(n, change):
     return edit
 
 
-def hotwords(name, content, *says, **more):
-    """A row of a file of hotwords."""
-    return case(
-        name,
-        f"{BEAM} --hotwords h.txt {GOOD}",
-        "h.txt",
-        *says,
-        given=lambda r: r.write("h.txt", content),
-        **more,
-    )
-
-
 def start(line, **changes):
     line.update(changes)
 
 
-CASES = [
-    # recordings: one bad, one good
-    sound("a recording without samples", wav(0)),
-    sound(
-        "a recording of no channels",
-        wav().replace(struct.pack("<HHI", 1, 1, 8000), struct.pack("<HHI", 1, 0, 8000)),
-    ),
-    sound("a recording of one sample a second", wav(rate=1), ("1 Hz", "rate")),
-    sound("a recording of ten samples", wav(10), ("short", "10 samples")),
-    sound(
-        "a recording that is but a tag",
-        b"ID3\x04\0\0\0\0\0\x21" + b"TIT2" + b"\0" * 40,
-        file="bad.mp3",
-    ),
-    sound("a recording within gzip", gzip.compress(wav())),
-    sound("a picture in the same kind of chunks", b"RIFF\x24\0\0\0WEBPVP8 \x18\0\0\0" + b"\0" * 28),
-    sound(
-        "notes to play",
-        b"MThd\0\0\0\x06\0\x01\0\x02\0\x60MTrk\0\0\0\x04\0\xff\x2f\0",
-        file="song.mid",
-    ),
-    sound("a flac damaged in its middle", damaged(encoded("FLAC")), file="bad.flac"),
-    sound(
-        "an ogg of no known codec",
-        b"OggS\0\x02" + b"\0" * 20 + b"\x01\x10" + b"Nonsense\0\0\0\0\0\0\0\0",
-        file="bad.ogg",
-    ),
-    sound(
-        "a NIST header that promises too much",
-        SPHERE.ljust(1024) + wav()[44:],
-        file="bad.sph",
-    ),
-    sound("a broken link", None, given=lambda r: r.link("bad.wav", "gone.wav")),
-    sound("a link to itself", None, given=lambda r: r.link("bad.wav", "bad.wav")),
-    sound("a source of zeros without an end", None, given=lambda r: r.link("bad.wav", "/dev/zero")),
-    sound("a named pipe", None, given=lambda r: r.pipe("bad.wav")),
-    sound(
-        "a file closed to this user",
-        wav(),
-        "Permission denied",
-        given=lambda r: r.write("bad.wav", wav()).chmod(0),
-        user=True,
-    ),
-    case(
-        "a name with a terminal's commands",
-        ["asr-decode", "--model", "$model", "--mode", "ctc-greedy", "\x1b[2Jx.wav"],
-        "\\x1b",
-        given=lambda r: r.write("\x1b[2Jx.wav", wav()),
-        status=EITHER,
-    ),
-    case("a name of nothing", ["asr-decode", "--model", "$model", ""], ("empty", "''")),
-    case(
-        "all recordings are bad",
-        f"{DECODE} a.wav b.wav --out o.txt",
-        "a.wav",
-        "b.wav",
-        status=EITHER,
-        leaves=MADE,
-        given=lambda r: [r.write("a.wav", "no"), r.write("b.wav", "no, either")],
-    ),
-    # model folders
-    case("the model is an empty name", ["asr-decode", "--model", "", "$wav"], "--model"),
-    case(
-        "the model is its configuration",
-        f"asr-decode --model $model/config.yaml {GOOD}",
-        "config.yaml",
-        "folder",
-    ),
-    case(
-        "the model is a tokenizer",
-        f"asr-decode --model $tokenizer {GOOD}",
-        "tokenizer",
-        "config.yaml",
-    ),
-    case("the model is a language model", f"asr-decode --model $lm {GOOD}", "language model"),
-    model(
-        "the weights are a folder",
-        "m/model.safetensors",
-        change=lambda r: [(r / "m/model.safetensors").unlink(), r.folder("m/model.safetensors")],
-    ),
+CASES = rows("decode", globals()) + [
     model(
         "the weights lack their last byte",
         "m/model.safetensors",
@@ -259,31 +143,6 @@ CASES = [
     model(
         "the weights have a matrix of half the bits", "m/model.safetensors", change=weights(as_bf16)
     ),
-    model(
-        "the settings have no model",
-        "m/config.yaml",
-        "model",
-        change=lambda r: r.write(
-            "m/config.yaml", "features: {fbank: {sample_rate: 8000}}\nmodel:\n"
-        ),
-    ),
-    model(
-        "the settings have another rate than the weights were made for",
-        "m/config.yaml",
-        change=lambda r: r.edit("m/config.yaml", "sample_rate: 8000", "sample_rate: 16000"),
-    ),
-    model(
-        "the tokenizer is one of another size",
-        "tokenizer",
-        change=lambda r: r.write("m/tokenizer.json", '{"kind": "characters", "characters": ["A"]}'),
-    ),
-    model(
-        "the facts of its making are damaged, which doesn't matter",
-        status=0,
-        change=lambda r: r.write("m/versions.json", '{"longest_seconds": [1e999]}'),
-    ),
-    # manifests
-    case("the manifest is a recording", f"{DECODE} --manifest $wav", "train000.wav"),
     manifest(
         "a channel that the recording doesn't have",
         lambda line: start(line, channel=5),
@@ -312,38 +171,6 @@ CASES = [
         status=SOME,
         then=both(others_are_done, named("*failed.tsv", "dev001")),
     ),
-    # numbers
-    case(
-        "a beam of twenty digits",
-        f"asr-decode --model $model --beam 99999999999999999999 {GOOD}",
-        "beam",
-        "99999999999999999999",
-    ),
-    case(
-        "a beam of a thousand million",
-        f"asr-decode --model $model --beam 1000000000 {GOOD}",
-        ("beam", "memory"),
-        memory=3 << 30,
-    ),
-    case("a weight that is no number", f"{BEAM} --ctc-weight nan {GOOD}", "ctc-weight", "nan"),
-    case(
-        "a length bonus near the largest number",
-        f"{BEAM} --length-bonus 1e308 {GOOD}",
-        "length-bonus",
-        "1e",
-    ),
-    case(
-        "batches of seconds without an end",
-        f"{DECODE} --batch-seconds inf {GOOD}",
-        "--batch-seconds",
-        "inf",
-        status=(0, 2),
-    ),
-    case(
-        "a setting to tune without values",
-        f"{BEAM} --manifest $dev --tune ctc-weight=",
-        "ctc-weight",
-    ),
     case(
         "a manifest to tune on without texts",
         f"{BEAM} --manifest m.jsonl --tune beam=1,2",
@@ -352,14 +179,6 @@ CASES = [
             "m.jsonl", lambda lines: [line.pop("supervisions") for line in lines] and None, "dev"
         ),
     ),
-    # language models
-    case(
-        "the language model is an empty name",
-        ["asr-decode", "--model", "$model", "--lm", "", "$wav"],
-        "--lm",
-    ),
-    case("the language model is a recognizer", f"{BEAM} --lm $model {GOOD}", "recogni"),
-    case("the language model is a recording", f"{BEAM} --lm $wav {GOOD}", "train000.wav", "ARPA"),
     arpa(
         "a probability above one",
         with_line(1, lambda line: "0.5" + line[line.index("\t") :]),
@@ -394,85 +213,10 @@ CASES = [
         "nothing but the word unknown",
         lambda text: "\\data\\\nngram 1=3\n\n\\1-grams:\n-1\t<unk>\n-1\t<s>\n-1\t</s>\n\n\\end\\\n",
     ),
-    # hotwords
-    hotwords("hotwords: an empty file", ""),
-    hotwords("hotwords: a recording", wav()),
-    hotwords("hotwords: in UTF-16", "LOW\n".encode("utf-16"), ("UTF-16", "UTF-8")),
-    hotwords("hotwords: a weight that is no number", "LOW\tnan\n", "h.txt:1", "nan"),
-    hotwords("hotwords: a weight below nothing", "LOW\t-5\n", "h.txt:1", "-5"),
-    hotwords("hotwords: too many columns", "LOW\t2\tMID\n", "h.txt:1"),
-    hotwords("hotwords: a word twice with two weights", "LOW\t2\nMID\nLOW\t5\n", "h.txt:3", "LOW"),
-    case("hotwords: a folder", f"{BEAM} --hotwords $tokenizer {GOOD}", "tokenizer", "directory"),
-    # outputs
-    case(
-        "the output is the file of hotwords",
-        f"{BEAM} --hotwords h.txt --out h.txt {GOOD}",
-        "h.txt",
-        given=lambda r: r.write("h.txt", "LOW\n"),
-    ),
-    case(
-        "the output is the model's configuration",
-        f"asr-decode --model m --mode ctc-greedy --out m/config.yaml {GOOD}",
-        "m/config.yaml",
-        given=lambda r: r.copy("model", "m"),
-    ),
-    case(
-        "the JSON lines go to the manifest",
-        f"{DECODE} --manifest d.jsonl.gz --json d.jsonl.gz",
-        "d.jsonl.gz",
-        given=lambda r: r.copy("dev", "d.jsonl.gz"),
-    ),
-    case(
-        "the JSON lines go to the stamp",
-        f"{DECODE} {GOOD} --out o.txt --json .o.txt.stamp.json",
-        ".o.txt.stamp.json",
-    ),
-    case(
-        "the JSON lines replace somebody's file",
-        f"{DECODE} {GOOD} --json thesis.tex",
-        "thesis.tex",
-        "--force",
-        given=lambda r: r.write("thesis.tex", "\\section{}"),
-    ),
-    case(
-        "the output is a link to the recording, which stays",
-        f"{DECODE} a.wav --out o.txt",
-        status=(0, 2),
-        leaves=MADE,
-        changes=("o.txt",),
-        given=lambda r: [r.copy("wav", "a.wav"), r.link("o.txt", "a.wav")],
-    ),
-    case(
-        "the output is a named pipe",
-        f"{DECODE} {GOOD} --out o.txt",
-        "o.txt",
-        given=lambda r: r.pipe("o.txt"),
-    ),
-    case(
-        "the output is an empty name",
-        ["asr-decode", "--model", "$model", "--out", "", "$wav"],
-        ("--out", "empty", "''"),
-    ),
     case(
         "the output's name is longer than a disk allows",
         f"{DECODE} {GOOD} --out {'x' * 300}",
         "too long",
-    ),
-    case(
-        "the output's folder is closed to this user",
-        f"{DECODE} {GOOD} --out locked/o.txt",
-        "locked",
-        "Permission denied",
-        given=lambda r: r.folder("locked").chmod(0o555),
-        user=True,
-    ),
-    case(
-        "the disk is full",
-        f"{DECODE} --manifest $dev --out o.txt",
-        "o.txt",
-        "too large",
-        leaves=(".o.txt.journal",),
-        file_bytes=10,
     ),
     case(
         "a recording whose name isn't UTF-8",

@@ -7,6 +7,7 @@ import tarfile
 
 from bad_inputs.case import case
 from bad_inputs.material import http, tar_gz
+from bad_inputs.tables import rows
 
 YESNO = "asr-download yesno out --mirror $mirror"
 AN4 = "asr-download an4 out --mirror $mirror"
@@ -79,103 +80,13 @@ def once(room, done):
     assert done.err.count("waves_yesno.tar.gz") == 1
 
 
-CASES = [
-    # names
-    case("the corpus is an empty name", ["asr-download", "", "out"], "corpus", "librispeech"),
-    case("the corpus in capitals", "asr-download LibriSpeech out", "'librispeech'"),
-    case("the corpus' number at OpenSLR", "asr-download 12 out", "12", "librispeech"),
-    case(
-        "a part of another corpus",
-        "asr-download musan out --parts dev-clean --dry-run",
-        "dev-clean",
-        "musan",
-    ),
-    case("an empty part", ["asr-download", "yesno", "out", "--parts", ""], "--parts", "yesno"),
-    case(
-        "a part that is a path",
-        "asr-download librispeech out --parts ../../dev-clean",
-        "../../dev-clean",
-    ),
-    case(
-        "a part named twice is meant once",
-        "asr-download yesno out --parts yesno yesno --dry-run",
-        status=0,
-        then=once,
-    ),
-    # folders
-    case(
-        "the folder is an empty name",
-        ["asr-download", "yesno", "", "--dry-run"],
-        ("empty", "''"),
-        ("name", "empty"),
-    ),
-    case(
-        "the folder is a file",
-        "asr-download yesno notes.txt",
-        "notes.txt",
-        given=lambda r: r.write("notes.txt", "a"),
-    ),
-    case(
-        "the folder is a broken link",
-        "asr-download yesno away",
-        "away",
-        given=lambda r: r.link("away", "no/where"),
-    ),
-    case(
-        "the folder is a link to itself",
-        "asr-download yesno loop",
-        "loop",
-        given=lambda r: r.link("loop", "loop"),
-    ),
+CASES = rows("download", globals()) + [
     case("the folder has a name of 5000 letters", f"asr-download yesno {'x' * 5000}", "too long"),
-    case("the folder is the kernel's", "asr-download yesno /proc/asr-corpora", "/proc/asr-corpora"),
-    case(
-        "the folder is of another user",
-        "asr-download yesno locked",
-        "locked",
-        "permission denied",
-        given=lambda r: r.folder("locked").chmod(0o555),
-        user=True,
-    ),
     case(
         "the working folder is a file",
         YESNO,
         ".download",
         given=lambda r: [r.mirror(silent), r.write("out/.download", "x")],
-    ),
-    case(
-        "a file has the corpus' name",
-        "asr-download yesno out",
-        "out/waves_yesno",
-        ("not a folder", "is a file", "a folder"),
-        given=lambda r: r.write("out/waves_yesno", "mine"),
-    ),
-    case(
-        "the corpus' folder exists and is empty",
-        "asr-download yesno out",
-        "out/waves_yesno",
-        ("empty", "no "),
-        given=lambda r: r.folder("out/waves_yesno"),
-    ),
-    # what the person has put there
-    case(
-        "an archive of one's own is a folder",
-        "asr-download yesno out",
-        "out/waves_yesno.tar.gz",
-        ("folder", "directory"),
-        given=lambda r: r.folder("out/waves_yesno.tar.gz"),
-    ),
-    case(
-        "an archive of one's own is a pipe",
-        "asr-download yesno out",
-        "out/waves_yesno.tar.gz",
-        given=lambda r: r.pipe("out/waves_yesno.tar.gz"),
-    ),
-    case(
-        "an archive of one's own has no end",
-        "asr-download yesno out",
-        "out/waves_yesno.tar.gz",
-        given=lambda r: r.link("out/waves_yesno.tar.gz", "/dev/zero"),
     ),
     case(
         "an archive of one's own is a broken link",
@@ -216,45 +127,6 @@ CASES = [
             ),
         ],
     ),
-    # addresses
-    case(
-        "a mirror by ftp",
-        "asr-download yesno out --mirror ftp://host/x",
-        "--mirror",
-        "ftp://host/x",
-    ),
-    case(
-        "a mirror without a host",
-        "asr-download yesno out --mirror http://",
-        ("http://", "no host"),
-        hasty=True,
-    ),
-    case(
-        "a mirror at no possible port",
-        "asr-download yesno out --mirror http://127.0.0.1:99999999",
-        "99999999",
-        hasty=True,
-    ),
-    case(
-        "a mirror with a space in its address",
-        ["asr-download", "yesno", "out", "--mirror", "http://127.0.0.1/a b"],
-        "127.0.0.1",
-        hasty=True,
-    ),
-    case(
-        "a mirror with letters that no URL has",
-        ["asr-download", "yesno", "out", "--mirror", "http://127.0.0.1:9/naïve"],
-        "127.0.0.1",
-        hasty=True,
-    ),
-    case(
-        "a mirror with a password, which isn't repeated",
-        "asr-download yesno out --mirror http://me:hunter2@127.0.0.1:9/x",
-        "127.0.0.1",
-        then=no_secret,
-        hasty=True,
-    ),
-    # servers
     case(
         "a mirror with a page to log in",
         YESNO,
@@ -339,7 +211,6 @@ CASES = [
             raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFFF\r\nabc")
         ),
     ),
-    # archives
     case(
         "an archive with a file and a folder of one name",
         AN4,

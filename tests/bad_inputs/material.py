@@ -1,5 +1,6 @@
 """Bytes to make bad files of."""
 
+import gzip
 import io
 import struct
 import tarfile
@@ -82,3 +83,41 @@ def http(body: bytes = b"", status: str = "200 OK", length: str | None = "true",
 def table(*rows: str, head: str = "id\tpath\ttext\tspeaker") -> str:
     """A table of recordings."""
     return "".join(f"{row}\n" for row in (head, *rows))
+
+
+def format_chunk(channels: int, rate: int) -> bytes:
+    """Make a WAV whose format says so of a tone in one channel at 8000 Hz."""
+    new = struct.pack("<HHI", 1, channels, rate)
+    return wav().replace(struct.pack("<HHI", 1, 1, 8000), new)
+
+
+SPHERE = b"""NIST_1A
+   1024
+channel_count -i 1
+sample_rate -i 8000
+sample_n_bytes -i 2
+sample_count -i 1000000000000
+sample_coding -s3 pcm
+end_head
+"""
+MADE = {  # what the tables name as `!made NAME`
+    "sound": wav(),
+    "sound without samples": wav(0),
+    "sound of ten samples": wav(10),
+    "start of a sound": wav()[:20],
+    "table": table("a\ta.wav\tLOW\ts", "b\tb.wav\tHIGH\ts"),  # of two sounds
+    "table with a bad sound": table("a\ta.wav\tLOW\ts", "x\tbad.wav\tMID\ts", "b\tb.wav\tHIGH\ts"),
+    "sound of no channels": format_chunk(0, 8000),
+    "sound of no rate": format_chunk(1, 0),
+    "sound of 1 Hz": wav(rate=1),
+    "sound in gzip": gzip.compress(wav(), mtime=0),
+    "sound cut short": wav()[:3000],
+    "damaged FLAC": damaged(encoded("FLAC")),
+    "SPHERE that promises too much": SPHERE.ljust(1024) + wav()[44:],
+    "deep nesting": "[" * 200_000,
+    "bomb of aliases": "a: &a [x,x,x,x,x,x,x,x,x]\n"
+    + "".join(
+        f"{c}: &{c} [{','.join([f'*{b}'] * 9)}]\n"
+        for b, c in zip("abcdefgh", "bcdefghi", strict=True)
+    ),
+}
