@@ -6,6 +6,7 @@ A .gz of some megabytes may hold a line of gigabytes.
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO
 
@@ -51,7 +52,9 @@ def read_bytes(path: str | os.PathLike, missing: str, most: int) -> bytes:
     return content
 
 
-def read_lines(file: IO[bytes], path: str | os.PathLike, most: int = LINE) -> Iterator[bytes]:
+def read_lines(
+    file: IO[bytes] | BufferedIOBase, path: str | os.PathLike, most: int = LINE
+) -> Iterator[bytes]:
     """Yield the lines of a file, with their ends.
 
     raises   UserError for one of more than `most` bytes; names file and line

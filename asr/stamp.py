@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 from asr import __version__, provenance
 from asr.errors import UserError
@@ -56,7 +57,7 @@ class Stamp:
     ):
         self._begun = time.monotonic()
         self.output = Path(output)
-        self.facts = {
+        self.facts: dict[str, Any] = {
             "command": command,
             "version": __version__,
             "arguments": dict(sorted(arguments.items())),

@@ -2,13 +2,12 @@
 
 The texts of the full corpus are planned without sound; the sound is that of a corpus of 12 utterances. What a text
 sounds like is judged by espeak-ng's own phonemes, tones by the pitch of one syllable in all four. What the synthesized
-corpora share (noise, level, silence, voices that repeat themselves) is proved by test_mini.py.
+corpora share is proved by test_synthesized.py, and (noise, level, silence, voices that repeat themselves) by
+test_mini.py.
 """
 
-import hashlib
 import importlib.util
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -26,7 +25,6 @@ sys.path[:0] = [str(RECIPE), str(RECIPE.parent)]
 
 import mandarin  # noqa: E402
 from phonemes import phonemes  # noqa: E402
-from synthesis.corpus import command  # noqa: E402
 from synthesis.espeak import RATE, pronounce  # noqa: E402
 
 from asr.data.corpora.aishell import SPLITS, read  # noqa: E402
@@ -52,13 +50,6 @@ def tiny(tmp_path_factory):
     out = tmp_path_factory.mktemp("mandarin")
     corpora.synthesize(out, **TINY)
     return out
-
-
-def samples(out):
-    return {
-        path.stem: soundfile.read(path, dtype="int16")[0].tobytes()
-        for path in sorted(out.rglob("*.wav"))
-    }
 
 
 def sentences(corpus):
@@ -88,27 +79,6 @@ def test_training_has_each_character_of_dev_and_test_five_times(corpus):
         x: trained[x] for x in corpora.characters(corpus["test"] + corpus["dev"]) if trained[x] < 5
     }
     assert corpora.COVERAGE == 5 and not rare
-
-
-def test_a_training_set_that_lacks_characters_is_refused():
-    message = r"0.1 hours are too few: test's character \w+ occurs \d times in training, not 5; ask for more --hours"
-    with pytest.raises(ValueError, match=message):
-        corpora.plan(hours=0.1)
-
-
-def test_splits_share_no_sentence_and_no_voice(corpus):
-    texts = [mandarin.transcript(sentence) for sentence in sentences(corpus)]
-    assert len(set(texts)) == len(texts)
-    variants = [{u.speaker.variant for u in utterances} for utterances in corpus.values()]
-    assert sum(map(len, variants)) == len(set.union(*variants))
-    ids = [u.id for utterances in corpus.values() for u in utterances]
-    assert len(set(ids)) == len(ids)
-    assert {split: len({u.speaker for u in corpus[split]}) for split in SPLITS} == corpora.SPEAKERS
-
-
-def test_dev_and_test_do_not_depend_on_the_hours(corpus):
-    other = corpora.plan(hours=0.1, coverage=0)
-    assert other["test"] == corpus["test"] and other["dev"] == corpus["dev"]
 
 
 def misread(texts):
@@ -183,8 +153,9 @@ def test_tones_are_in_the_pitch_of_every_voice(corpus):
     assert all(toneless(*voice) for voice in (("aunty", "F"), ("Alex", "M")))
 
 
-def test_layout_is_aishells(tiny):
+def test_layout_is_aishells(corpus, tiny):
     expected = corpora.plan(**TINY)
+    assert {split: len({u.speaker for u in corpus[split]}) for split in SPLITS} == corpora.SPEAKERS
     found = read(tiny)
     assert list(found.splits) == list(SPLITS) and not found.notes
     for split, items in found.splits.items():
@@ -218,51 +189,3 @@ def test_layout_is_aishells(tiny):
     }
     assert dict(line.split(" ", 1) for line in lines) == words and len(lines) == 12
     assert not list(tiny.rglob("*.part"))
-    assert (tiny / "VERSION").read_text().startswith(corpora.VERSION)
-
-
-def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(tiny):
-    code = (
-        "import sys, hashlib; import synthesize as m;"
-        f"us = [u for us in m.plan(**{TINY}).values() for u in us];"
-        "print(*(f'{u.id}={hashlib.sha256(m.recording(u, 1).tobytes()).hexdigest()}' for u in reversed(us)))"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=RECIPE, check=True, capture_output=True, text=True
-    ).stdout
-    here = {name: hashlib.sha256(data).hexdigest() for name, data in samples(tiny).items()}
-    assert dict(item.split("=") for item in out.split()) == here
-
-
-def test_interrupted_work_continues_and_finished_work_rests(tmp_path, tiny):
-    corpora.synthesize(tmp_path, **TINY)
-    (tmp_path / "VERSION").rename(tmp_path / "VERSION.part")
-    (tmp_path / "data_aishell/transcript/aishell_transcript_v0.8.txt").unlink()
-    lost, kept = sorted(tmp_path.rglob("*.wav"))[:2]
-    lost.unlink()
-    lost.with_name(lost.name + ".part").write_bytes(b"half a file")
-    before = kept.stat().st_mtime_ns
-    corpora.synthesize(tmp_path, **TINY)
-    assert samples(tmp_path) == samples(tiny) and kept.stat().st_mtime_ns == before
-    assert not list(tmp_path.rglob("*.part"))
-    assert len(read(tmp_path).splits["test"]) == 4
-
-    kept.unlink()
-    corpora.synthesize(tmp_path, **TINY)
-    assert not kept.exists()
-    with pytest.raises(ValueError, match="choose another folder"):
-        corpora.synthesize(tmp_path, **{**TINY, "seed": 2})
-
-
-def test_a_missing_espeak_is_one_sentence_and_status_2(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "espeakng_loader", None)
-    assert command(corpora.synthesize, "", 1.2, [str(tmp_path / "new")]) == 2
-    message = capsys.readouterr().err
-    assert "pip install espeakng-loader" in message and len(message.splitlines()) == 1
-    assert not (tmp_path / "new").exists()
-
-
-def test_every_rule_of_the_grammar_is_used():
-    texts = (text for alternatives in mandarin.RULES.values() for text in alternatives)
-    named = {rule for text in texts for rule in re.findall(r"\{(\w+)\}", text)}
-    assert named | {"sentence"} == set(mandarin.RULES)

@@ -34,8 +34,14 @@ def open_binary(path: str | os.PathLike) -> IO[bytes]:
     raises   UserError if the archive is missing or too short; OSError for an ordinary file
     """
     within = place(path)
-    if within is None:
-        return open(path, "rb")
+    return open(path, "rb") if within is None else read(within)
+
+
+def read(within: Place) -> BytesIO:
+    """Read the bytes of a file within an archive.
+
+    raises   UserError if the archive is missing or too short
+    """
     check(within)
     try:
         with open(within.archive, "rb", buffering=0) as file:

@@ -1,5 +1,6 @@
 """Read the headers of many sound files at once."""
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,7 +15,7 @@ ASKED = 1000  # files queued at once; queuing a million takes a gigabyte
 
 
 def read_headers(
-    paths: Sequence[str], progress: bool = False, whole: bool = False
+    paths: Sequence[str | os.PathLike], progress: bool = False, whole: bool = False
 ) -> list[AudioInfo | UserError | None]:
     """Read each file's header, in order; return faults instead of raising them, so that all can be counted.
 
@@ -24,7 +25,8 @@ def read_headers(
     whole:     also decode the files, to find damage within
     progress:  show a bar on stderr
     """
-    found, settings = [], {} if progress else {"disable": True}
+    found: list[AudioInfo | UserError | None] = []
+    settings = {} if progress else {"disable": True}
     bar = progress_bar(total=len(paths), desc="sound files", unit="", mininterval=0.5, **settings)
     with bar, ThreadPoolExecutor(THREADS) as pool:
         for first in range(0, len(paths), ASKED):
@@ -34,10 +36,13 @@ def read_headers(
     return found
 
 
-def header(path: str, whole: bool = False) -> AudioInfo | UserError | None:
+def header(path: str | os.PathLike, whole: bool = False) -> AudioInfo | UserError | None:
     """Read one header, and the rest of the file if `whole`; or check the size of an archive."""
     try:
         within = archive.place(path)
-        return (verify if whole else info)(path) if within is None else archive.check(within)
+        if within is None:
+            return (verify if whole else info)(path)
+        archive.check(within)
+        return None
     except UserError as error:
         return error

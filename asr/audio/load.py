@@ -204,15 +204,18 @@ class Raw:
         """
         self._path = path
         try:
-            self._memory = archive.open_binary(path) if archive.place(path) else None
+            within = archive.place(path)
+            self._memory = archive.read(within) if within else None
             self._number = -1 if self._memory else os.open(path, os.O_RDONLY | FLAGS)
         except (OSError, ValueError) as error:  # for a name with a NUL
             raise unreadable(path, error) from None
-        state = None if self._memory else os.fstat(self._number)
-        self.handle = self._memory or self._number
-        self.size = state.st_size if state else len(self._memory.getbuffer())
-        self.changed = state.st_mtime_ns if state else 0
-        if state and not stat.S_ISREG(state.st_mode):
+        self.handle: int | BytesIO = self._memory or self._number
+        if self._memory:
+            self.size, self.changed = len(self._memory.getbuffer()), 0
+            return
+        state = os.fstat(self._number)
+        self.size, self.changed = state.st_size, state.st_mtime_ns
+        if not stat.S_ISREG(state.st_mode):
             os.close(self._number)
             is_what = "a folder" if stat.S_ISDIR(state.st_mode) else "a device or a pipe"
             raise UserError(f"{path}: is {is_what}; expected a sound file")

@@ -114,7 +114,8 @@ def agrees(read, size: int) -> bool:
     found = frame(head[:4])
     stated = xing(head, 0, found) if found else None
     if (
-        not stated
+        not found
+        or not stated
         or not stated.frames
         or not stated.bytes
         or head[found.info : found.info + 4] != b"Info"
@@ -158,14 +159,14 @@ class Run:
 
 def info_frame(header: bytes, count: int, size: int) -> bytes:
     """Make an Info frame, in the form of a frame with this header, to put before `count` frames of `size` bytes."""
-    head = header
     for index in range(header[2] >> 4, 15):  # of the same rate, and large enough to hold it
         head = bytes(
             [header[0], header[1] | 1, index << 4 | header[2] & 0x0C, header[3]]
         )  # 1: without a checksum
-        if frame(head).length >= frame(head).info + 16:
+        found = frame(head)
+        if found and found.length >= found.info + 16:
             break
-    found = frame(head)
+    assert found, "a sound frame's header, at another bit rate, is one"
     body = (
         bytes(found.info - 4)
         + b"Info"

@@ -10,11 +10,11 @@ import numpy as np
 
 from asr.data import manifest
 from asr.data.manifest import Utterance
-from asr.data.ragged import Rows, Strings, utf8
+from asr.data.ragged import Items, Rows, Strings, utf8
 
 
 @dataclass(frozen=True)
-class Table(Sequence[Utterance]):
+class Table(Items[Utterance]):
     """Utterances, read-only, column by column; `table[n]` is an Utterance, made when it is asked for.
 
     A worker process reads them without copying them, for no Python object is kept of each. Pickled,
@@ -42,21 +42,23 @@ class Table(Sequence[Utterance]):
     def of(cls, utterances: Iterable[Utterance]) -> "Table":
         """Gather utterances, in one pass."""
         strings = [Rows("B") for _ in range(4)]
-        numbers = [array(code) for code in "qqqhdd"]
+        numbers: list[array] = [array(code) for code in "qqqhdd"]
         for u in utterances:
-            for column, value in zip(strings, (u.id, u.path, u.text, u.speaker or ""), strict=True):
-                column.append_bytes(utf8(value))
+            for string, value in zip(strings, (u.id, u.path, u.text, u.speaker or ""), strict=True):
+                string.append_bytes(utf8(value))
             pick = -1 if u.channel is None else u.channel
-            for column, value in zip(
+            for column, number in zip(
                 numbers, (u.rate, u.samples, u.channels, pick, u.start, u.duration), strict=True
             ):
-                column.append(value)
-        return cls(*(Strings(column.done()) for column in strings), *map(np.asarray, numbers))
+                column.append(number)
+        ids, paths, texts, speakers = (Strings(string.done()) for string in strings)
+        return cls(ids, paths, texts, speakers, *map(np.asarray, numbers))
 
     def __len__(self) -> int:
         return len(self.durations)
 
-    def __getitem__(self, n: int) -> Utterance:
+    def item(self, n: int) -> Utterance:
+        """Make the n-th utterance."""
         return Utterance(
             id=self.ids[n],
             path=self.paths[n],

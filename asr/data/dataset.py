@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from multiprocessing.util import Finalize
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from asr.audio import load as audio
 from asr.data.augmentation import Augment
 from asr.data.manifest import Utterance
-from asr.data.resegmentation import Segmentation
+from asr.data.resegmentation import Ids, Segmentation
 from asr.errors import UserError
 from asr.ops import PADDING
 from asr.seeding import uniforms, utterance_seed
@@ -75,7 +76,8 @@ class Batch:
 
         raises   ValueError for a batch of one
         """
-        return tuple(self._part(half) for half in halves(len(self.ids)))
+        first, second = map(self._part, halves(len(self.ids)))
+        return first, second
 
     def _part(self, part: slice) -> "Batch":
         wave_lens, Y_lens = self.wave_lens[part], self.Y_lens[part]
@@ -86,8 +88,9 @@ class Batch:
         )
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{k: change(v) if torch.is_tensor(v) else v for k, v in values.items()})
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {k: change(v) for k, v in values.items() if torch.is_tensor(v)}
+        return Batch(**(values | tensors))
 
 
 def utterance_seeds(seed: int, epoch: int, ids: Iterable[str]) -> Tensor:
@@ -116,7 +119,7 @@ class SpeechDataset(Dataset):
     def __init__(
         self,
         utterances: Sequence[Utterance],
-        labels: Sequence[Sequence[int]],
+        labels: Sequence[Ids],
         rate: int,
         seed: int = 0,
         epoch: int = 0,
@@ -150,7 +153,7 @@ class SpeechDataset(Dataset):
         waveform = audio.resample(waveform, self.rate * speed, self.rate)
         return self.augment(waveform, self.rate, seed) if self.augment else waveform
 
-    def _labels(self, n: int, utterance: Utterance, seed: int) -> Sequence[int]:
+    def _labels(self, n: int, utterance: Utterance, seed: int) -> Ids:
         plain = self.labels[n]
         return self.segmentation(n, utterance.text, plain, seed) if self.segmentation else plain
 
@@ -158,7 +161,7 @@ class SpeechDataset(Dataset):
 def collate(
     ids: list[str],
     waveforms: list[np.ndarray],
-    labels: Sequence[Sequence[int]],
+    labels: Sequence[Ids],
     seeds: Tensor,
     multiples: tuple[int, int] = (1, 1),
 ) -> Batch:
@@ -200,11 +203,19 @@ def load(
     pin      in memory from which a GPU can fetch them by itself
     raises   UserError if a recording has become unreadable
     """
-    settings = {"num_workers": workers, "pin_memory": pin, "worker_init_fn": _obey_the_trainer}
     if workers:
         _end_with_the_trainer()
     with _signals_blocked():
-        stream = iter(DataLoader(_Telling(dataset), batch_size=None, sampler=batches, **settings))
+        stream = iter(
+            DataLoader(
+                _Telling(dataset),
+                batch_size=None,
+                sampler=batches,
+                num_workers=workers,
+                pin_memory=pin,
+                worker_init_fn=_obey_the_trainer,
+            )
+        )
     try:
         for batch in stream:
             if isinstance(batch, UserError):

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
 from multiprocessing import connection, get_context, parent_process
@@ -47,7 +47,7 @@ def encode_block(block: Block, tokenizer: str, max_tokens: int) -> Sentences:
 def in_processes(path: str, task: partial, blocks: Iterable[Block]) -> Iterator[Sentences]:
     """Hand blocks to processes, and yield what comes back, in order."""
     pool = ProcessPoolExecutor(cores(), get_context("spawn"), leave_to_the_parent)
-    waiting = deque()
+    waiting: deque[Future[Sentences]] = deque()
     try:
         for block in blocks:
             waiting.append(pool.submit(task, block))
@@ -66,9 +66,12 @@ def in_processes(path: str, task: partial, blocks: Iterable[Block]) -> Iterator[
 def leave_to_the_parent() -> None:
     """In a process of the pool: pass over the terminal's signal, and end when the parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent, "a pool's process has one"
+    ended = parent.sentinel
 
     def follow() -> None:
-        connection.wait([parent_process().sentinel])
+        connection.wait([ended])
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()

@@ -24,13 +24,15 @@ class Failure:
     reason: str
 
     @classmethod
-    def of(cls, item: Item, header: AudioInfo | UserError) -> "Failure | None":
+    def of(cls, item: Item, header: AudioInfo | UserError | None) -> "Failure | None":
         """Describe what is wrong with an item's sound file; None if it can be used."""
         path = str(item.path)
         if fault := names.fault(item.id):
             return cls(item.id, path, f"its name {fault}; rename the file")
         if isinstance(header, UserError):
             return cls(item.id, path, str(header).removeprefix(f"{path}: "))
+        if header is None:
+            return cls(item.id, path, "is within an archive; expected a file of its own")
         if item.channel is not None and item.channel >= header.channels:
             has = "1 channel" if header.channels == 1 else f"{header.channels} channels"
             return cls(

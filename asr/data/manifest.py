@@ -23,14 +23,17 @@ MEAN, ONE = (
     "mean",
     "channel",
 )  # custom["mono"] of a cut whose recording has several channels: what is heard of it
-STRING, WHOLE, NUMBER = ("a string", str), ("a whole number", int), ("a number", int, float)
-KINDS = {  # of an utterance's values: in words, and as JSON has them
+STRING, WHOLE = ("a string", (str,)), ("a whole number", (int,))
+NUMBER = ("a number", (int, float))
+KINDS: dict[
+    str, tuple[str, tuple[type, ...]]
+] = {  # of an utterance's values: in words, and as JSON has them
     **{"id": STRING, "path": STRING, "rate": WHOLE, "samples": WHOLE, "channels": WHOLE},
     **{
         "start": NUMBER,
         "duration": NUMBER,
         "text": STRING,
-        "speaker": ("a string or nothing", str, type(None)),
+        "speaker": ("a string or nothing", (str, type(None))),
     },
 }
 
@@ -253,7 +256,7 @@ def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
     except UserError as error:
         return UserError(f"{where}: {error}")
     except RecursionError:
-        reason = "is nested too deep"
+        reason: object = "is nested too deep"
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         if "set_int_max_str_digits" in str(error):
@@ -263,7 +266,7 @@ def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
 
 def _fault(utterance: Utterance) -> str | None:
     """Say what is wrong with the values of a line."""
-    for name, (kind, *types) in KINDS.items():
+    for name, (kind, types) in KINDS.items():
         if not fits(value := getattr(utterance, name), *types):
             return f"{name}: got {_short(value)}, expected {kind}"
     u = utterance

@@ -101,11 +101,11 @@ def prepare(
         found, splits={name: on_channel(items, channel) for name, items in found.splits.items()}
     )
     facts = digest(item for items in found.splits.values() for item in items)
-    splits, notes, carved = with_carved(found, dev, test)
+    parts, notes, carved = with_carved(found, dev, test)
     if shar:
-        shars.check_names(item.id for items in splits.values() for item in items)
-        shars.check_folders(out, splits)
-    manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in splits}
+        shars.check_names(item.id for items in parts.values() for item in items)
+        shars.check_folders(out, parts)
+    manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in parts}
     arguments = {
         "corpus": corpus,
         "source": os.path.abspath(source),
@@ -114,33 +114,34 @@ def prepare(
         "digest": facts,
     }
     on_one = {} if channel is None else {"channel": channel}
-    stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(splits)} | on_one, [])
+    stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(parts)} | on_one, [])
     statistics, failures = {}, failed.listed(stamp)
-    if not is_done(stamp, manifests.values(), failures, splits, whole=not headers_only):
-        check_folder("OUT", out, made_files(splits, carved), "asr-prepare", [source], force)
-        utterances, failures = look(splits, progress, whole=not headers_only)
+    current = is_done(stamp, manifests.values(), failures or [], parts, whole=not headers_only)
+    if not current or failures is None:
+        check_folder("OUT", out, made_files(parts, carved), "asr-prepare", [source], force)
+        utterances, failures = look(parts, progress, whole=not headers_only)
         notes += about_channels(utterances)
         make_folder(out)
         kept = (
-            CARVED if "train" in whole.splits.keys() - splits.keys() else ()
+            CARVED if "train" in whole.splits.keys() - parts.keys() else ()
         )  # they belong to a train that stays
-        remove_others(stamp, {*splits, *whole.splits, *kept})
+        remove_others(stamp, {*parts, *whole.splits, *kept})
         stamp.begin()
         for name, path in manifests.items():
-            if shars.remove_other(out, name, digest(splits[name])) and not shar:
+            if shars.remove_other(out, name, digest(parts[name])) and not shar:
                 notes.append(
                     f"{name}.shar: its manifest was removed, because the recordings changed; --shar copies them again"
                 )
             manifest.write(path, utterances[name])
         for name in ("train", *carved) if carved else ():
-            write_speakers(Path(out) / f"{name}.speakers", splits[name])
+            write_speakers(Path(out) / f"{name}.speakers", parts[name])
         failed.write(out, failures)
         stamp.write(**({"failed": len(failures)} if failures else {}))
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
-    for name in splits if shar else ():
+    for name in parts if shar else ():
         done |= shars.write(
-            list(manifest.read(manifests[name])), out, name, digest(splits[name]), progress
+            list(manifest.read(manifests[name])), out, name, digest(parts[name]), progress
         )
         manifests[f"{name}.shar"] = shars.paths(out, name)[0]
     return Preparation(manifests, statistics, notes, not done, failures)
@@ -149,14 +150,14 @@ def prepare(
 def is_done(
     stamp: Stamp,
     manifests: Iterable[Path],
-    failures: Sequence[Failure] | None,
+    failures: Sequence[Failure],
     splits: Mapping[str, Sequence[Item]],
     whole: bool,
 ) -> bool:
     """Tell whether an earlier run did this, and what it left out is still unusable."""
     from asr.audio.headers import read_headers
 
-    if not stamp.is_current() or not all(path.is_file() for path in manifests) or failures is None:
+    if not stamp.is_current() or not all(path.is_file() for path in manifests):
         return False
     lost = {failure.id for failure in failures}
     items = [item for items in splits.values() for item in items if item.id in lost]
@@ -255,7 +256,7 @@ def digest(items: Iterable[Item]) -> str:
     """Compute a fingerprint of items and of the sizes and times of their sound files, or of their absence."""
     state = hashlib.sha256()
     for item in items:
-        facts = [item.id, str(item.path), item.text, item.speaker]
+        facts: list[object] = [item.id, str(item.path), item.text, item.speaker]
         facts += [] if item.channel is None else [f"channel {item.channel}"]
         try:
             file = os.stat(item.path)
@@ -298,7 +299,8 @@ def look(
     failures = [
         failure for pair in zip(items, headers, strict=True) if (failure := Failure.of(*pair))
     ]
-    found = {item.id: header for item, header in zip(items, headers, strict=True)}
+    pairs = zip(items, headers, strict=True)
+    found = {item.id: header for item, header in pairs if isinstance(header, AudioInfo)}
     lost = {failure.id for failure in failures}
     kept = {name: [item for item in items if item.id not in lost] for name, items in splits.items()}
     if 2 * len(failures) > len(items) or not all(kept.values()):
@@ -349,11 +351,18 @@ def cancels(u: Utterance) -> bool:
 
 def utterance(item: Item, header: AudioInfo) -> Utterance:
     """Make an utterance from an item and its sound file's header."""
-    whole = {"start": 0.0, "duration": header.duration}
-    size = {"rate": header.rate, "samples": header.samples, "channels": header.channels}
-    channel = item.channel if header.channels > 1 else None
-    who = {"text": item.text, "speaker": item.speaker, "channel": channel}
-    return Utterance(id=item.id, path=str(item.path), **size, **whole, **who)
+    return Utterance(
+        id=item.id,
+        path=str(item.path),
+        rate=header.rate,
+        samples=header.samples,
+        channels=header.channels,
+        start=0.0,
+        duration=header.duration,
+        text=item.text,
+        speaker=item.speaker,
+        channel=item.channel if header.channels > 1 else None,
+    )
 
 
 def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
@@ -377,5 +386,5 @@ def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
 
 def write_speakers(path: Path, items: Iterable[Item]) -> None:
     """List the speakers of a split, one per line."""
-    speakers = sorted({item.speaker for item in items} - {None})
+    speakers = sorted({item.speaker for item in items if item.speaker is not None})
     write_text(path, "".join(f"{speaker}\n" for speaker in speakers))

@@ -4,17 +4,36 @@ A million rows are two objects. A list of a million lists would be copied, page 
 data worker: a worker counts references, and so writes into the objects that it only reads.
 """
 
+from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, overload
 
 import numpy as np
 
 AT_ONCE = 1 << 20  # rows that are looked at together
+T = TypeVar("T", covariant=True)
+
+
+class Items(Sequence[T]):
+    """A sequence whose items are made when they are asked for."""
+
+    @abstractmethod
+    def item(self, n: int) -> T:
+        """Make the n-th item, 0 <= n < len."""
+
+    @overload
+    def __getitem__(self, n: int) -> T: ...
+    @overload
+    def __getitem__(self, n: slice) -> list[T]: ...
+    def __getitem__(self, n):
+        places = range(len(self))[n]
+        return list(map(self.item, places)) if isinstance(n, slice) else self.item(places)
 
 
 @dataclass(frozen=True)
-class Ragged(Sequence):
+class Ragged(Items[np.ndarray]):
     """Rows of different lengths, read-only.
 
     values   of all rows, one behind the other
@@ -35,8 +54,8 @@ class Ragged(Sequence):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, n: int) -> np.ndarray:
-        n = range(len(self))[n]
+    def item(self, n: int) -> np.ndarray:
+        """View the n-th row."""
         return self.values[self.offsets[n] : self.offsets[n + 1]]
 
     @property
@@ -94,7 +113,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Strings(Sequence):
+class Strings(Items[str]):
     """Strings as rows of their UTF-8 bytes."""
 
     rows: Ragged
@@ -102,7 +121,8 @@ class Strings(Sequence):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, n: int) -> str:
+    def item(self, n: int) -> str:
+        """Decode the n-th string."""
         return self.rows[n].tobytes().decode("utf-8", "surrogatepass")
 
     def select(self, indices: np.ndarray) -> "Strings":

@@ -10,6 +10,8 @@ import numpy as np
 from asr.seeding import utterance_seed
 from asr.text.bpe_dropout import BPEDropout
 
+Ids = Sequence[int] | np.ndarray  # of the tokens of a text
+
 
 @dataclass(frozen=True)
 class Segmentation:
@@ -22,7 +24,7 @@ class Segmentation:
     dropout: BPEDropout
     frames: np.ndarray
 
-    def __call__(self, n: int, text: str, plain: Sequence[int], seed: int) -> Sequence[int]:
+    def __call__(self, n: int, text: str, plain: Ids, seed: int) -> Ids:
         """Draw token ids of the n-th utterance.
 
         plain    its ids without dropout: they stay where its frames are too few for what was drawn

@@ -39,8 +39,12 @@ class SentenceBatch:
 
         raises   ValueError for a batch of one
         """
-        parts = [(self.Y[half], self.Y_lens[half]) for half in halves(len(self.Y))]
-        return tuple(SentenceBatch(trim(Y, Y_lens), Y_lens) for Y, Y_lens in parts)
+        first, second = map(self._part, halves(len(self.Y)))
+        return first, second
+
+    def _part(self, part: slice) -> "SentenceBatch":
+        Y_lens = self.Y_lens[part]
+        return SentenceBatch(trim(self.Y[part], Y_lens), Y_lens)
 
 
 def collate(sentences: Sentences, indices: Sequence[int]) -> SentenceBatch:

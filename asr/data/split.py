@@ -70,8 +70,9 @@ def choose_speakers(items: Sequence[Item], count: int) -> set[str]:
     A speaker joins if that brings the sum closer to `count`; at least one is never chosen.
     returns   an empty set if every speaker has too many utterances
     """
-    spoken = Counter(item.speaker for item in items)
-    chosen, total = set(), 0
+    spoken = Counter(item.speaker for item in items if item.speaker is not None)
+    chosen: set[str] = set()
+    total = 0
     for speaker in sorted(spoken, key=lambda speaker: hashlib.sha256(speaker.encode()).digest()):
         nearer = abs(total + spoken[speaker] - count) < abs(total - count)
         if nearer and len(chosen) < len(spoken) - 1:

@@ -5,7 +5,7 @@ import io
 import itertools
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from asr.bounded import read_lines
@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
     path: str
     first: int
-    lines: list[bytes] | list[Text]
+    lines: Sequence[bytes | Text]
     position: int
 
 
@@ -69,9 +69,12 @@ def parse(block: Block) -> Iterator[Text]:
     raises   UserError if a line is no UTF-8; names file and line
     """
     for number, line in enumerate(block.lines, block.first):
+        if isinstance(line, Text):
+            yield line
+            continue
+        where = f"{block.path}:{number}"
         try:
-            where = f"{block.path}:{number}"
-            yield line if isinstance(line, Text) else Text(where, number, _decode(line, number))
+            text = _decode(line, number)
         except UnicodeDecodeError as error:
             if number == 1 and line.startswith(GZIP):
                 raise UserError(
@@ -80,6 +83,7 @@ def parse(block: Block) -> Iterator[Text]:
             raise UserError(
                 f"{where}: not UTF-8 text (byte {error.start + 1} of the line)"
             ) from None
+        yield Text(where, number, text)
 
 
 def _decode(line: bytes, number: int) -> str:

@@ -208,6 +208,7 @@ def mapped(path: str, folder: Path) -> Sentences:
     for name, size in sizes.items():
         if not (folder / name).is_file() or (folder / name).stat().st_size != size:
             raise UserError(f"{folder / name}: damaged; remove {folder}, and it is made anew")
+    assert state, "what is without a state was refused above"
     ids, offsets, lines = (
         np.asarray(np.memmap(folder / n, state.type(n), "r")) for n in ("ids", "offsets", "lines")
     )

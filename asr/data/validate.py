@@ -117,18 +117,18 @@ def find_unknown(texts: Sequence[str], tokenizer: Tokenizer) -> list[Fault]:
 
 def find_repeated(ids: Sequence[str]) -> list[Fault]:
     """Find the ids that stood there before; the first of each is none of them."""
-    seen: set[str] = set()
+    first: dict[str, int] = {}
     return [
         Fault(place, "stands there before")
         for place, name in enumerate(ids)
-        if name in seen or seen.add(name)
+        if first.setdefault(name, place) != place
     ]
 
 
 def find_shared(values: Sequence[str | None], others: Iterable[str | None]) -> list[Fault]:
     """Find the values, such as speakers, that stand among the others too; None and empty ones are no values."""
     known = set(others) - {None, ""}
-    return [Fault(place, value) for place, value in enumerate(values) if value in known]
+    return [Fault(place, value) for place, value in enumerate(values) if value and value in known]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Selection:
         """Count what was dropped, by reason, and name the first; empty if nothing was."""
         if not self.dropped:
             return ""
-        groups = {reason: [] for reason in self.dropped.values()}
+        groups: dict[str, list[str]] = {reason: [] for reason in self.dropped.values()}
         for name, reason in self.dropped.items():
             groups[reason].append(name)
         parts = [f"{len(names)} {reason} ({shorten(names)})" for reason, names in groups.items()]

@@ -1,12 +1,11 @@
 """The plan of an epoch over a text of any size: in bounded memory, shuffled far, sorted near."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from asr.data.bucketing import plan
-from asr.data.ragged import Ragged
+from asr.data.ragged import Items, Ragged
 from asr.seeding import utterance_seed
 
 BLOCK = (
@@ -17,7 +16,7 @@ WINDOW = (
 )  # sentences, at most, that are sorted together; the plan of a window takes some 100 MB
 
 
-class Windows(Sequence):
+class Windows(Items[list[list[int]]]):
     """The optimizer steps of an epoch, each `accumulate` batches of indices of sentences, as `plan` makes them.
 
     The text's blocks are shuffled and dealt to windows of equal size; a window's sentences are
@@ -46,8 +45,8 @@ class Windows(Sequence):
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, n: int) -> list[list[int]]:
-        n = range(len(self))[n]
+    def item(self, n: int) -> list[list[int]]:
+        """Plan the n-th step's window, unless it is planned; return the step."""
         window = int(np.searchsorted(self._starts, n, side="right")) - 1
         return self._window(window)[n - int(self._starts[window])]
 

@@ -144,7 +144,7 @@ def connect(url: str, path: Path, most: int) -> None:
         offered = describe(url, answer, have)
         if answer.status == 206 and not have:
             raise Failure("sends a part, but the whole file was requested")
-        if answer.status == 206 and not fits(offered, known):
+        if answer.status == 206 and not (known and fits(offered, known)):
             remove(path)
             raise Cut("the file has changed there; starting over")
         if offered.total is not None and offered.total > most:
@@ -163,7 +163,7 @@ def connect(url: str, path: Path, most: int) -> None:
 def request(url: str, path: Path, have: int, known: Content | None) -> http.client.HTTPResponse:
     """Request everything after the first `have` bytes if the content is still the known one, else the whole file."""
     headers = {"User-Agent": f"asr-toolkit/{__version__}", "Accept-Encoding": "identity"}
-    if have:
+    if have and known:
         headers["Range"] = f"bytes={have}-"
         if known.url == url and known.validator:
             headers["If-Range"] = known.validator

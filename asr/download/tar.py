@@ -7,6 +7,7 @@ are needed here. The format is POSIX's ustar, with long names of pax and GNU.
 """
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def read_tar(file: IO[bytes], budget: Budget) -> Iterator[Member]:
             budget.take(len(rest))
 
 
-def members(stream: IO[bytes], budget: Budget) -> Iterator[Member]:
+def members(stream: io.BufferedIOBase, budget: Budget) -> Iterator[Member]:
     """Iterate over the members of an open .tar."""
     further: dict[str, bytes] = {}  # what the headers before a member's own say about it
     while header := next_header(stream, budget):
@@ -78,7 +79,7 @@ def members(stream: IO[bytes], budget: Budget) -> Iterator[Member]:
         raise Damaged("its last header has no member")
 
 
-def next_header(stream: IO[bytes], budget: Budget) -> bytes:
+def next_header(stream: io.BufferedIOBase, budget: Budget) -> bytes:
     """Read a header; empty at the end, which is a block of zeros or no block at all."""
     header = stream.read(BLOCK)
     budget.take(len(header))
@@ -124,7 +125,7 @@ def decimal(field: bytes) -> int:
     return int(field)
 
 
-def further_header(stream: IO[bytes], size: int, budget: Budget) -> bytes:
+def further_header(stream: io.BufferedIOBase, size: int, budget: Budget) -> bytes:
     """Read the body of an extra header."""
     if size > LONGEST_HEADER:
         raise Refused(f"it has a header of {size} bytes")
@@ -151,7 +152,7 @@ def records(body: bytes) -> dict[str, bytes]:
 
 
 @damaged_by(*ERRORS)
-def blocks(stream: IO[bytes], size: int) -> Iterator[bytes]:
+def blocks(stream: io.BufferedIOBase, size: int) -> Iterator[bytes]:
     """Read `size` bytes, block by block."""
     while size:
         block = exactly(stream, min(size, READ))
@@ -159,7 +160,7 @@ def blocks(stream: IO[bytes], size: int) -> Iterator[bytes]:
         yield block
 
 
-def exactly(stream: IO[bytes], size: int) -> bytes:
+def exactly(stream: io.BufferedIOBase, size: int) -> bytes:
     """Read `size` bytes at once."""
     block = stream.read(size) if size else b""
     if len(block) < size:

@@ -26,8 +26,8 @@ ERRORS = (
     RuntimeError,
     ValueError,
     LookupError,
+    ArithmeticError,
 )
-ERRORS += (ArithmeticError,)
 
 
 class Bounded:

@@ -106,8 +106,11 @@ def lines(path: str) -> Iterator[bytes]:
 def manifest_of(path: str) -> Finding:
     """Describe a manifest, reading its lines one by one."""
     next(lines(path), b"")  # checks that it isn't too long
-    rates, channels, speakers, kinds = Counter(), Counter(), set(), Counter()
-    count = seconds = texts = longest = 0
+    rates: Counter[int] = Counter()
+    channels: Counter[int] = Counter()
+    kinds: Counter[str] = Counter()
+    speakers: set[str] = set()
+    count, texts, seconds, longest = 0, 0, 0.0, 0.0
     first = ""
     for utterance in manifest.read(path):
         first = first or utterance.path
@@ -154,7 +157,8 @@ def ngrams(path: str) -> Finding:
     raises   UserError if the header is damaged, or the file is truncated as far as that shows
              without reading all
     """
-    counts, found = [], lines(path)
+    counts: list[int] = []
+    found = lines(path)
     for line in found:
         line = line.strip()
         match = re.fullmatch(rb"ngram (\d{1,3})\s*=\s*(\d{1,15})", line)
@@ -301,7 +305,12 @@ def text(path: str, start: bytes) -> Finding:
         empty += not text.strip()
         words += len(text.split())
         characters += len(text)
-    facts = {"lines": count, "words": words, "characters": characters, "without_text": empty}
+    facts: dict[str, object] = {
+        "lines": count,
+        "words": words,
+        "characters": characters,
+        "without_text": empty,
+    }
     return Finding(path, table_kind(start, tabbed, count), facts)
 
 
