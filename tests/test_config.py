@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ optimizer: {kind: adam, lr: 5e-4}
 schedule: {kind: noam, warmup: 1000}
 training: {epochs: 10}
 """
+MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8"))
 CONFIGURATIONS = sorted((Path(__file__).parents[1] / "conf").glob("*.yaml"))
 
 
@@ -107,290 +109,13 @@ def test_numbers_without_quotes_are_settings(read):
     assert read("", "", "optimizer.lr=2e-3").optimizer.lr == 2e-3
 
 
-WRONG = {  # what is replaced, by what, and what the message says after the file's name
-    "unknown key": (
-        "heads: 4",
-        "haeds: 4",
-        "model.encoder.haeds: no such setting; did you mean 'heads'?; known: d_model",
-    ),
-    "unknown key at the top": (
-        "seed: 1",
-        "sede: 1",
-        "sede: no such setting; did you mean 'seed'?; known: out, seed",
-    ),
-    "unknown key of a choice": (
-        "warmup: 1",
-        "wramup: 1",
-        "schedule.wramup: no such setting; did you mean 'warmup'?",
-    ),
-    "unknown key of an optional part": (
-        "time_masks",
-        "time_mask",
-        "features.specaugment.time_mask: no such setting; did ",
-    ),
-    "unknown key like nothing": (
-        "seed: 1",
-        "seed: 1\nqqq: 1",
-        "qqq: no such setting; known: out, seed",
-    ),
-    "text for a number": ("5e-4", "fast", "optimizer.lr: got 'fast', expected: number"),
-    "quoted number": (
-        "5e-4",
-        "'5e-4'",
-        "optimizer.lr: got '5e-4', expected: number; that is text: write the number with",
-    ),
-    "float for an integer": (
-        "heads: 4",
-        "heads: 4.0",
-        "model.encoder.heads: got 4.0, expected: integer",
-    ),
-    "truth for a number": ("5e-4", "true", "optimizer.lr: got True, expected: number"),
-    "number for a truth": (
-        "dropout: 0.2",
-        "dropout: 0.2, tied: 1",
-        "model.decoder.tied: got 1, expected: true or",
-    ),
-    "two types": (
-        "seconds: 60",
-        "seconds: 0",
-        "data.batch_seconds: got 0, expected: greater than or equal to 0.001 or 'auto'",
-    ),
-    "two other types": (
-        "seconds: 60",
-        "seconds: [x]",
-        "data.batch_seconds: got ['x'], expected: number or 'auto'",
-    ),
-    "seed beyond 64 bits": (
-        "seed: 1",
-        "seed: 9" + 22 * "0",
-        "seed: got 90000000000000000000000, expected a number of",
-    ),
-    "number beyond 64 bits in a list": (
-        "seconds: 60",
-        "seconds: 60, speeds: [1, -9223372036854775809]",
-        "data.speeds.1: got -9223372036854775809, expected a number of 64 bits",
-    ),
-    "negative seed": ("seed: 1", "seed: -1", "seed: got -1, expected: greater than or equal to 0"),
-    "NUL": ("exp/tokenizer", '"a\\0b"', "tokenizer: got 'a\\x00b', expected a text without NUL"),
-    "NUL in a list": (
-        "seed: 1",
-        'seed: 1\nfreeze: [a, "\\0"]',
-        "freeze.1: got '\\x00', expected a text without NUL",
-    ),
-    "half a pair": (
-        "exp/tokenizer",
-        '"\\ud800"',
-        "tokenizer: got '\\ud800', expected a text without",
-    ),
-    "root as output": (
-        "out: exp/x",
-        "out: /",
-        "out: got '/', expected a folder of the training's own",
-    ),
-    "root otherwise": (
-        "out: exp/x",
-        "out: ///..//",
-        "out: got '///..//', expected a folder of the training's own",
-    ),
-    "this folder": (
-        "out: exp/x",
-        "out: .",
-        "out: got '.', expected a folder of the training's own",
-    ),
-    "a folder above": (
-        "out: exp/x",
-        "out: x/../..",
-        "out: got 'x/../..', expected a folder of the training's own",
-    ),
-    "no name": ("out: exp/x", "out: ''", "out: got '', expected a folder of the training's own"),
+WRONG = MISTAKES["wrong"] | {
     "home": ("out: exp/x", f"out: {Path.home()}/", "out: got '"),
     "long value": (
         "5e-4",
         "x" * 9999,
         "optimizer.lr: got 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ..., exp",
     ),
-    "number for a text": ("exp/x", "5", "out: got 5, expected: string"),
-    "text in a list": (
-        "seconds: 60",
-        "seconds: 60, speeds: [1.0, x]",
-        "data.speeds.1: got 'x', expected: number",
-    ),
-    "value for a mapping": (
-        "{kind: adam, lr: 5e-4}",
-        "5",
-        "optimizer: got 5, expected: a mapping of settings",
-    ),
-    "nothing for a mapping": (
-        "{epochs: 10}",
-        "",
-        "training: got None, expected: a mapping of settings",
-    ),
-    "not a number": ("5e-4", ".nan", "optimizer.lr: got nan, expected: finite number"),
-    "infinite": ("5e-4", ".inf", "optimizer.lr: got inf, expected: finite number"),
-    "heads that don't divide": (
-        "heads: 4",
-        "heads: 5",
-        "model.encoder.heads: got 5, expected a divisor of d_model = 256",
-    ),
-    "negative dropout": (
-        "dropout: 0.1",
-        "dropout: -0.1",
-        "model.encoder.dropout: got -0.1, expected: greater than or eq",
-    ),
-    "dropout of all": (
-        "dropout: 0.2",
-        "dropout: 1.0",
-        "model.decoder.dropout: got 1.0, expected: less than 1",
-    ),
-    "negative rate": ("5e-4", "-5e-4", "optimizer.lr: got -0.0005, expected: greater than 0"),
-    "no layers": (
-        "layers: 6",
-        "layers: 0",
-        "model.encoder.layers: got 0, expected: greater than 0",
-    ),
-    "subsampling": (
-        "0.1}",
-        "0.1, subsampling: 5}",
-        "model.encoder.subsampling: got 5, expected: 4, 6 or 8",
-    ),
-    "word": (
-        "0.1}",
-        "0.1, norm: Pre}",
-        "model.encoder.norm: got 'Pre', expected: 'pre' or 'post'; did you mean 'pre'?",
-    ),
-    "unknown encoder": (
-        "kind: transformer, d_model: 256",
-        "kind: confromer, d_model: 256",
-        "model.encoder.kind: got 'confromer', expected one of 'transformer', 'conformer', 'e_branchformer'; ",
-    ),
-    "setting of another encoder": (
-        "heads: 4",
-        "heads: 4, kernel: 31",
-        "model.encoder.kernel: no such setting; known: d_model",
-    ),
-    "setting that an encoder lacks": (
-        "{kind: transformer, d_model: 256",
-        "{kind: conformer, kernel: 31, norm: pre, d_model: 256",
-        "model.encoder.norm: no such setting; known: d_model",
-    ),
-    "missing in a kind": (
-        "kind: transformer, d_model: 256",
-        "kind: conformer, d_model: 256",
-        "model.encoder.kernel: missing; a complete experiment states it",
-    ),
-    "positions of another kind": (
-        "0.1}",
-        "0.1, positions: relative}",
-        "model.encoder.positions: got 'relative', expected: 'sinusoidal' or 'rotary'",
-    ),
-    "no pairs to rotate": (
-        "0.1}",
-        "0.1, positions: rotary, d_k: 5}",
-        "model.encoder.positions: got 'rotary' with d_k = 5, expected an even d_k: it rotates pairs",
-    ),
-    "even kernel": (
-        "{kind: transformer, d_model: 256",
-        "{kind: conformer, kernel: 30, d_model: 256",
-        "model.encoder.kernel: got 30, expected an odd number of frames",
-    ),
-    "even merging kernel": (
-        "{kind: transformer, d_model: 256",
-        "{kind: e_branchformer, cgmlp: 64, kernel: 31, merge_kernel: 4, d_model: 256",
-        "model.encoder.merge_kernel: got 4, expected an odd number of frames",
-    ),
-    "halves of the cgMLP": (
-        "{kind: transformer, d_model: 256",
-        "{kind: e_branchformer, cgmlp: 63, kernel: 31, merge_kernel: 3, d_model: 256",
-        "model.encoder.cgmlp: got 63, expected: multiple of 2",
-    ),
-    "empty chunk": (
-        "0.1}",
-        "0.1, chunk: {frames: 0, left: 1}}",
-        "model.encoder.chunk.frames: got 0, expected: greater than 0",
-    ),
-    "half a chunk": (
-        "0.1}",
-        "0.1, chunk: {frames: 8}}",
-        "model.encoder.chunk.left: missing; a complete experiment",
-    ),
-    "number for a chunk": (
-        "0.1}",
-        "0.1, chunk: 16}",
-        "model.encoder.chunk: got 16, expected: a mapping of settings",
-    ),
-    "all layers dropped": (
-        "0.1}",
-        "0.1, layer_dropout: 1.0}",
-        "model.encoder.layer_dropout: got 1.0, expected: less than 1",
-    ),
-    "speed": (
-        "seconds: 60",
-        "seconds: 60, speeds: [9.0]",
-        "data.speeds: got [9.0], expected factors from 0.5 to 2.0",
-    ),
-    "no manifest in a list": (
-        "train.jsonl.gz",
-        "[]",
-        "data.train: got [], expected the path of a manifest, or a list of paths",
-    ),
-    "sample rate": (
-        "16000",
-        "-1",
-        "features.fbank.sample_rate: got -1, expected: greater than or equal to 1000",
-    ),
-    "mel edges": (
-        "16000",
-        "16000, high_hz: 9000",
-        "features.fbank: mel edges: got 20.0 to 9000.0 Hz, expected 0 <= low ",
-    ),
-    "no mels": ("16000", "16000, mels: 0", "features.fbank.mels: got 0, expected: greater than 0"),
-    "masks": (
-        "time_masks: 3",
-        "time_masks: -3",
-        "features.specaugment.time_masks: got -3, expected: greater than or eq",
-    ),
-    "unknown kind": (
-        "kind: adam",
-        "kind: adamx",
-        "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw', 'muon'; did you",
-    ),
-    "unknown kind of the whole": (
-        "hybrid",
-        "hybird",
-        "model.kind: got 'hybird', expected one of 'hybrid', 'lm'; did you mean 'hybrid'?",
-    ),
-    "no kind": (
-        "kind: adam, ",
-        "",
-        "optimizer.kind: missing, expected one of 'adam', 'adamw', 'muon'",
-    ),
-    "no kind of the whole": (
-        "kind: hybrid",
-        "kind:",
-        "model.kind: missing, expected one of 'hybrid', 'lm'",
-    ),
-    "another kind of the whole": (
-        "hybrid",
-        "lm",
-        "data.batch_seconds: no such setting; did you mean 'batch_tokens'?",
-    ),
-    "misspelled name of the whole's kind": (
-        "model:",
-        "modle:",
-        "modle: no such setting; did you mean 'model'?; known: ",
-    ),
-    "value for the whole's kind": (
-        "model:\n",
-        "model: 5\nx:\n",
-        "model: got 5, expected: a mapping of settings",
-    ),
-    "missing": ("seed: 1\n", "", "seed: missing; a complete experiment states it"),
-    "missing below": (
-        "d_model: 256, ",
-        "",
-        "model.encoder.d_model: missing; a complete experiment states it",
-    ),
-    "key that is no name": ("seed: 1", "seed: 1\n7: 1", "7: got 7, expected: a name as key"),
 }
 
 
@@ -415,51 +140,7 @@ def test_further_mistakes_are_counted(mistake):
     )
 
 
-YAML = {
-    "repeated key": (
-        "seed: 1\n",
-        "seed: 1\nseed: 2\n",
-        ":3: key 'seed' stands here a second time; keep one of the two",
-    ),
-    "repeated key within": (
-        "lr: 5e-4",
-        "lr: 5e-4, lr: 1e-3",
-        ":10: key 'lr' stands here a second time",
-    ),
-    "a list as key": ("seed: 1", "? [a]\n: 1", ":2: got the key ['a'], expected a name"),
-    "colons": ("seed: 1", "seed: 1: 2", ":2: not valid YAML: mapping values are not allowed here"),
-    "open bracket": ("{epochs: 10}", "{epochs: 10", ":13: not valid YAML: "),
-    "tab": (
-        "seed: 1",
-        "\tseed: 1",
-        ":2: not valid YAML: found character '\\t' that cannot start any token",
-    ),
-    "control character": ("seed: 1", "seed: \0", ": not valid YAML: unacceptable character #x0000"),
-    "code": (
-        "seed: 1",
-        "seed: !!python/object/apply:os.getpid []",
-        ":2: not valid YAML: could not determine a constructor",
-    ),
-    "tag with a wrong value": (
-        "seed: 1",
-        "seed: !!int abc",
-        ":2: got the tag !!int, expected a value without one",
-    ),
-    "tag of a date": (
-        "seed: 1",
-        "seed: !!timestamp abc",
-        ":2: got the tag !!timestamp, expected a value without",
-    ),
-    "alias": (
-        "seed: 1",
-        "seed: &a 1\nfreeze: *a",
-        ":3: got an alias (*), expected the value itself; write it out",
-    ),
-    "merge": (
-        "{kind: adam, lr",
-        "{<<: {kind: adam}, lr",
-        ":10: got the key <<, by which YAML 1.1 merges; write",
-    ),
+YAML = MISTAKES["yaml"] | {
     "depth of lists": ("seed: 1", "seed: " + "[" * 20_000, ":2: nested deeper than 32 levels"),
     "depth of mappings": ("seed: 1", "seed: " + "{" * 20_000, ":2: nested deeper than 32 levels"),
     "depth of blocks": ("seed: 1", "seed:\n  " + "- " * 20_000, ":3: nested deeper than 32 levels"),
@@ -563,22 +244,7 @@ def test_overrides(read):
     assert read("", "", "data.speeds=[0.9, 1.1]", "seed=2", "seed=3").seed == 3
 
 
-OVERRIDES = {
-    "lr": "got 'lr', expected key.path=value, as in optimizer.lr=1e-3",
-    "=3": "got '=3', expected key.path=value",
-    "a..b=1": "got 'a..b=1', expected key.path=value",
-    "optimizer.rl=1e-3": "optimizer.rl: no such setting; did you mean 'lr'?; known: lr",
-    "optimzer.lr=1e-3": "optimzer: no such setting; did you mean 'optimizer'?",
-    "optimizer.lr='1e-3'": "optimizer.lr: got '1e-3', expected: number; that is text: write the number without quotes",
-    "optimizer.lr=": "optimizer.lr: got None, expected: number",
-    "optimizer.lr=[1": "optimizer.lr:1: not valid YAML: ",
-    "optimizer.lr=\0": "optimizer.lr: not valid YAML: ",
-    "optimizer.lr.x=1": "optimizer.lr is a value, it has no x",
-    "optimizer.kind=adamx": "optimizer.kind: got 'adamx', expected one of 'adam', 'adamw', 'muon'; "
-    "did you mean 'adam'?",
-    "model.encoder.heads=7": "model.encoder.heads: got 7, expected a divisor of d_model = 256, or d_k given",
-    "optimizer={kind: adam, lr: 1, lr: 2}": "optimizer:1: key 'lr' stands here a second time",
-}
+OVERRIDES = MISTAKES["overrides"]
 
 
 @pytest.mark.parametrize("assignment", OVERRIDES)
@@ -683,29 +349,7 @@ class Tree(Settings):
     maybe: Side | None = None
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        (
-            "parts: [{kind: left, leaves: [{size: 1}, {sise: 2}]}]",
-            "parts.0.leaves.1.sise: no such setting; did you mean 'size'?",
-        ),
-        (
-            "parts: [{kind: left}, {kind: right, leaves: []}]",
-            "parts.1.leaves: no such setting; did you mean 'leaf'?",
-        ),
-        (
-            "parts: [{kind: rigth}]",
-            "parts.0.kind: got 'rigth', expected one of 'left', 'right'; did you mean 'right'?",
-        ),
-        ("maybe: {kind: right, leaf: {size: x}}", "maybe.leaf.size: got 'x', expected: integer"),
-        (
-            "maybe: {kind: right, leaf: {seize: 1}}",
-            "maybe.leaf.seize: no such setting; did you mean 'size'?",
-        ),
-        ("maybe: {}", "maybe.kind: missing, expected one of 'left', 'right'"),
-    ],
-)
+@pytest.mark.parametrize("text, expected", MISTAKES["deep"].items())
 def test_mistakes_deep_in_lists_and_choices(tmp_path, text, expected):
     (tmp_path / "t.yaml").write_text(text)
     with pytest.raises(UserError) as caught:

@@ -203,6 +203,7 @@ def test_skipped_steps_are_said_and_too_many_in_a_row_end_the_training(tmp_path,
     take(monitor, 10)  # a good one: the count begins anew
     for n in range(1, MOST_SKIPPED):
         monitor.skipped("a", n, "its loss isn't finite")
+        take(monitor, n, norm=math.nan)  # is none
     other = build(tmp_path, speaks=False)  # another process counts alike, and a continued one
     other.state = monitor.state
     message = "10 steps in a row .* its gradient isn't finite; .*optimizer.lr.*precision=fp32$"

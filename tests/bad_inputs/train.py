@@ -41,6 +41,18 @@ CASES = rows("train", globals()) + [
             "x.yaml", "out: 2024-01-31\n" + r.ready["config"].read_text().split("\n", 2)[2]
         ),
     ),
+    manifest(
+        "another rate than the recording's", third(recording__sampling_rate=16000), "16000 Hz"
+    ),
+    manifest("a recording longer than it is", third(recording__num_samples=99999), "train002"),
+    manifest(
+        "a letter without a token", third(supervisions__0__text="L\u00d6W"), "U+00D6", "train002"
+    ),
+    manifest("an id twice", third(id="train001"), "train001", "twice"),
+    manifest("an empty text", third(supervisions__0__text=""), "empty text", "train002"),
+    manifest(
+        "a text too long for CTC", third(supervisions__0__text="LOW " * 40), "CTC", "train002"
+    ),
     manifest("an utterance begins before its recording", third(start=-0.5)),
     manifest("an utterance begins behind its recording", third(start=60.0)),
     manifest("an utterance lasts no number of seconds", third(duration=float("nan"))),
