@@ -5,15 +5,11 @@ import math
 
 import pytest
 import torch
+from searches import FrameLoop, log_add
 
 from asr.search.ctc_prefix import CHUNK, FLOOR, CTCPrefixScorer
 
 INF = math.inf
-
-
-def log_add(*values):
-    top = max(values)
-    return top if top == -INF else top + math.log(sum(math.exp(v - top) for v in values))
 
 
 def collapse(path):
@@ -30,43 +26,6 @@ def brute_force(log_probs):
         for u in range(len(labels) + 1):
             prefix[labels[:u]] = log_add(prefix.get(labels[:u], -INF), score)
     return complete, prefix
-
-
-class FrameLoop:
-    """The recursion of one utterance, x (T, V) lists of floats, as written in the paper."""
-
-    def __init__(self, x):
-        self.x = x
-        blanks = list(itertools.accumulate(row[0] for row in x))
-        self.r = {(): ([-INF] * len(x), blanks, 0.0)}  # r_n, r_b, ψ
-
-    def read(self, labels):
-        if labels not in self.r:
-            (old_n, old_b, _), c = self.read(labels[:-1]), labels[-1]
-            first = 0.0 if len(labels) == 1 else -INF
-            r_n, r_b, psi = [], [], -INF
-            for t, row in enumerate(self.x):
-                n, b = (r_n[-1], r_b[-1]) if t else (-INF, -INF)
-                repeated = labels[-2:] == (c, c)
-                phi = (
-                    first
-                    if t == 0
-                    else old_b[t - 1]
-                    if repeated
-                    else log_add(old_n[t - 1], old_b[t - 1])
-                )
-                r_n.append(log_add(n, phi) + row[c])
-                r_b.append(log_add(n, b) + row[0])
-                psi = log_add(psi, phi + row[c])
-            self.r[labels] = r_n, r_b, psi
-        return self.r[labels]
-
-    def prefix(self, labels):
-        return self.read(labels)[2]
-
-    def complete(self, labels):
-        r_n, r_b, _ = self.read(labels)
-        return log_add(r_n[-1], r_b[-1])
 
 
 def batch(lens, V, fill, seed, scale=2.0):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_search import ctc_scorer, search, tiny
+from searches import ctc_scorer, search, tiny
 
 from asr.search.length import LengthBonus
 from asr.search.repetition import looping

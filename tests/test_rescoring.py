@@ -1,7 +1,7 @@
 """Rescoring: against the weighted sum of whole scores, each computed for itself."""
 
 import pytest
-from test_search import assert_equal, ctc_scorer, plain_scorers, search, tiny, total_of
+from searches import assert_equal, ctc_scorer, plain_scorers, search, tiny, total_of
 
 from asr.search import rescoring
 from asr.search.length import LengthBonus

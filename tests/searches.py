@@ -1,0 +1,249 @@
+"""Slow searches written in loops, scorers that are functions, and a tiny model, for tests of the search.
+
+A scorer is a function here: (utterance, labels read) → ln p of every next label, the last one the end symbol's.
+`Functions` turns it into what the search expects; the references call it directly. Encoder outputs H (B, T, D) carry
+the utterance's number in their first feature, and beside it what a real scorer needs. Scorers are name → (function or
+scorer, whether it scores all labels, weight).
+"""
+
+import functools
+import itertools
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+from small import sizes
+
+from asr.models.hybrid import Hybrid
+from asr.search.beam import beam_search
+from asr.search.ctc_prefix import CTCPrefixScorer
+from asr.search.neural import NetworkScorer
+
+INF = math.inf
+
+
+class Functions:
+    """A scorer of the beam search, out of a function; its state is the utterances and what each hypothesis has read."""
+
+    def __init__(self, function, full, ceiling=0.0):
+        self.function, self.full, self.ceiling = function, full, ceiling
+
+    def start(self, H, H_lens):
+        return H[:, 0, 0].long().tolist(), [[()] for _ in H]
+
+    def score(self, state, candidates):
+        rows = [[self.function(b, y) for y in ys] for b, ys in zip(*state, strict=True)]
+        scores = torch.tensor(rows, dtype=torch.float64)
+        return scores if candidates is None else scores.gather(2, candidates)
+
+    def select(self, state, utterances):
+        return tuple([part[b] for b in utterances.tolist()] for part in state)
+
+    def reorder(self, state, parents):
+        pairs = zip(state[1], parents.tolist(), strict=True)
+        return state[0], [[ys[k] for k in row] for ys, row in pairs]
+
+    def merge(self, state, other):
+        return state[0] + other[0], state[1] + other[1]
+
+    def step(self, y, state):
+        rows = zip(state[1], y.tolist(), strict=True)
+        return state[0], [[(*g, c) for g, c in zip(ys, row, strict=True)] for ys, row in rows]
+
+
+def random_function(seed, V, forbidden=0.0, end=0.0):
+    """Random log-probabilities by utterance and history; some are -∞; `end` makes the end likelier."""
+
+    @functools.cache
+    def function(b, labels):
+        draw = random.Random(f"{seed} {b} {labels}")
+        x = [draw.gauss(0, 1.5) for _ in range(V)]
+        x[-1] += end
+        total = math.log(sum(map(math.exp, x)))
+        return [-INF if draw.random() < forbidden else v - total for v in x]
+
+    return function
+
+
+def log_add(*x):
+    """ln Σ exp x."""
+    top = max(x)
+    return top if top == -INF else top + math.log(sum(math.exp(v - top) for v in x))
+
+
+class FrameLoop:
+    """The recursion of CTC prefixes of one utterance, x (T, V) lists of floats, as written in the paper."""
+
+    def __init__(self, x):
+        self.x = x
+        blanks = list(itertools.accumulate(row[0] for row in x))
+        self.r = {(): ([-INF] * len(x), blanks, 0.0)}  # r_n, r_b, ψ
+
+    def read(self, labels):
+        if labels not in self.r:
+            (old_n, old_b, _), c = self.read(labels[:-1]), labels[-1]
+            first = 0.0 if len(labels) == 1 else -INF
+            r_n, r_b, psi = [], [], -INF
+            for t, row in enumerate(self.x):
+                n, b = (r_n[-1], r_b[-1]) if t else (-INF, -INF)
+                repeated = labels[-2:] == (c, c)
+                phi = (
+                    first
+                    if t == 0
+                    else old_b[t - 1]
+                    if repeated
+                    else log_add(old_n[t - 1], old_b[t - 1])
+                )
+                r_n.append(log_add(n, phi) + row[c])
+                r_b.append(log_add(n, b) + row[0])
+                psi = log_add(psi, phi + row[c])
+            self.r[labels] = r_n, r_b, psi
+        return self.r[labels]
+
+    def prefix(self, labels):
+        return self.read(labels)[2]
+
+    def complete(self, labels):
+        r_n, r_b, _ = self.read(labels)
+        return log_add(r_n[-1], r_b[-1])
+
+
+def ctc_function(X, X_lens):
+    """The CTC prefix gains by the plain frame loop."""
+    loops = [FrameLoop(row[:T].tolist()) for row, T in zip(X, X_lens.tolist(), strict=True)]
+
+    def function(b, labels):
+        psi = loops[b].prefix(labels)
+        if psi == -INF:
+            return [-INF] * X.size(2)
+        gains = [loops[b].prefix((*labels, c)) - psi for c in range(1, X.size(2) - 1)]
+        return [-INF, *gains, loops[b].complete(labels) - psi]
+
+    return function
+
+
+def weigh(parts, scorers):
+    return sum(w * parts[name] for name, (_, _, w) in scorers.items() if w)
+
+
+def total_of(scorers, b, labels):
+    """Score of one complete label sequence, by scorer; beyond an impossible label a function needn't know better."""
+    parts = dict.fromkeys(scorers, 0.0)
+    for u, c in enumerate([*labels, -1]):
+        for name, (function, _, _) in scorers.items():
+            parts[name] += function(b, labels[:u])[c] if parts[name] > -INF else -INF
+    return parts
+
+
+def exhaustive(scorers, b, limit, V):
+    """All label sequences of at most `limit` labels with their totals, best first."""
+    sequences = (y for n in range(limit + 1) for y in itertools.product(range(1, V - 1), repeat=n))
+    scored = [(weigh(total_of(scorers, b, y), scorers), list(y)) for y in sequences]
+    return sorted((x for x in scored if x[0] > -INF), reverse=True)
+
+
+def reference_search(scorers, b, limit, V, beam, nbest, pre_beam):
+    """One utterance, one hypothesis at a time, and no early end."""
+    C, end = max(1, round(beam * pre_beam)), V - 1
+    full = {name: w for name, (_, full, w) in scorers.items() if full and w}
+    living, ended = [((), dict.fromkeys(scorers, 0.0))], []
+    for u in range(limit + 1):
+        candidates = []
+        for labels, parts in living:
+            gains = {name: function(b, labels) for name, (function, _, _) in scorers.items()}
+            worth = [sum(w * gains[name][c] for name, w in full.items()) for c in range(end)]
+            for c in [*sorted(range(1, end), key=lambda c: -worth[c])[: C if full else None], end]:  # noqa: B023
+                new = {name: parts[name] + gains[name][c] for name in scorers}
+                candidates.append((weigh(new, scorers), (*labels, c), new))
+        candidates = sorted((x for x in candidates if x[0] > -INF), key=lambda x: -x[0])
+        for n, (total, labels, parts) in enumerate(candidates):
+            if labels[-1] == end and (n < beam or u == limit):
+                ended.append((total, list(labels[:-1]), parts, "end" if n < beam else "limit"))
+        living = [(labels, parts) for _, labels, parts in candidates if labels[-1] != end][:beam]
+    return sorted(ended, key=lambda x: -x[0])[:nbest]
+
+
+def numbered(H):
+    """H (B, T, D) with the utterance's number in front, (B, T, 1 + D)."""
+    numbers = torch.arange(len(H), dtype=H.dtype).view(-1, 1, 1)
+    return torch.cat([numbers.expand(-1, H.size(1), 1), H], 2)
+
+
+def as_scorers(scorers):
+    return {
+        name: (f if hasattr(f, "start") else Functions(f, full), w)
+        for name, (f, full, w) in scorers.items()
+    }
+
+
+def search(scorers, limits, V, H=None, H_lens=None, **options):
+    H = torch.zeros(len(limits), 1, 0) if H is None else H
+    H_lens = torch.ones(len(limits), dtype=torch.long) if H_lens is None else H_lens
+    limits = torch.tensor(limits)
+    return beam_search(as_scorers(scorers), numbered(H), H_lens, limits, V - 1, **options)
+
+
+def found(nbest):
+    """Hypotheses as those of the reference: (total, labels, parts, reason)."""
+    return [(h.score, h.tokens, h.scores, h.reason) for h in nbest]
+
+
+def assert_equal(got, expected):
+    """Hypotheses equal the reference's (total, labels[, parts, reason])."""
+    assert [h.tokens for h in got] == [x[1] for x in expected]
+    assert [h.score for h in got] == pytest.approx([x[0] for x in expected], abs=1e-4)
+    for h, (_, _, *more) in zip(got, expected, strict=True):
+        assert not more or (h.scores == pytest.approx(more[0], abs=1e-4) and h.reason == more[1])
+
+
+def ctc_scorer(V, full=False):
+    """CTC prefix scores, where H is the log-probabilities."""
+    return CTCPrefixScorer(lambda H: H[..., 1:], V - 1, full)
+
+
+def log_probs(lens, V, seed, fill=math.nan, scale=2.0):
+    X = torch.randn(len(lens), max(lens), V, generator=torch.Generator().manual_seed(seed))
+    X = (X * scale).log_softmax(-1)
+    for row, T in zip(X, lens, strict=True):
+        row[T:] = fill
+    return X, torch.tensor(lens)
+
+
+@torch.no_grad()
+def tiny(V, seed=0, lens=(40, 23, 31, 7, 60, 12)):
+    """A tiny Hybrid with peaked posteriors, and its encoder's output of random frames, NaN in the padding."""
+    torch.manual_seed(seed)
+    model = Hybrid(sizes("both: {d_model: 8, heads: 2}"), 8, V).eval()
+    model.decoder.out.weight.mul_(3)
+    model.ctc_out.weight.mul_(3)
+    encoded = model.encoder(*log_probs(lens, 8, seed))
+    return model, encoded.H, encoded.H_lens, model.ctc_log_probs(encoded.H)
+
+
+def real_scorers(model, weight, full=False):
+    """Attention and CTC of a model; they don't see the utterance's number."""
+    network = SimpleNamespace(
+        start=lambda H, H_lens: model.decoder.start(H[..., 1:], H_lens), step=model.decoder.step
+    )
+    ctc = CTCPrefixScorer(lambda H: model.ctc_log_probs(H[..., 1:]), model.sos_eos, full)
+    return {
+        "attention": (NetworkScorer(network, model.sos_eos), True, 1 - weight),
+        "ctc": (ctc, full, weight),
+    }
+
+
+def plain_scorers(model, H, H_lens, ctc, weight):
+    """The same, slow: the whole prefix through the decoder of one unpadded utterance, and the frame loop."""
+
+    @functools.cache
+    @torch.no_grad()
+    def attention(b, labels):
+        Y, alone = torch.tensor([[model.sos_eos, *labels]]), H[b : b + 1, : H_lens[b]]
+        return model.decoder(Y, alone, H_lens[b : b + 1]).logits[0, -1].log_softmax(-1).tolist()
+
+    return {
+        "attention": (attention, True, 1 - weight),
+        "ctc": (ctc_function(ctc, H_lens), False, weight),
+    }
