@@ -109,12 +109,12 @@ def tokens(root: str) -> None:
 
 def windows(root: str) -> None:
     """From an empty process to the first batch of a language model's training."""
-    from asr.data.sentence_batch import collate
+    from asr.data.bucketing import Windows
+    from asr.data.dataset import collate_sentences
     from asr.data.tokens import stored
-    from asr.data.windows import Windows
 
     sentences = stored(f"{root}/text.txt.gz", f"{root}/tokenizer", f"{root}/tokens", 512)
-    collate(sentences, Windows(sentences.labels, 32_000, 1, 0, 8)[0][0])
+    collate_sentences(sentences, Windows(sentences.labels, 32_000, 1, 0, 8)[0][0])
 
 
 PARTS = {

@@ -22,7 +22,7 @@ from asr import config, tasks
 from asr.audio import load as audio
 from asr.data import manifest
 from asr.data.augmentation import Augment, AugmentSettings
-from asr.data.augmentation.effect import power
+from asr.data.augmentation.effect import Recordings, power
 from asr.data.augmentation.noise import add_noise
 from asr.data.augmentation.reverberation import convolve, reverberate
 from asr.data.augmentation.volume import amplify
@@ -30,7 +30,6 @@ from asr.data.bucketing import plan
 from asr.data.dataset import SpeechDataset, load
 from asr.data.manifest import Utterance
 from asr.data.prepare import prepare
-from asr.data.recordings import Recordings
 from asr.errors import UserError
 from asr.models.recognizer import load as load_recognizer
 from asr.tasks import utterances as examples

@@ -16,10 +16,9 @@ from torch.testing import assert_close
 
 from asr.data.bucketing import plan
 from asr.data.columns import Table
-from asr.data.dataset import Batch, SpeechDataset, collate, load
+from asr.data.dataset import Batch, Segmentation, SpeechDataset, collate, load
 from asr.data.manifest import Utterance
 from asr.data.ragged import Ragged
-from asr.data.resegmentation import Segmentation
 from asr.data.validate import frames_needed
 from asr.seeding import utterance_seed
 from asr.tasks.utterances import Split

@@ -19,7 +19,8 @@ from asr.audio import load as audio
 from asr.cli import prepare as command
 from asr.data import columns as table
 from asr.data import dataset as batches
-from asr.data import manifest, recordings, shar
+from asr.data import manifest, shar
+from asr.data.augmentation import effect
 from asr.data.prepare import prepare
 from asr.errors import UserError
 from asr.transcription.recordings import find
@@ -69,7 +70,7 @@ def test_whatever_reads_recordings_reads_the_channel(tmp_path, path):
     torch.testing.assert_close(
         batch.waveforms[:, :8000].double(), torch.tensor(np.stack([LEFT, RIGHT]))
     )
-    drawn = recordings.Recordings(tmp_path / "x.jsonl.gz")
+    drawn = effect.Recordings(tmp_path / "x.jsonl.gz")
     np.testing.assert_allclose(drawn.load(1, RATE), RIGHT)
     np.testing.assert_allclose(drawn.stretch(0, RATE, 8000, 0.0), LEFT)
     shar.write(utterances, tmp_path / "out", "train", "")

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 from asr import config, tasks
 from asr.cli import decode
 from asr.cli import train as command
-from asr.data import tokens, windows
+from asr.data import bucketing, tokens
 from asr.data.sentences import tokenize
 from asr.errors import UserError
 from asr.models import lm, recognizer
@@ -259,8 +259,8 @@ def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop
 
 
 def test_continued_equals_uninterrupted_over_windows_too(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(windows, "BLOCK", 8)
-    monkeypatch.setattr(windows, "WINDOW", 64)
+    monkeypatch.setattr(bucketing, "BLOCK", 8)
+    monkeypatch.setattr(bucketing, "WINDOW", 64)
     whole = weights(train(root, tmp_path / "whole", "training.epochs=2"))
     with monkeypatch.context() as patched:
         stopping(patched, history(tmp_path / "whole")[0]["step"] + 5)

@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 from asr.cli import tokenizer as command
 from asr.data import manifest, texts
+from asr.data.dataset import collate_sentences
 from asr.data.manifest import Utterance
-from asr.data.sentence_batch import collate
 from asr.data.sentences import tokenize
 from asr.errors import UserError
 from asr.text import tokenizer
@@ -126,7 +126,7 @@ def test_a_folder_is_no_text(tmp_path):
 
 def test_collate_pads_with_minus_one(tmp_path, letters):
     (tmp_path / "x.txt").write_text("a\nabc\nab\n")
-    batch = collate(tokenize(tmp_path / "x.txt", letters), [2, 1])
+    batch = collate_sentences(tokenize(tmp_path / "x.txt", letters), [2, 1])
     a, b, c = (letters.encode(letter)[0] for letter in "abc")
     assert_close(batch.Y, torch.tensor([[a, b, -1], [a, b, c]]))
     assert_close(batch.Y_lens, torch.tensor([2, 3]))
@@ -135,12 +135,12 @@ def test_collate_pads_with_minus_one(tmp_path, letters):
 def test_halves_are_trimmed(tmp_path, letters):
     (tmp_path / "x.txt").write_text("a\nab\nabc\nb\nabcd\n")
     sentences = tokenize(tmp_path / "x.txt", letters)
-    halves = collate(sentences, [0, 1, 2, 3, 4]).halves()
+    halves = collate_sentences(sentences, [0, 1, 2, 3, 4]).halves()
     for half, indices in zip(halves, ([0, 1], [2, 3, 4]), strict=True):
-        expected = collate(sentences, indices)
+        expected = collate_sentences(sentences, indices)
         assert_close((half.Y, half.Y_lens), (expected.Y, expected.Y_lens))
     with pytest.raises(ValueError, match="a batch of 1 can't be halved"):
-        collate(sentences, [4]).halves()
+        collate_sentences(sentences, [4]).halves()
 
 
 def test_a_tokenizer_is_made_from_text_files(tmp_path, capsys):

@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asr.data import encoding, texts, tokens, windows
-from asr.data.bucketing import plan
+from asr.data import bucketing, sentences, texts, tokens
+from asr.data.bucketing import Windows, plan
 from asr.data.ragged import Ragged
 from asr.data.sentences import tokenize
 from asr.data.tokens import stored
-from asr.data.windows import Windows
 from asr.errors import UserError
 from asr.text import tokenizer
 
@@ -34,7 +33,7 @@ CHANGES = {
 def root(tmp_path, monkeypatch):
     """A text of many small blocks, with empty and too long lines, and a tokenizer."""
     monkeypatch.setattr(texts, "BLOCK", 1000)
-    monkeypatch.setattr(encoding, "cores", lambda: 1)
+    monkeypatch.setattr(sentences, "cores", lambda: 1)
     rng = random.Random(1)
     lines = ["".join(rng.choices("abcd ", k=rng.randrange(30))) for _ in range(LINES)]
     (tmp_path / "x.txt").write_text("\n".join(lines))
@@ -60,8 +59,8 @@ def in_memory(root):
 
 @pytest.mark.parametrize("few", [10**6, 2], ids=["one process", "several processes"])
 def test_a_text_on_disk_is_the_text_in_memory(root, monkeypatch, few):
-    monkeypatch.setattr(encoding, "FEW", few)
-    monkeypatch.setattr(encoding, "cores", lambda: 2)
+    monkeypatch.setattr(sentences, "FEW", few)
+    monkeypatch.setattr(sentences, "cores", lambda: 2)
     assert (
         len(list(texts.blocks(root / "x.txt"))) > 20
         and in_memory(root).empty > 10
@@ -99,10 +98,10 @@ def test_an_interrupted_text_goes_on_where_it_was_saved(root, monkeypatch, capsy
         encoded.append(block.first)
         return encode(block, **how)
 
-    encode = encoding.encode_block
-    monkeypatch.setattr(encoding, "encode_block", encode_block)
-    monkeypatch.setattr(encoding, "FEW", 0)
-    monkeypatch.setattr(encoding, "cores", lambda: 1)
+    encode = sentences.encode_block
+    monkeypatch.setattr(sentences, "encode_block", encode_block)
+    monkeypatch.setattr(sentences, "FEW", 0)
+    monkeypatch.setattr(sentences, "cores", lambda: 1)
     monkeypatch.setattr(tokens.Arrays, "append", stopping)
     monkeypatch.setattr(
         tokens.Arrays, "save", lambda self: save(self) if len(counted) % 2 == 0 else None
@@ -153,8 +152,8 @@ def test_gz_and_manifests_are_stored_too(root):
     ],
 )
 def test_mistakes(root, monkeypatch, few, content, message):
-    monkeypatch.setattr(encoding, "FEW", few)
-    monkeypatch.setattr(encoding, "cores", lambda: 2)
+    monkeypatch.setattr(sentences, "FEW", few)
+    monkeypatch.setattr(sentences, "cores", lambda: 2)
     (root / "x.txt").write_text(content) if content else (root / "x.txt").unlink()
     with pytest.raises(UserError, match=message):
         store(root)
@@ -212,7 +211,7 @@ def test_what_another_process_has_finished_meanwhile_is_left_alone(root, monkeyp
     def encoded(*arguments):
         patch.undo()
         finished.append(store(root))
-        return encoding.encoded(*arguments)
+        return sentences.encoded(*arguments)
 
     says = "tokens: another process was at work in it; run the same command again"
     with monkeypatch.context() as patch, pytest.raises(UserError, match=says):
@@ -232,20 +231,20 @@ def test_memory_is_that_of_windows_not_of_the_text(tmp_path):
     """A text of 100 MB, whose plan as a whole would take 40 MB more, in windows of an eighth of it."""
     code = """
 import numpy as np
-from asr.data import ragged, windows
+from asr.data import bucketing, ragged
 from asr.data.ragged import Ragged
-from asr.data.sentence_batch import collate
+from asr.data.dataset import collate_sentences
 from asr.data.sentences import Sentences
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
-windows.WINDOW = ragged.AT_ONCE = 1 << 17
+bucketing.WINDOW = ragged.AT_ONCE = 1 << 17
 N, U = 8 << 17, 50
 ids, offsets = np.memmap("ids", np.uint16, "w+", shape=N * U), np.memmap("offsets", np.int64, "w+", shape=N + 1)
 offsets[:] = np.arange(N + 1) * U
 before = anonymous()
 sentences = Sentences("x", Ragged(np.asarray(ids), np.asarray(offsets)), offsets[:-1], 0, 0, [])
-steps = windows.Windows(sentences.labels, 51 * 1024, 1, 0, 8)
-collate(sentences, steps[len(steps) // 2][0]), sentences.labels.longest(3)
+steps = bucketing.Windows(sentences.labels, 51 * 1024, 1, 0, 8)
+collate_sentences(sentences, steps[len(steps) // 2][0]), sentences.labels.longest(3)
 print(len(steps), anonymous() - before)
 """
     if not Path("/proc/self/status").exists():
@@ -263,8 +262,8 @@ print(len(steps), anonymous() - before)
 @pytest.fixture
 def labels(monkeypatch):
     """2000 sentences in 100 blocks, five windows."""
-    monkeypatch.setattr(windows, "BLOCK", 20)
-    monkeypatch.setattr(windows, "WINDOW", 400)
+    monkeypatch.setattr(bucketing, "BLOCK", 20)
+    monkeypatch.setattr(bucketing, "WINDOW", 400)
     rng = np.random.default_rng(1)
     return Ragged.of_ids((range(n) for n in rng.integers(1, 50, 1990)), 60)
 
@@ -320,7 +319,7 @@ def test_a_plan_is_gone_when_nobody_has_it(labels):
 
 
 def test_a_text_of_one_window_is_planned_as_a_whole(labels, monkeypatch):
-    monkeypatch.setattr(windows, "WINDOW", 2000)
+    monkeypatch.setattr(bucketing, "WINDOW", 2000)
     assert list(Windows(labels, 200, 3, 5, 4)) == plan(labels.lens + 1, 200, 3, 5, 4)
 
 

@@ -1,4 +1,4 @@
-"""Batches of training, read from sound files as they are planned (asr/data/bucketing.py).
+"""Batches of training, of utterances and of sentences, read as they are planned (asr/data/bucketing.py).
 
 B batch, S samples, U labels.
 """
@@ -9,7 +9,9 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from itertools import pairwise
 from multiprocessing.util import Finalize
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,11 @@ from torch.utils.data import DataLoader, Dataset
 from asr.audio import load as audio
 from asr.data.augmentation import Augment
 from asr.data.manifest import Utterance
-from asr.data.resegmentation import Ids, Segmentation
+from asr.data.sentences import Sentences
 from asr.errors import UserError
 from asr.ops import PADDING
 from asr.seeding import uniforms, utterance_seed
+from asr.text.bpe_dropout import BPEDropout
 
 # Sizes of batches are rounded up, so that they recur: 188 → 163 ms a step on a CPU in one run; why
 # was not traced
@@ -102,6 +105,33 @@ def draw_speeds(seeds: Tensor, speeds: Sequence[float]) -> np.ndarray:
     """Draw one of the factors of speed perturbation for each seed, (B,) float64."""
     drawn = uniforms(~seeds, 1)[:, 0].numpy()
     return np.asarray(speeds, dtype=np.float64)[(drawn * len(speeds)).astype(np.int64)]
+
+
+Ids = Sequence[int] | np.ndarray  # of the tokens of a text
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """Segments texts by BPE dropout, drawn by the utterance's seed, so that CTC can still align them.
+
+    dropout   of a tokenizer
+    frames    (N,) int, encoder frames that each utterance has at least, at any speed
+    """
+
+    dropout: BPEDropout
+    frames: np.ndarray
+
+    def __call__(self, n: int, text: str, plain: Ids, seed: int) -> Ids:
+        """Draw token ids of the n-th utterance.
+
+        plain    its ids without dropout: they stay where its frames are too few for what was drawn
+        seed     of the utterance's augmentation
+        """
+        drawn = self.dropout.encode(text, Random(utterance_seed(seed, "pieces")).random)
+        needed = len(drawn) + sum(
+            one == other for one, other in pairwise(drawn)
+        )  # a blank between equal ones
+        return plain if 0 in drawn or needed > self.frames[n] else drawn
 
 
 class SpeechDataset(Dataset):
@@ -265,3 +295,46 @@ class _Telling(Dataset):
             return self.dataset[indices]
         except UserError as error:
             return error
+
+
+@dataclass(frozen=True)
+class SentenceBatch:
+    """A padded batch: Y (B, U) int64 labels, -1 beyond Y_lens (B,) int64."""
+
+    Y: Tensor
+    Y_lens: Tensor
+
+    def __len__(self) -> int:
+        return len(self.Y)
+
+    @property
+    def elements(self) -> int:
+        """What memory grows with: labels, padding included."""
+        return self.Y.numel()
+
+    def to(self, device: torch.device) -> "SentenceBatch":
+        """Move the tensors to a device."""
+        return SentenceBatch(self.Y.to(device), self.Y_lens.to(device))
+
+    def halves(self) -> "tuple[SentenceBatch, SentenceBatch]":
+        """The first and the second half of the sentences, each padded to its own longest.
+
+        raises   ValueError for a batch of one
+        """
+        first, second = map(self._part, halves(len(self.Y)))
+        return first, second
+
+    def _part(self, part: slice) -> "SentenceBatch":
+        Y_lens = self.Y_lens[part]
+        return SentenceBatch(trim(self.Y[part], Y_lens), Y_lens)
+
+
+def collate_sentences(sentences: Sentences, indices: Sequence[int]) -> SentenceBatch:
+    """Pad the chosen sentences to the longest."""
+    labels, chosen = sentences.labels, np.asarray(indices)
+    lens = labels.lens_of(chosen)
+    steps = np.arange(lens.max())  # (U,)
+    inside = steps < lens[:, None]  # (B, U)
+    Y = np.full(inside.shape, PADDING, dtype=np.int64)
+    Y[inside] = labels.values[(labels.offsets[chosen][:, None] + steps)[inside]]
+    return SentenceBatch(torch.from_numpy(Y), torch.from_numpy(lens))

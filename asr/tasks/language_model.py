@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asr.data.bucketing import plan
-from asr.data.sentence_batch import SentenceBatch, collate
+from asr.data.bucketing import Windows, plan
+from asr.data.dataset import SentenceBatch, collate_sentences
 from asr.data.sentences import Sentences, tokenize
 from asr.data.tokens import stored
-from asr.data.windows import Windows
 from asr.device import autocast
 from asr.errors import shorten
 from asr.logging import logger
@@ -119,7 +118,7 @@ class LanguageModelTask:
 
     def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[SentenceBatch]:
         """Pad the sentences of planned batches; they are in memory, or mapped."""
-        return (collate(self.train, batch) for batch in batches)
+        return (collate_sentences(self.train, batch) for batch in batches)
 
     def amount(self, batch: SentenceBatch) -> float:
         """Target tokens: labels and sentence ends."""
@@ -145,7 +144,7 @@ class LanguageModelTask:
         batches, sums = plan(self.dev.lens + 1, self.data.batch_tokens, 0, 0), []
         for [batch] in batches[group.rank :: group.size]:
             with autocast(device, precision):
-                loss = self.loss(self.model, collate(self.dev, batch).to(device), 0)
+                loss = self.loss(self.model, collate_sentences(self.dev, batch).to(device), 0)
             sums.append([float(loss.sums[name]) for name in self.sums])
         rows = torch.tensor(sums, dtype=torch.float64).view(-1, len(self.sums))
         nll, correct, tokens = group.sum_of_rows(rows, len(batches)).tolist()

@@ -11,10 +11,9 @@ from asr.data import columns as table
 from asr.data.augmentation import Augment
 from asr.data.bucketing import plan
 from asr.data.columns import Table
-from asr.data.dataset import SpeechDataset, draw_speeds, load, utterance_seeds
+from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, load, utterance_seeds
 from asr.data.manifest import listed
 from asr.data.ragged import Ragged
-from asr.data.resegmentation import Segmentation
 from asr.data.shard_order import Shards
 from asr.data.validate import (
     Limits,

@@ -4,8 +4,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from asr.config import Settings
-from asr.data.augmentation.effect import between, draw, ordered, power
-from asr.data.recordings import Recordings
+from asr.data.augmentation.effect import Recordings, between, draw, ordered, power
 
 
 class NoiseSettings(Settings):

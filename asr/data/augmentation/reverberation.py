@@ -7,8 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from asr.config import Settings
-from asr.data.augmentation.effect import draw, power
-from asr.data.recordings import Recordings
+from asr.data.augmentation.effect import Recordings, draw, power
 
 
 class ReverberationSettings(Settings):
