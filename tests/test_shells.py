@@ -6,12 +6,15 @@ everywhere. Expected are the words that it has on an ordinary machine, from the 
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from small import rows
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(
@@ -19,32 +22,20 @@ SCRIPTS = sorted(
 )
 RECIPES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("recipes/*/*.sh"))
 ARGUMENTS = {  # what each recipe is given; folders stand beside the caller
-    "recipes/aishell/mini.sh": [],
-    "recipes/aishell/run.sh": ["--corpus", "cor pus", "--lm", "conf/lm.yaml", "training.epochs=2"],
-    "recipes/an4/run.sh": ["cor pus", "--gpu", "training.epochs=2"],
-    "recipes/english/run.sh": ["cor pus", "a=b", "cor pus"],
-    "recipes/librispeech/run.sh": [
-        "--corpus",
-        "cor pus",
-        "--ngram",
-        "3",
-        "--shar",
-        "--name",
-        "x.1",
-    ],
-    "recipes/mandarin/run.sh": ["cor pus"],
-    "recipes/mini/run.sh": ["training.epochs=2"],
-    "recipes/own/run.sh": ["cor pus/all.tsv", "--name", "mine", "--normalize", "plain"],
-    "recipes/yesno/run.sh": [],
+    "recipes/aishell/mini.sh": "",
+    "recipes/aishell/run.sh": "--corpus 'cor pus' --lm conf/lm.yaml training.epochs=2",
+    "recipes/an4/run.sh": "'cor pus' --gpu training.epochs=2",
+    "recipes/english/run.sh": "'cor pus' a=b 'cor pus'",
+    "recipes/librispeech/run.sh": "--corpus 'cor pus' --ngram 3 --shar --name x.1",
+    "recipes/mandarin/run.sh": "'cor pus'",
+    "recipes/mini/run.sh": "training.epochs=2",
+    "recipes/own/run.sh": "'cor pus/all.tsv' --name mine --normalize plain",
+    "recipes/yesno/run.sh": "",
 }
+ARGUMENTS = {recipe: shlex.split(words) for recipe, words in ARGUMENTS.items()}
 COMMANDS = [
-    "asr-download",
-    "asr-prepare",
-    "asr-tokenizer",
-    "asr-train",
-    "asr-ngram",
-    "asr-decode",
-    "asr-score",
+    f"asr-{name}"
+    for name in re.findall(r"\w+", "download prepare tokenizer train ngram decode score")
 ]
 STAND_IN = """#!/bin/sh
 { printf '%s' "${0##*/}"; printf ' <%s>' "$@"; echo; } >>"$SAID"
@@ -56,22 +47,13 @@ case "${0##*/} $1 $2" in
 esac
 """
 AWKS = ["mawk", "gawk", "original-awk", "busybox"]
-TOOLS = [
-    "awk",
-    "sed",
-    "grep",
-    "dirname",
-    "basename",
-    "mktemp",
-    "cat",
-    "rm",
-    "mkdir",
-    "cksum",
-    "head",
-    "wc",
-    "cut",
-    "ls",
-]
+TOOLS = re.findall(r"\w+", "awk sed grep dirname basename mktemp cat rm mkdir cksum head wc cut ls")
+FOLDERS = """
+    check out/data/mini-corpus: [train-mini, dev-mini, test-mini]
+    check out/data/aishell-mini-corpus/wav: [train, dev, test]
+    caller/cor pus: [train, wav/train, wav/dev, wav/test, train-clean-100, dev-clean, test-clean]
+    caller: [a=b]
+"""
 
 
 @pytest.fixture
@@ -84,22 +66,10 @@ def place(tmp_path):
             place / "check out" / folder,
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-    for folder in (
-        "train",
-        "wav/train",
-        "wav/dev",
-        "wav/test",
-        "train-clean-100",
-        "dev-clean",
-        "test-clean",
-    ):
-        (place / "caller/cor pus" / folder).mkdir(parents=True)
-    for folder in ("mini-corpus/train-mini", "mini-corpus/dev-mini", "mini-corpus/test-mini"):
-        (place / "check out/data" / folder).mkdir(parents=True)
-    for split in ("train", "dev", "test"):
-        (place / "check out/data/aishell-mini-corpus/wav" / split).mkdir(parents=True)
+    for parent, folders in yaml.safe_load(FOLDERS).items():
+        for folder in folders:
+            (place / parent / folder).mkdir(parents=True)
     (place / "caller/cor pus/all.tsv").touch()
-    (place / "caller/a=b").mkdir()
     (place / "caller/cor pus/train.tsv").write_text("client_id\n")
     (place / "caller/cor pus/train/wav.scp").touch()
     (place / "bin").mkdir()
@@ -262,41 +232,27 @@ def test_a_name_that_is_no_folders_is_refused(place, recipe, name):
     )
 
 
-MISTAKES = {
-    ("an4", "cor pus", "other"): "run.sh: got {here}/cor pus {here}/other, expected [AN4_DIR]",
-    ("an4", "--dry-run"): "run.sh: no such option --dry-run; --help lists them",
-    ("yesno", "-x"): "run.sh: no such option -x; --help lists them",
-    ("yesno", "cor pus", "--"): "run.sh: no such option --; --help lists them",
-    (
-        "english",
-        "cor pus",
-    ): "run.sh: got {here}/cor pus, expected SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR",
-    ("mandarin",): "run.sh: got nothing, expected COMMON_VOICE_DIR; see --help",
-    ("mandarin", "cor pus", "data.dev=x"): "run.sh: data.dev=x: the recipe sets data.dev itself",
-    ("mini", "cor pus"): "run.sh: cor pus: expected key.path=value, as in training.epochs=50",
-    (
-        "own",
-        "cor pus/all.tsv",
-        "--gpus",
-        "two",
-    ): "run.sh: --gpus two: expected a number of GPUs, or all",
-    (
-        "own",
-        "cor pus/all.tsv",
-        "--gpus",
-        "0",
-    ): "run.sh: --gpus 0: expected a number of GPUs, or all",
-    ("own", "cor pus/all.tsv", "--name"): "run.sh: --name: expected a value",
-    ("librispeech", "--gpu", "1"): "run.sh: no such option --gpu; --help lists them",
-}
+MISTAKES = """
+    an4 'cor pus' other       | run.sh: got {here}/cor pus {here}/other, expected [AN4_DIR]
+    an4 --dry-run             | run.sh: no such option --dry-run; --help lists them
+    yesno -x                  | run.sh: no such option -x; --help lists them
+    yesno 'cor pus' --        | run.sh: no such option --; --help lists them
+    english 'cor pus'         | run.sh: got {here}/cor pus, expected SPEECHOCEAN_DIR COMMON_VOICE_DIR AN4_DIR
+    mandarin                  | run.sh: got nothing, expected COMMON_VOICE_DIR; see --help
+    mandarin 'cor pus' data.dev=x | run.sh: data.dev=x: the recipe sets data.dev itself
+    mini 'cor pus'            | run.sh: cor pus: expected key.path=value, as in training.epochs=50
+    own 'cor pus/all.tsv' --gpus two | run.sh: --gpus two: expected a number of GPUs, or all
+    own 'cor pus/all.tsv' --gpus 0 | run.sh: --gpus 0: expected a number of GPUs, or all
+    own 'cor pus/all.tsv' --name | run.sh: --name: expected a value
+    librispeech --gpu 1       | run.sh: no such option --gpu; --help lists them
+"""
 
 
-@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
-def test_mistakes_are_one_line(place, words):
-    status, err, said = run(place, f"recipes/{words[0]}/run.sh", *words[1:])
-    assert (status, said) == (2, "") and err.startswith(
-        MISTAKES[words].format(here=place / "caller")
-    )
+@pytest.mark.parametrize("words, message", rows(MISTAKES))
+def test_mistakes_are_one_line(place, words, message):
+    recipe, *words = shlex.split(words)
+    status, err, said = run(place, f"recipes/{recipe}/run.sh", *words)
+    assert (status, said) == (2, "") and err.startswith(message.format(here=place / "caller"))
     assert len(err.splitlines()) == 1
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small import options
 from torch.testing import assert_close
 
 from asr.config import load
@@ -18,42 +19,30 @@ from asr.nn.dropout import Dropout
 from asr.tasks import Experiment
 
 CONF = Path(__file__).parents[1] / "conf"
-PUBLISHED = {  # configuration → tokens, millions of parameters in ESPnet's README of the recipe
-    "librispeech100-e_branchformer": (5000, 38.47),
-    "librispeech100-conformer": (5000, 34.23),
-    "librispeech960-e_branchformer": (5000, 148.9),
-    "librispeech960-conformer": (5000, 116.2),
-    "aishell-conformer": (4233, 46.25),
-    "aishell-e_branchformer": (4233, 37.88),
-}
-TRAINED = {  # by ESPnet's YAML: heads, rate, warm-up, decay, epochs; dropout of attention, and of layers
-    "librispeech100": (4, 2e-3, 15000, 1e-6, 70, (0.1, 0.1), (0.0, 0.0)),
-    "librispeech100-conformer": (4, 2e-3, 15000, 1e-6, 70, (0.1, 0.1), (0.0, 0.0)),
-    "librispeech100-e_branchformer": (4, 2e-3, 15000, 1e-6, 70, (0.1, 0.1), (0.0, 0.0)),
-    "librispeech960-conformer": (8, 2.5e-3, 40000, 1e-6, 50, (0.1, 0.1), (0.0, 0.0)),
-    "librispeech960-e_branchformer": (8, 2e-3, 40000, 1e-6, 80, (0.1, 0.1), (0.1, 0.2)),
-    "aishell-conformer": (4, 1e-3, 35000, 1e-6, 60, (0.1, 0.0), (0.0, 0.0)),
-    "aishell-e_branchformer": (4, 1e-3, 35000, 1e-6, 60, (0.1, 0.0), (0.0, 0.0)),
-    "aishell-transformer": (4, 5e-4, 30000, 0.0, 50, (0.0, 0.0), (0.0, 0.0)),
-}
-MASKS = {  # by ESPnet's YAML: masks of frequency and their width, of time and theirs, in frames and of the utterance
-    "librispeech100": (2, 27, 5, 150, 0.05),
-    "librispeech960": (2, 27, 10, 150, 0.05),
-    "aishell": (2, 27, 10, 150, 0.05),
-    "aishell-transformer": (2, 30, 2, 40, 1.0),
-}
-STEPS = {
-    "librispeech100": 8 * 210,
-    "librispeech960": 8 * 450,
-    "aishell": 4 * 190,
-    "aishell-transformer": 4 * 130,
-}  # s
+# ESPnet's READMEs: configuration → tokens, millions of parameters
+PUBLISHED = options("""
+    librispeech100-e_branchformer: [5000, 38.47], librispeech100-conformer: [5000, 34.23],
+    librispeech960-e_branchformer: [5000, 148.9], librispeech960-conformer: [5000, 116.2],
+    aishell-conformer: [4233, 46.25], aishell-e_branchformer: [4233, 37.88]
+""")
+# ESPnet's YAMLs: heads, rate, warm-up, decay, epochs; dropout of attention, and of layers
+TRAINED = options("""
+    librispeech100: [4, 0.002, 15000, 1.0e-6, 70, [0.1, 0.1], [0, 0]],
+    librispeech100-conformer: [4, 0.002, 15000, 1.0e-6, 70, [0.1, 0.1], [0, 0]],
+    librispeech100-e_branchformer: [4, 0.002, 15000, 1.0e-6, 70, [0.1, 0.1], [0, 0]],
+    librispeech960-conformer: [8, 0.0025, 40000, 1.0e-6, 50, [0.1, 0.1], [0, 0]],
+    librispeech960-e_branchformer: [8, 0.002, 40000, 1.0e-6, 80, [0.1, 0.1], [0.1, 0.2]],
+    aishell-conformer: [4, 0.001, 35000, 1.0e-6, 60, [0.1, 0], [0, 0]],
+    aishell-e_branchformer: [4, 0.001, 35000, 1.0e-6, 60, [0.1, 0], [0, 0]],
+    aishell-transformer: [4, 0.0005, 30000, 0, 50, [0, 0], [0, 0]]
+""")
+# ESPnet's YAMLs: masks of frequency and their width, of time and theirs, in frames and of the utterance; seconds a step
+MASKS = options("""
+    librispeech100: [2, 27, 5, 150, 0.05, 1680], librispeech960: [2, 27, 10, 150, 0.05, 3600],
+    aishell: [2, 27, 10, 150, 0.05, 760], aishell-transformer: [2, 30, 2, 40, 1, 520]
+""")
 HYBRIDS = sorted(path.stem for path in CONF.glob("*.yaml") if not path.stem.endswith("lm"))
-TOKENS = {
-    "librispeech": 5000,
-    "aishell": 4233,
-    "an4": 110,
-}  # by how the configuration's name begins
+TOKENS = {"librispeech": 5000, "aishell": 4233, "an4": 110}  # by how the name begins
 
 
 def shown(name):
@@ -91,23 +80,14 @@ def test_published_hyper_parameters(name):
     e = load(Experiment, CONF / f"{name}.yaml")
     encoder, decoder, adam, training = e.model.encoder, e.model.decoder, e.optimizer, e.training
     heads, lr, warmup, decay, epochs, attention_dropout, layer_dropout = TRAINED[name]
-    tokens = (
-        45 if name.startswith("librispeech") else 15
-    )  # of an utterance, whose sum is ESPnet's loss; ours is of one
-    assert (encoder.heads, decoder.heads, encoder.dropout, decoder.dropout) == (
-        heads,
-        heads,
-        0.1,
-        0.1,
-    )
-    assert (encoder.attention_dropout, decoder.attention_dropout) == attention_dropout
-    assert (encoder.layer_dropout, decoder.layer_dropout) == layer_dropout
+    tokens = 45 if name.startswith("librispeech") else 15  # of an utterance, whose sum is its loss
+    for n, part in enumerate((encoder, decoder)):
+        made = part.heads, part.dropout, part.attention_dropout, part.layer_dropout
+        assert made == (heads, 0.1, attention_dropout[n], layer_dropout[n])
     assert (e.model.ctc_weight, e.model.label_smoothing) == (0.3, 0.1)
     assert (adam.kind, adam.lr, adam.beta1, adam.beta2) == ("adam", lr, 0.9, 0.999)
-    ours = training.clip, adam.eps, adam.weight_decay
-    assert_close(
-        ours, (5 / tokens, 1e-8 / tokens, decay / tokens), rtol=0.02, atol=0
-    )  # as large as the gradient
+    ours = training.clip, adam.eps, adam.weight_decay  # as large as the gradient, ours of one token
+    assert_close(ours, (5 / tokens, 1e-8 / tokens, decay / tokens), rtol=0.02, atol=0)
     assert (e.schedule.kind, e.schedule.warmup) == ("noam", warmup)
     assert (training.epochs, training.average, e.data.speeds) == (3 * epochs, 10, [0.9, 1.0, 1.1])
 
@@ -115,14 +95,10 @@ def test_published_hyper_parameters(name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_published_masks_and_batches(name):
     """Steps hold about as much as ESPnet's, whose batches count tokens, too (conf/)."""
-    e, corpus = (
-        load(Experiment, CONF / f"{name}.yaml"),
-        name if name in MASKS else name.partition("-")[0],
-    )
-    masks = e.features.specaugment
-    made = masks.freq_masks, masks.freq_width, masks.time_masks, masks.time_width, masks.time_ratio
-    assert masks.time_warp == 5 and made == MASKS[corpus]
-    assert e.data.batch_seconds * e.training.accumulate == STEPS[corpus]
+    e = load(Experiment, CONF / f"{name}.yaml")
+    m, step = e.features.specaugment, e.data.batch_seconds * e.training.accumulate
+    made = [m.freq_masks, m.freq_width, m.time_masks, m.time_width, m.time_ratio, step]
+    assert m.time_warp == 5 and made == MASKS.get(name, MASKS.get(name.partition("-")[0]))
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -142,13 +118,10 @@ def test_dropout_is_as_set(name):
     settings = load(Experiment, CONF / f"{name}.yaml").model
     with torch.device("meta"):
         model = Hybrid(settings, 80, 1000)
-    parts = (model.encoder, settings.encoder), (model.decoder, settings.decoder)
-    for part, s in parts:
+    for part, s in (model.encoder, settings.encoder), (model.decoder, settings.decoder):
         assert {m.p for m in part.modules() if isinstance(m, Dropout)} == {s.dropout}
-        assert {m.dropout for m in part.modules() if isinstance(m, MultiHeadAttention)} == {
-            s.attention_dropout
-        }
-        assert part.layer_dropout == s.layer_dropout
+        attention = [m.dropout for m in part.modules() if isinstance(m, MultiHeadAttention)]
+        assert set(attention) == {s.attention_dropout} and part.layer_dropout == s.layer_dropout
 
 
 @pytest.mark.parametrize("name", HYBRIDS)

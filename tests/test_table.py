@@ -1,13 +1,14 @@
 """Prove that a table is the list of utterances that it was made of, and that rows and strings are theirs, by laws."""
 
-import math
 import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import rows
 
 from asr.data import columns as table
 from asr.data import manifest
@@ -112,35 +113,35 @@ def test_a_table_is_small():
     assert len(pickle.dumps(made)) < count * bytes_each + 3000
 
 
-@pytest.mark.parametrize(
-    "change, says",
-    [
-        ({"duration": "1.0"}, "duration: got '1.0', expected a number"),
-        ({"duration": None}, "duration: got None, expected a number"),
-        ({"start": True}, "start: got True, expected a number"),
-        ({"rate": 16000.0}, "rate: got 16000.0, expected a whole number"),
-        ({"id": 7}, "id: got 7, expected a string"),
-        ({"speaker": 7}, "speaker: got 7, expected a string or nothing"),
-        ({"samples": 1 << 63}, "samples: got 9223372036854775808, expected a whole number"),
-        ({"duration": math.nan}, "duration: got nan, expected a number"),
-        ({"rate": 1}, "rate: got 1, expected 1,000 to 1,000,000 Hz"),
-        ({"samples": 0}, "samples: got 0, expected 1 or more"),
-        ({"start": -0.5}, "start: got -0.5, expected 0 s or more"),
-        ({"duration": 0.0}, "duration: got 0.0, expected more than 0 s"),
-        ({"id": "a\nb\tc"}, r"id: got 'a\\nb\\tc', which has a control character (U+000A)"),
-        ({"id": "\u2028"}, r"id: got '\\u2028', which begins or ends with white space"),
-        ({"id": ""}, "id: got '', which is empty"),
-        (
-            {"speaker": "\x1b[2J"},
-            r"speaker: got '\\x1b[2J', which has a control character (U+001B)",
-        ),
-        ({"text": "a\0b"}, r"text: got 'a\\x00b', which has a control character (U+0000)"),
-        ({"path": "/a\0.wav"}, r"path: got '/a\\x00.wav', which has a control character (U+0000)"),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_named(tmp_path, change, says):
-    manifest.write(tmp_path / "x.jsonl.gz", [PLAIN, replace(PLAIN, **{"id": "u2"} | change)])
+WRONG = r"""
+    duration | '1.0' | got '1.0', expected a number
+    duration | null  | got None, expected a number
+    start    | true  | got True, expected a number
+    rate     | 16000.0 | got 16000.0, expected a whole number
+    id       | 7     | got 7, expected a string
+    speaker  | 7     | got 7, expected a string or nothing
+    samples  | 9223372036854775808 | got 9223372036854775808, expected a whole number
+    duration | .nan  | got nan, expected a number
+    rate     | 1     | got 1, expected 1,000 to 1,000,000 Hz
+    samples  | 0     | got 0, expected 1 or more
+    start    | -0.5  | got -0.5, expected 0 s or more
+    duration | 0.0   | got 0.0, expected more than 0 s
+    id       | "a\nb\tc" | got 'a\\nb\\tc', which has a control character (U+000A)
+    id       | "\u2028" | got '\\u2028', which begins or ends with white space
+    id       | ""    | got '', which is empty
+    speaker  | "\x1b[2J" | got '\\x1b[2J', which has a control character (U+001B)
+    text     | "a\0b" | got 'a\\x00b', which has a control character (U+0000)
+    path     | "/a\0.wav" | got '/a\\x00.wav', which has a control character (U+0000)
+"""
+
+
+@pytest.mark.parametrize("name, value, says", rows(WRONG))
+def test_a_value_of_the_wrong_type_is_named(tmp_path, name, value, says):
+    manifest.write(
+        tmp_path / "x.jsonl.gz",
+        [PLAIN, replace(PLAIN, **{"id": "u2", name: yaml.safe_load(value)})],
+    )
     for read in (table.read, lambda path: list(manifest.read(path))):
         with pytest.raises(UserError) as error:
             read(tmp_path / "x.jsonl.gz")
-        assert str(error.value) == f"{tmp_path}/x.jsonl.gz:2: {says}"
+        assert str(error.value) == f"{tmp_path}/x.jsonl.gz:2: {name}: {says}"
