@@ -277,7 +277,7 @@ DAMAGED = """
     words | {"kind": "characters", "characters": ["ab"]} | damaged, its characters are not a list of single
     a character twice | {"kind": "characters", "characters": ["a", "b", "a"]} | damaged, it has the
     a control character | {"kind": "characters", "characters": ["\\u001b"]} | damaged, it has the token '\\x1b'
-    half a pair | {"kind": "characters", "characters": ["\\ud800"]} | damaged, it has the token '\\ud800', which no
+    half a pair | {"kind": "characters", "characters": ["\\ud800"]} | damaged, it has the token '\\ud800', which
     a stranger's key | {"kind": "bpe", "sha255": ""} | damaged, it holds 'sha255', which belongs
     another digest | {"kind": "bpe", "sha256": ""} | its tokens aren't those that were written
     no digest at all | {"kind": "bpe", "sha256": [1]} | its tokens aren't those that were written
