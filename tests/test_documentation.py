@@ -104,7 +104,9 @@ def test_every_page_is_known():
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_stands_in_the_table_and_the_table_in_the_pages(page):
     said, known = set(commands(page)), set(PAGES[page])
-    assert not said - known, f"{page}: say in tests/documented.yaml how to try {sorted(said - known)}"
+    assert not said - known, (
+        f"{page}: say in tests/documented.yaml how to try {sorted(said - known)}"
+    )
     assert not known - said, (
         f"{page}: has no more {sorted(known - said)}; take them out of tests/documented.yaml"
     )
