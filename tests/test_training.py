@@ -30,8 +30,6 @@ from asr.training.build import build
 from asr.training.checkpoint import Checkpoints
 from asr.training.distributed.group import Group
 from asr.training.identity import stamp_of
-from asr.training.optim.adam import AdamWSettings
-from asr.training.optim.schedule import ConstantSettings, CosineSettings, NoamSettings
 from asr.training.trainer import Trainer
 
 
@@ -108,20 +106,6 @@ def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop
     continued = weights(train(root, tmp_path / "x"))
     assert_same(continued, whole[1])
     assert history(tmp_path / "x") == history(whole[0])
-
-
-def test_continued_equals_uninterrupted_with_a_running_average_and_recomputed_activations(
-    root, tmp_path, monkeypatch
-):
-    more = ["training.ema=0.9", "training.activation_checkpointing=true"]
-    more += ["training.accumulate=2", "training.processes=1"]
-    expected = weights(train(root, tmp_path / "whole", *more))
-    stopping(monkeypatch, 5)
-    with pytest.raises(Stop):
-        train(root, tmp_path / "x", *more, "training.save_steps=2")
-    monkeypatch.undo()
-    assert_same(weights(train(root, tmp_path / "x", *more)), expected)
-    assert history(tmp_path / "x") == history(tmp_path / "whole")
 
 
 def test_recomputed_activations_change_nothing(root, whole, tmp_path):
@@ -273,33 +257,6 @@ def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(
         UserError, match=r"^[^\n]*train003\.wav: no such file; there is no training state yet$"
     ):
         train(root, tmp_path / "x", *data, *how)
-
-
-def test_schedules():
-    noam = NoamSettings(kind="noam", warmup=100)
-    assert [noam.factor(step, 0) for step in (1, 50, 100, 400)] == pytest.approx(
-        [0.01, 0.5, 1.0, 0.5]
-    )
-    d_model, step = 512, 7000  # the paper's formula: d^-0.5 · min(step^-0.5, step · warmup^-1.5)
-    peak = d_model**-0.5 * 4000**-0.5
-    assert peak * NoamSettings(kind="noam", warmup=4000).factor(step, 0) == pytest.approx(
-        d_model**-0.5 * step**-0.5
-    )
-    cosine = CosineSettings(kind="cosine", warmup=10, floor=0.1)
-    assert [cosine.factor(s, p) for s, p in ((5, 0.0), (20, 0.5), (99, 1.0))] == pytest.approx(
-        [0.5, 0.55, 0.1]
-    )
-    constant = ConstantSettings(kind="constant", warmup=4)
-    assert [constant.factor(s, 0) for s in (1, 4, 900)] == [0.25, 1.0, 1.0]
-
-
-def test_only_matrices_decay():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3))
-    made = AdamWSettings(kind="adamw", lr=1e-3, weight_decay=0.1).build(model)
-    assert [(len(g["params"]), g["weight_decay"]) for g in made.param_groups] == [
-        (1, 0.1),
-        (3, 0.0),
-    ]
 
 
 def test_denormal_numbers_are_numbers_again_after_training(root, tmp_path):
