@@ -63,7 +63,7 @@ class Forks:
         )
 
     def run(self, arguments: list[str], cwd: Path, seconds: float = 60, **how) -> Result:
-        """Run a command to its end, or for so many seconds."""
+        """Run a command to its end, or for a number of seconds."""
         if "env" in how or how.pop("real", False):
             return self._anew(arguments, cwd, seconds, how.get("env", {}))
         request = {"arguments": arguments, "cwd": str(cwd), "seconds": seconds, **how}

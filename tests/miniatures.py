@@ -27,13 +27,13 @@ def _recipe(folder, name):
 
 
 def english(count, seed=1):
-    """Draw the texts of so many utterances, upper case, as those of recipes/mini."""
+    """Draw the texts of a number of utterances, upper case, as those of recipes/mini."""
     grammar = _recipe("mini", "grammar")
     return [grammar.transcript(one) for one in grammar.sentences(random.Random(seed), count, set())]
 
 
 def chinese(count, seed=1):
-    """Draw the texts of so many utterances, as those of recipes/aishell/mini.sh."""
+    """Draw the texts of a number of utterances, as those of recipes/aishell/mini.sh."""
     grammar = _recipe("aishell", "mandarin")
     return [grammar.transcript(one) for one in grammar.sentences(random.Random(seed), count, set())]
 

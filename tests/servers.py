@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Reply:
     """How one request is answered.
 
-    cut:     end the connection after so many bytes of the body
+    cut:     end the connection after that number of bytes of the body
     ranges:  honor Range and If-Range, as RFC 9110 has it
     deaf:    honor Range, but not If-Range
     leads:   redirect there instead
-    claims:  the Content-Length that is told; "" for none, and the body ends with the connection
-    span:    the Content-Range that is told
+    claims:  the Content-Length header; "" for none, and the body ends with the connection
+    span:    the Content-Range header
     phrase:  the words after the status
     headers: more of them
     """

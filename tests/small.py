@@ -16,7 +16,7 @@ def options(text: str) -> dict:
 
 
 def rows(text: str) -> list[list[str]]:
-    """Read a table: a row a line, ` | ` between its cells, spaces around them for the eye alone."""
+    """Read a table: one row per line, ` | ` between cells; spaces around them are for the eye alone."""
     lines = (line.replace("\\|", "\0") for line in text.strip().splitlines())
     return [[cell.strip().replace("\0", "|") for cell in line.split(" | ")] for line in lines]
 

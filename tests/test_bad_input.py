@@ -1,4 +1,4 @@
-"""What no table of bad inputs can hold: other processes, memory that ends, what is told beside the work."""
+"""What no table of bad inputs can hold: other processes, memory that ends, and what is reported beside the work."""
 
 import errno
 import gzip

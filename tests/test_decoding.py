@@ -191,7 +191,7 @@ def test_a_recording_of_a_manifest_that_went_away_is_a_failure(ready, folder, ru
 
 
 def too_long(monkeypatch, samples, batch=10**9):
-    """Have memory end at recordings of so many samples, or batches of so many recordings."""
+    """Have memory end at recordings of a length in samples, or at batches of a number of recordings."""
     encode = pipeline.encode
 
     def limited(recognizer, waveforms, precision="fp32"):

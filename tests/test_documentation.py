@@ -282,7 +282,7 @@ class Checkout:
     def look(self, command: str) -> str:
         """Compare the options of a command with those that its --help tells."""
         words = shlex.split(command)
-        name = tuple(words[:1] if words[0].startswith("asr-") else words[:2])
+        name = tuple(words[: 1 if words[0].startswith("asr-") else 2 + (words[1] == "-m")])
         if name not in HELP:
             HELP[name] = self.run(*name, "--help")
         status, said = HELP[name]

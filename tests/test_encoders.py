@@ -47,7 +47,7 @@ CAUSAL = each("causal", [False, True])
 
 
 def chunks(*sizes):
-    """Chunks of so many frames that see so many chunks before theirs."""
+    """Parametrize over chunks of `frames` frames, each with its number of earlier chunks seen."""
     parts = [f"chunk: {{frames: {frames}, left: {left}}}" for frames, left in sizes]
     return each("chunk", parts)
 
@@ -343,7 +343,7 @@ def test_a_frame_sees_its_chunk_and_those_before_and_nothing_ahead(kind, positio
 
 
 def stream(encoder, X, parts):
-    """Feed X in parts of so many frames, over and over, and the rest."""
+    """Feed X in parts of the given numbers of frames, over and over, and the rest."""
     state, start, results = encoder.start(len(X)), 0, []
     while start < X.size(1):
         end = start + parts[len(results) % len(parts)]

@@ -153,7 +153,7 @@ def test_a_mistake_that_the_second_process_alone_meets_is_said_by_it(monkeypatch
     monkeypatch.setattr(command, "WAIT", 0.01)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with pytest.raises(UserError, match="alone"), command.told_once():
+        with pytest.raises(UserError, match="alone"), command.reported_once():
             raise UserError("alone")
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -40,8 +40,10 @@ TERMS = ("total", "ctc", "attention", "inter", "cr", "correct", "tokens")
 LATE, FIRST = math.inf, 0  # epochs
 
 
-def settings(intermediate=None, consistency=None, layers=3, dropout=0.0, **changes):
-    plain = sizes(layers=layers, dropout=dropout, **changes).model_dump()
+def settings(both="layers: 3, dropout: 0", encoder="", intermediate=None, consistency=None, flat=0):
+    plain = sizes(
+        f"both: {{{both}}}, encoder: {{{encoder}}}, flat_start_epochs: {flat}"
+    ).model_dump()
     inner = intermediate and {"layers": intermediate[0], "weight": intermediate[1]}
     views = None if consistency is None else {"weight": consistency}
     return HybridSettings(**plain | {"intermediate_ctc": inner, "consistency": views})
@@ -86,11 +88,10 @@ def result(model, batch, *more):
 # --- intermediate CTC -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"norm": "post"}, {"encoder_kind": "conformer", "encoder_kernel": 5}], ids=str
-)
-def test_intermediate_ctc_is_that_of_an_encoder_cut_short(changes):
-    model, (X, X_lens, Y, Y_lens) = hybrid(intermediate=([1, 2], 0.3), **changes).double(), data()
+@pytest.mark.parametrize("encoder", ["norm: pre", "norm: post", "kind: conformer, kernel: 5"])
+def test_intermediate_ctc_is_that_of_an_encoder_cut_short(encoder):
+    model = hybrid(encoder=encoder, intermediate=([1, 2], 0.3)).double()
+    X, X_lens, Y, Y_lens = data()
     loss = model.loss(X, X_lens, Y, Y_lens)
     layers, by_hand = model.encoder.layers, []
     for n in (1, 2, 3):
@@ -110,10 +111,9 @@ def test_intermediate_ctc_is_that_of_an_encoder_cut_short(changes):
 
 
 def test_layers_are_counted_by_their_place_when_some_are_left_out():
-    model, (X, X_lens, *_) = (
-        hybrid(intermediate=([1, 2], 0.3), encoder_layer_dropout=0.5, layers=4).double(),
-        data(),
-    )
+    sizes = {"both": "layers: 4, dropout: 0", "encoder": "layer_dropout: 0.5"}
+    model = hybrid(**sizes, intermediate=([1, 2], 0.3)).double()
+    X, X_lens, *_ = data()
     encoder, layers, met = model.encoder, list(model.encoder.layers), set()
     for seed in range(12):
         torch.manual_seed(seed)
@@ -224,9 +224,9 @@ def test_views_that_are_equal_agree_and_change_nothing():
 
 
 def test_weights_of_0_are_the_plain_loss_to_the_bit():
-    plain = result(recognizer(dropout=0.1), speech())
+    plain = result(recognizer(both="layers: 3"), speech())
     for changes in ({"intermediate": ([1], 0.0)}, {"consistency": 0.0}):
-        none = recognizer(dropout=0.1, **changes)
+        none = recognizer(both="layers: 3", **changes)
         assert none.model.term_names == ("ctc", "attention") and none.model.views == 1
         assert_same(result(none, speech()), plain)
 
@@ -240,7 +240,7 @@ def test_views_are_made_in_training_and_where_masks_are():
 
 
 def test_a_flat_start_of_two_views_is_the_mean_of_theirs():
-    model, (*batch, seeds) = recognizer(consistency=0.2, flat_start_epochs=1), speech()
+    model, (*batch, seeds) = recognizer(consistency=0.2, flat=1), speech()
     X, X_lens = model.frontend(*batch[:2], seeds, views=2)
     loss = model.loss(*batch, seeds, FIRST)
     flat = [
@@ -255,7 +255,7 @@ def test_a_flat_start_of_two_views_is_the_mean_of_theirs():
 
 
 def test_a_flat_start_takes_the_place_of_ctc_in_training():
-    model, (*batch, seeds) = recognizer(intermediate=([1, 2], 0.3), flat_start_epochs=1), speech()
+    model, (*batch, seeds) = recognizer(intermediate=([1, 2], 0.3), flat=1), speech()
     X, X_lens = model.frontend(*batch[:2], seeds)
     encoded = model.model.encoder(X, X_lens, [1, 2])
     flat, *inter = (

@@ -99,7 +99,7 @@ def test_tokens_take_as_many_bytes_as_they_need(tmp_path):
         ("x.txt.gz", b"a b\n", r"x\.txt\.gz: damaged after line 0 \(.*\); copy it again$"),
         (
             "x.txt.gz",
-            gzip.compress(b"a b\n" * 9)[:-9],
+            gzip.compress(b"a b\n" * 9, mtime=0)[:-9],
             r"x\.txt\.gz: damaged after line \d \(.*\); copy it again$",
         ),
         ("x.jsonl", b"{}\n", r"x\.jsonl:1: expected a lhotse MonoCut with a recording"),

@@ -180,7 +180,7 @@ def test_an_absent_file_is_refused(root, name):
 
 
 def stopped(root, monkeypatch, blocks, **how):
-    """Tokenise, and be stopped after so many blocks, before anything is saved."""
+    """Tokenize, and be stopped after a number of blocks, before anything is saved."""
     append = tokens.Arrays.append
 
     def stopping(self, part):

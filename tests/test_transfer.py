@@ -267,7 +267,7 @@ def test_many_other_shapes_are_told_in_few_lines(root):
 
 
 def test_what_decides_about_shapes_is_compared(root):
-    """Each size of the settings alone changes the model's tensors, and is told; what isn't a size does neither."""
+    """Each size of the settings alone changes the model's tensors, and is reported; what isn't a size does neither."""
     shapes = lambda settings: {n: t.shape for n, t in build(settings).state_dict().items()}  # noqa: E731
     base = f"init_from={root}/base-x"
     for change, told in {

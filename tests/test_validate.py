@@ -118,7 +118,7 @@ def ids(rows):
 
 
 def alignments(frames, tokens):
-    """All paths of so many frames that CTC collapses to the tokens; 0 is the blank."""
+    """All paths of a number of frames that CTC collapses to the tokens; 0 is the blank."""
     for path in product(range(3), repeat=frames):
         merged = [b for a, b in zip((None, *path), path, strict=False) if a != b]
         if [label for label in merged if label] == list(tokens):

@@ -85,11 +85,11 @@ def main(argv):
         return emit(config.dump(load(args)), end="")
     from asr.training.identity import check_files, stamp_of
 
-    with told_once():
+    with reported_once():
         stamp = stamp_of(args.config, args.overrides)
     if stamp.is_current():
         return logger.info(f"{stamp.output} is up to date")
-    with told_once():
+    with reported_once():
         check_files(args.config, args.overrides)
         experiment = load(args)
     from asr.training.signals import pass_over_saving
@@ -122,10 +122,10 @@ def ended_with_the_others():
 
 
 @contextlib.contextmanager
-def told_once():
+def reported_once():
     """Leave a mistake that all processes of torchrun meet to the first of each machine, at whose end torchrun ends all.
 
-    One that the others alone meet is told after WAIT seconds.
+    One that only the others meet is reported after WAIT seconds.
     """
     try:
         yield

@@ -13,9 +13,7 @@ MODES = ("joint", "attention", "ctc", "rescoring", "attention-greedy", "ctc-gree
 
 
 @dataclass(frozen=True)
-class SearchOptions(
-    LMOptions, HotwordOptions, LengthOptions
-):  # a new scorer's options are added here
+class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scorer's options
     """How to search.
 
     mode        "joint" beam search with attention and CTC prefix scores, "attention" or "ctc" beam
