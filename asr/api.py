@@ -29,7 +29,7 @@ def load(path: Path, device: str | torch.device = "auto") -> Recognizer:
     """
     if device == "auto":
         device, _ = devices.choose()
-    return recognizers.load(path, device)
+    return recognizers.load(os.fspath(path), device)
 
 
 def transcribe(
@@ -87,9 +87,9 @@ def train(config: Path, *overrides: str) -> Recognizer | LanguageModel:
     from asr.tasks import Experiment
     from asr.training import identity, run
 
-    stamp = identity.stamp_of(config, overrides)
-    identity.check_files(config, overrides)
-    experiment = configs.load(Experiment, config, overrides)
+    stamp = identity.stamp_of(os.fspath(config), overrides)
+    identity.check_files(os.fspath(config), overrides)
+    experiment = configs.load(Experiment, os.fspath(config), overrides)
     return (
         experiment.Model.load(experiment.out)
         if stamp.is_current()

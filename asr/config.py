@@ -14,7 +14,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, TypeVar, Union, cast
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -56,7 +56,7 @@ def load(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:
 
 def check(cls: type[T], tree: dict, source: Source) -> T:
     """Turn a plain tree into typed settings; UserError at the first mistake, naming where it stands."""
-    cls = _whole(cls, tree, source)
+    whole = _whole(cls, tree, source)
     if path := _impossible(tree):
         value = _at(tree, path)
         expected = (
@@ -68,9 +68,9 @@ def check(cls: type[T], tree: dict, source: Source) -> T:
             f"{source.of(path)}: {_place(path)}: got {brief(value)}, expected {expected}"
         )
     try:
-        return cls.model_validate(tree)
+        return cast(T, whole.model_validate(tree))
     except ValidationError as error:
-        raise UserError(_explain(cls, tree, source, error.errors())) from None
+        raise UserError(_explain(whole, tree, source, error.errors())) from None
 
 
 def dump(settings: Settings) -> str:
@@ -105,11 +105,10 @@ def _whole(cls: Any, tree: dict, source: Source) -> type[Settings]:
     raise UserError(f"{source.of(path)}: {_place(path)}: {what}")
 
 
-def _explain(cls: type[Settings], tree: dict, source: Source, errors: list[dict]) -> str:
+def _explain(cls: type[Settings], tree: dict, source: Source, found: Sequence[Any]) -> str:
     """Tell the first mistake, with all types that the value may be of, and how many more there are."""
-    errors = sorted(
-        errors, key=lambda error: error["type"] != "extra_forbidden"
-    )  # a misspelled key is missing, too
+    # a misspelled key is missing, too
+    errors = sorted(found, key=lambda error: error["type"] != "extra_forbidden")
     places = [tuple(_key_path(tree, error["loc"], error["type"] == "missing")) for error in errors]
     first = [error for error, place in zip(errors, places, strict=True) if place == places[0]]
     path, what = _mistake(cls, tree, list(places[0]), first)
@@ -249,7 +248,7 @@ def _choose(annotation: Any, tree: Any) -> type[Settings] | None:
     """The settings class of an annotation; of a union the one whose kind the tree names."""
     members = _members(annotation)
     named = [m for m in members if _get(tree, "kind") in _kinds(m)]
-    return (named or members or [None])[0]
+    return next(iter(named or members), None)
 
 
 def _members(annotation: Any) -> list[type[Settings]]:

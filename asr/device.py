@@ -39,7 +39,7 @@ def hardware(device: torch.device, processes: int = 1) -> str:
 
 def compute_exactly() -> None:
     """Have a GPU's convolutions compute in fp32; the default, TF32, has 10 bits, which a text may depend on."""
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:

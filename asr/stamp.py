@@ -104,12 +104,12 @@ class Stamp:
         made     figures of its making, which don't identify it; unless given, `seconds` are those
                  since the stamp was begun, `commit` is that of this code, and `hardware` the CPU
         """
-        made = {
+        facts: dict[str, float | str] = {
             "seconds": round(time.monotonic() - self._begun, 1),
             "commit": provenance.commit(),
             "hardware": provenance.cpu(),
-        } | made
-        write_text(self.path, json.dumps(self.facts | {"made": made}, indent=1) + "\n")
+        }
+        write_text(self.path, json.dumps(self.facts | {"made": facts | made}, indent=1) + "\n")
 
 
 def is_stamped(output: str | os.PathLike) -> bool:
@@ -151,17 +151,16 @@ def fingerprint(path: Path) -> str:
             for name in sorted(names):
                 file = os.path.join(root, name)
                 if not name.startswith("."):
-                    state = (
-                        os.stat(file) if os.path.exists(file) else os.lstat(file)
-                    )  # the latter of a broken link
+                    broken = not os.path.exists(file)
+                    state = os.lstat(file) if broken else os.stat(file)
                     line = f"{os.path.relpath(root, path)}/{name} {state.st_size} {state.st_mtime_ns}\n"
                     digest.update(os.fsencode(line))
     else:
         if os.path.exists(path) and not os.path.isfile(path):
             return "no file"  # a device or a pipe, which may have no end
         try:
-            with open(path, "rb") as file:
-                while block := file.read(1 << 20):
+            with open(path, "rb") as opened:
+                while block := opened.read(1 << 20):
                     digest.update(block)
         except OSError as error:  # who reads it for its content says what is wrong
             return "absent" if isinstance(error, FileNotFoundError) else "unreadable"

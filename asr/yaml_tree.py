@@ -8,7 +8,7 @@ which make a graph of a tree.
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -52,7 +52,7 @@ class Source:
 class _Loader(yaml.SafeLoader):
     """SafeLoader of a plain tree: no repeated keys, no aliases, bounded depth, scalars as KINDS has them."""
 
-    yaml_implicit_resolvers = {}
+    yaml_implicit_resolvers: ClassVar[dict] = {}
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:

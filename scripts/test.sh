@@ -11,5 +11,6 @@ export ASR_EXTRAS=mini,test
 source "$(dirname -- "$0")/environment.sh"
 ruff check .
 ruff format --check --quiet .
+mypy
 export OMP_NUM_THREADS=1 # tests share the processors by processes
 exec python -m pytest --numprocesses auto --dist worksteal "${which[@]}" "$@"

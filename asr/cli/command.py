@@ -8,12 +8,14 @@ import argparse
 import contextlib
 import errno
 import functools
+import io
 import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 from asr import __version__
@@ -21,6 +23,7 @@ from asr.errors import UserError
 from asr.files import UNWRITABLE
 from asr.logging import logger, show
 
+Handler = Callable[[int, FrameType | None], Any] | int | None
 MISTAKE, SOME_FAILED, READER_GONE = 2, 3, 141
 AGAIN, ANEW = (
     "run the same command again to go on",
@@ -47,7 +50,7 @@ def parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentPa
             else "say nothing there but warnings and errors"
         )
         parser.add_argument(f"-{letter}", f"--{word}", action=Show, level=level, help=what)
-    parser.error = lambda message: wrong_arguments(name, message)
+    parser.error = lambda message: wrong_arguments(name, message)  # type: ignore[method-assign]
     return parser
 
 
@@ -86,7 +89,7 @@ class Terminated(KeyboardInterrupt):
 
 def command(
     main: Callable[[list[str]], int | None] | None = None, *, hint: str = AGAIN
-) -> Callable[..., None]:
+) -> Callable[..., Any]:
     """Wrap a command's main(arguments), which returns its exit status, or None for 0.
 
     hint     what to do after Ctrl-C; an exception with a `hint` of its own knows better
@@ -207,15 +210,15 @@ def open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            opened = os.open(os.devnull, os.O_WRONLY if stream == "stderr" else os.O_RDONLY)
-            if opened != number:
-                os.dup2(opened, number)
+            nowhere = os.open(os.devnull, os.O_WRONLY if stream == "stderr" else os.O_RDONLY)
+            if nowhere != number:
+                os.dup2(nowhere, number)
         if getattr(sys, stream) is None:
             mode = "r" if stream == "stdin" else "w"
             opened = open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
             setattr(sys, stream, opened)
     with contextlib.suppress(AttributeError, ValueError):  # a test's own stream
-        if sys.stdout.encoding.lower() != "utf-8":
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
             sys.stdout.reconfigure(encoding="utf-8")
 
 
@@ -236,7 +239,7 @@ def stoppable() -> Iterator[list[int]]:
         asked.append(number)
         raise Terminated
 
-    usual = {
+    usual: dict[int, tuple[Handler, Handler]] = {
         signal.SIGINT: (signal.default_int_handler, interrupt),
         signal.SIGTERM: (signal.SIG_DFL, terminate),
     }

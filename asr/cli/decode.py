@@ -193,7 +193,7 @@ def tune(args):
         )
     how = decoding(args)
     grid = parse_grid(args.tune, how.options)
-    references = {}
+    references: dict[str, str] = {}
     for path in args.manifest:
         texts = read_texts(path)
         match(texts, texts, path, path)
@@ -223,7 +223,7 @@ def stopping(kept):
         yield
     except KeyboardInterrupt as stopped:
         if not kept:
-            stopped.hint = (
+            stopped.hint = (  # type: ignore[attr-defined]
                 "nothing is kept; with --out FILE a stopped decoding continues where it stopped"
             )
         raise

@@ -36,15 +36,12 @@ def number_of_channel(word):
 def layouts():
     """Describe what SOURCE holds, corpus by corpus."""
     width = max(map(len, CORPORA))
-    looks = {"width": 120, "subsequent_indent": " " * (width + 3)}
-    return "\n".join(
-        [
-            "corpora:",
-            *(fill(f"  {name:{width}} {text}", **looks) for name, text in CORPORA.items()),
-            "",
-            "",
-        ]
-    )
+    indent = " " * (width + 3)
+    described = [
+        fill(f"  {name:{width}} {text}", width=120, subsequent_indent=indent)
+        for name, text in CORPORA.items()
+    ]
+    return "\n".join(["corpora:", *described, "", ""])
 
 
 def arguments():

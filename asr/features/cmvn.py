@@ -21,6 +21,9 @@ class CMVN(nn.Module):
            --norm-vars`), so that noise is equally far from speech in all
     """
 
+    mean: Tensor  # (F,)
+    std: Tensor  # (F,)
+
     def __init__(self, features: int, kind: CMVNKind = "global"):
         super().__init__()
         self.kind = kind
@@ -35,16 +38,14 @@ class CMVN(nn.Module):
     @torch.no_grad()
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Compute mean and standard deviation over all real frames of (X, X_lens) batches, summed in float64."""
-        frames, total, squares = 0, 0.0, 0.0
+        frames = 0
+        total, squares = torch.zeros(
+            2, *self.mean.shape, dtype=torch.double, device=self.mean.device
+        )
         for X, X_lens in batches:
-            real = self._by_utterance(X, X_lens)[
-                ~length_mask(X_lens, X.size(1))
-            ].double()  # (frames, F)
-            frames, total, squares = (
-                frames + len(real),
-                total + real.sum(0),
-                squares + real.square().sum(0),
-            )
+            real = ~length_mask(X_lens, X.size(1))  # (B, T)
+            Z = self._by_utterance(X, X_lens)[real].double()  # (frames, F)
+            frames, total, squares = frames + len(Z), total + Z.sum(0), squares + Z.square().sum(0)
         mean = total / frames  # (F,)
         self.mean.copy_(mean)
         self.std.copy_((squares / frames - mean.square()).clamp(min=1e-10).sqrt())

@@ -61,6 +61,9 @@ class Fbank(nn.Module):
                   noise gates and codecs look like them
     """
 
+    window: Tensor  # (N,) [window-type=povey]
+    filters: Tensor  # (N_fft / 2, F)
+
     def __init__(
         self,
         sample_rate: int,
@@ -73,12 +76,8 @@ class Fbank(nn.Module):
         mel_floor: float = LOG_FLOOR,
     ):
         super().__init__()
-        self.sample_rate, self.mels, self.dither, self.mel_floor = (
-            sample_rate,
-            mels,
-            dither,
-            mel_floor,
-        )
+        self.sample_rate, self.mels = sample_rate, mels
+        self.dither, self.mel_floor = dither, mel_floor
         self.frame_samples = int(sample_rate * frame_ms / 1000)
         self.shift_samples = int(sample_rate * shift_ms / 1000)
         self.fft_size = 1 << (self.frame_samples - 1).bit_length()  # [round-to-power-of-two=true]
@@ -86,8 +85,8 @@ class Fbank(nn.Module):
         # of two don't change
         window = torch.hann_window(self.frame_samples, periodic=False).pow(0.85) * INT16_SCALE
         filters = mel_filters(sample_rate, self.fft_size, mels, low_hz, high_hz or sample_rate / 2)
-        self.register_buffer("window", window, persistent=False)  # (N,) [window-type=povey]
-        self.register_buffer("filters", filters, persistent=False)  # (N_fft / 2, F)
+        self.register_buffer("window", window, persistent=False)
+        self.register_buffer("filters", filters, persistent=False)
         self.bands = bands(filters)
 
     def forward(
@@ -103,9 +102,7 @@ class Fbank(nn.Module):
                     a CPU, because training and transcription check this before
         """
         X_lens = self.lengths(lens)  # (B,)
-        if (
-            X_lens.device.type == "cpu" and (X_lens < 1).any()
-        ):  # checking on a GPU would wait for it
+        if X_lens.device.type == "cpu" and (X_lens < 1).any():  # on a GPU, this would wait for it
             n = int(X_lens.argmin())
             raise ValueError(
                 f"utterance {n} of the batch: got {int(lens[n])} samples, expected {self.frame_samples} or more"
@@ -147,10 +144,8 @@ class Fbank(nn.Module):
         frames[..., 1:] -= 0.97 * frames[..., :-1]  # [preemphasis-coefficient=0.97]
         frames[..., 0] -= 0.97 * frames[..., 0]
         frames *= self.window
-        spectrum = torch.view_as_real(
-            torch.fft.rfft(frames, self.fft_size)[..., :-1]
-        )  # without the Nyquist bin
-        squares = spectrum.square_()  # (..., N_fft/2, 2)
+        spectrum = torch.fft.rfft(frames, self.fft_size)[..., :-1]  # without the Nyquist bin
+        squares = torch.view_as_real(spectrum).square_()  # (..., N_fft/2, 2)
         power = squares[..., 0] + squares[..., 1]  # (..., N_fft/2) [use-power=true]
         energies = torch.cat(
             [power[..., a:b] @ self.filters[a:b, c:d] for a, b, c, d in self.bands], -1

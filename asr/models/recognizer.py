@@ -103,9 +103,8 @@ class Recognizer(nn.Module):
         """
         own, its = self.frontend.fbank, other.frontend.fbank
         names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor")
-        same = all(getattr(own, name) == getattr(its, name) for name in names) and torch.equal(
-            own.filters, its.filters
-        )
+        same = all(getattr(own, name) == getattr(its, name) for name in names)
+        same = same and torch.equal(own.filters, its.filters)
         notes = [
             f"features.fbank differs from that of {folder}, which its weights and statistics expect"
         ] * (not same)

@@ -7,8 +7,10 @@ encoder frames, D width.
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -86,7 +88,7 @@ class IntermediateCTC(Term):
         for n in self.layers:
             log_probs = s.ctc_log_probs(s.layers[n])  # (N, T', V)
             losses.append(s.align(log_probs, s.H_lens, s.Y, s.Y_lens) / s.views)
-        return sum(losses) / len(losses)
+        return reduce(torch.add, losses) / len(losses)
 
     def join(self, ctc: Tensor, value: Tensor) -> Tensor:
         """Take its share of CTC."""

@@ -124,7 +124,7 @@ class Transfer:
         return "".join(f"{name}\t{word}\n" for name, word in self.words.items())
 
 
-def load_what_fits(model: nn.Module, folder: str | Path, unlike: Sequence[str] = ()) -> Transfer:
+def load_what_fits(model: Any, folder: str | Path, unlike: Sequence[str] = ()) -> Transfer:
     """Copy into a model, in place, the weights of a model folder that fit it by name and shape.
 
     Where a row is a token and the tokenizers differ, the rows of the tokens that both have are

@@ -97,7 +97,7 @@ def digest(tensors: Mapping[str, Tensor], bound: Mapping[str, str]) -> str:
     hashed = hashlib.sha256(json.dumps(sorted(bound.items())).encode())
     for name, tensor in sorted(tensors.items()):
         hashed.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        hashed.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        hashed.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return hashed.hexdigest()
 
 

@@ -36,12 +36,11 @@ def attend(
     """
     if Q.device.type == "cpu" and Q.requires_grad and (dropout or Q.dtype == torch.bfloat16):
         return drop(attention_weights(Q, K, mask, bias).to(V.dtype), dropout) @ V
+    keep: Tensor | None
     if bias is not None:
         keep = bias if mask is None else bias.masked_fill(mask, -torch.inf)
-    else:
-        keep = (
-            None if mask is None else ~mask
-        )  # PyTorch's True means "takes part": the one inversion of the package
+    else:  # PyTorch's True means "takes part": the one inversion of the package
+        keep = None if mask is None else ~mask
     return F.scaled_dot_product_attention(Q, K, V, attn_mask=keep, dropout_p=dropout)
 
 
@@ -49,10 +48,8 @@ def attention_weights(
     Q: Tensor, K: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """softmax(Q Kᵀ / √d_k + bias + mask): the weights that `attend` applies to V, (B, H, Tq, Tk)."""
-    Q, K = (
-        Q / math.sqrt(Q.size(-1)),
-        K.contiguous(),
-    )  # the product would copy Kᵀ, against the order of memory
+    Q = Q / math.sqrt(Q.size(-1))
+    K = K.contiguous()  # the product would copy Kᵀ, against the order of memory
     scores = Q @ K.transpose(-2, -1)  # (B, H, Tq, Tk)
     scores = scores if bias is None else scores + bias
     if mask is not None:  # a sum, for the gradient of masked_fill takes as long as a product

@@ -21,6 +21,11 @@ from asr.ops import gather_beams
 ROOM = 8  # steps between two compactions
 
 
+def _pick(X: Tensor, nodes: Tensor, room: tuple[int, ...]) -> Tensor:
+    """Keep some nodes of X (B, H, M, d) and add room behind them; nodes (B, M')."""
+    return F.pad(gather_beams(X.transpose(1, 2), nodes).transpose(1, 2), room)
+
+
 def stack(tensors: Sequence[Tensor], length: int) -> Tensor:
     """Tensors (B, H, ≤ length, d) behind each other, padded with zeros: what is masked must be finite all the same."""
     return torch.cat([F.pad(x, (0, 0, 0, length - x.size(2))) for x in tensors])
@@ -85,14 +90,8 @@ class Tree:
         nodes = unused.to(torch.uint8).argsort(dim=1, stable=True)[:, :M]  # (B, M')
         room = (0, 0, 0, self.mask.size(1) * ROOM)
         layers = [
-            _Nodes(
-                *(
-                    F.pad(gather_beams(x.transpose(1, 2), nodes).transpose(1, 2), room)
-                    for x in (n.keys, n.values)
-                ),
-                M,
-            )
-            for n in self.layers
+            _Nodes(_pick(old.keys, nodes, room), _pick(old.values, nodes, room), M)
+            for old in self.layers
         ]
         mask = self.mask.gather(2, nodes.unsqueeze(1).expand(-1, self.mask.size(1), -1))
         return replace(self, mask=mask, layers=layers, longest=int(self.lens.max()))

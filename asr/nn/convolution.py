@@ -3,6 +3,9 @@
 B batch, T frames, C channels, k kernel, D model width.
 """
 
+from functools import partial
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,10 +26,8 @@ class DepthwiseConvolution(nn.Module):
         super().__init__()
         self.kernel, self.causal = kernel, causal
         like = nn.Conv1d(channels, channels, kernel, groups=channels)
-        self.weight, self.bias = (
-            like.weight,
-            like.bias,
-        )  # (C, 1, k), (C,), with PyTorch's initial values
+        # (C, 1, k) and (C,), with PyTorch's initial values
+        self.weight, self.bias = like.weight, cast(nn.Parameter, like.bias)
 
     def forward(self, X: Tensor, context: LayerContext = EVERYTHING, name: str = "conv") -> Tensor:
         """X (B, T, C) → (B, T, C)
@@ -40,23 +41,22 @@ class DepthwiseConvolution(nn.Module):
             X = context.past.precede(name, X, k - 1)  # (B, T + carried, C)
         if self.causal:
             X = F.pad(X, (0, 0, T + k - 1 - X.size(1), 0))  # (B, T + k - 1, C)
-        image = X.transpose(1, 2).unsqueeze(
-            2
-        )  # (B, C, 1, T), channels last in memory: conv1d takes twice as long
+        # channels last in memory: conv1d takes twice as long
+        image = X.transpose(1, 2).unsqueeze(2)  # (B, C, 1, T)
         beside = (0, 0 if self.causal else (k - 1) // 2)
         return self._convolve(image, beside).squeeze(2).transpose(1, 2)  # (B, T, C)
 
     def _convolve(self, image: Tensor, beside: tuple[int, int]) -> Tensor:
         """(B, C, 1, T) → (B, C, 1, T'); on a CPU few channels are never convolved in bf16."""
-        weight, how = self.weight.unsqueeze(2), {"padding": beside, "groups": len(self.bias)}
-        if len(self.bias) >= NARROW or image.device.type != "cpu":
-            return F.conv2d(image, weight, self.bias, **how)
+        convolve = partial(F.conv2d, padding=beside, groups=len(self.bias))
+        weight, bias = self.weight.unsqueeze(2), self.bias
+        if len(bias) >= NARROW or image.device.type != "cpu":
+            return convolve(image, weight, bias)
         exact = torch.promote_types(image.dtype, self.weight.dtype)
         exact = torch.float32 if exact == torch.bfloat16 else exact
         with torch.autocast("cpu", enabled=False):
-            return F.conv2d(image.to(exact), weight.to(exact), self.bias.to(exact), **how).to(
-                image.dtype
-            )
+            X = convolve(image.to(exact), weight.to(exact), bias.to(exact))
+        return X.to(image.dtype)
 
 
 class ConvolutionModule(nn.Module):

@@ -9,6 +9,7 @@ V vocabulary, M nodes of the cache's tree.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +64,7 @@ class DecoderState:
         """The utterances of both, the other's behind; both have K hypotheses and have read a label or more."""
         T = max(self.cross_mask.size(3), other.cross_mask.size(3))
         pairs = zip(self.cross_caches, other.cross_caches, strict=True)
-        cross = [tuple(stack(x, T) for x in zip(*pair, strict=True)) for pair in pairs]
+        cross = [(stack([K, L], T), stack([V, W], T)) for (K, V), (L, W) in pairs]
         masks = [
             F.pad(s.cross_mask, (0, T - s.cross_mask.size(3)), value=True) for s in (self, other)
         ]
@@ -115,7 +116,7 @@ class TransformerDecoder(nn.Module):
         Z = self.positions(self.embedding(Y))  # (B, U, D)
         context, cross = (LayerContext(attention=[] if attention else None) for _ in range(2))
         context = replace(context, mask=causal_mask(Y.size(1), Y.device))
-        if H is not None:
+        if H is not None and H_lens is not None:
             cross = replace(cross, mask=key_mask(H_lens, H.size(1)))
         drawn = layerdrop_mask(self.layers, self.layer_dropout, self.training)
         for layer, takes_part in zip(self.layers, drawn, strict=True):
@@ -127,7 +128,8 @@ class TransformerDecoder(nn.Module):
 
         Of H a language model asks no more than the number of utterances and the device.
         """
-        cross = [layer.cross.keys_values(H) for layer in self.layers if layer.cross is not None]
+        attends = [cast(TransformerLayer, layer).cross for layer in self.layers]
+        cross = [attention.keys_values(H) for attention in attends if attention is not None]
         return DecoderState(Tree.empty(len(H), K, H.device), cross, key_mask(H_lens, H.size(1)))
 
     def step(self, y: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -142,7 +144,6 @@ class TransformerDecoder(nn.Module):
         Z = self.positions.at(self.embedding(y), state.tree.lens, state.tree.longest)  # (B, K, D)
         for n, layer in enumerate(self.layers):
             memory = state.cross_caches[n] if state.cross_caches else None
-            Z = layer(
-                Z, LayerContext(mask, cache=partial(tree.append, n)), memory, cross
-            )  # (B, K, D)
+            context = LayerContext(mask, cache=partial(tree.append, n))
+            Z = layer(Z, context, memory, cross)  # (B, K, D)
         return self.out(self.norm(Z)), replace(state, tree=tree)  # (B, K, V)

@@ -183,6 +183,7 @@ class Encoder(nn.Module):
 
     def _ready(self, T: int, last: bool) -> int:
         """Subsampled frames of the chunk that T frames begin with; 0 if it isn't complete and others follow."""
+        assert self.chunk is not None
         ready = min(self.chunk.frames, self.subsampling.lengths(T))
         return ready if last or ready == self.chunk.frames else 0
 
@@ -190,6 +191,7 @@ class Encoder(nn.Module):
         self, X: Tensor, past: list[dict[str, Tensor]], frames: int
     ) -> tuple[Tensor, list]:
         """Encode a chunk that comes after `frames` subsampled ones: X (B, T, F) → (B, T', D), and what layers carry."""
+        assert self.chunk is not None
         H, _ = self.subsampling(X, torch.full((len(X),), X.size(1)))  # (B, T', D)
         H = self.positions(H, frames)  # (B, T', D)
         carried = [Past(before, self.chunk.left * self.chunk.frames) for before in past]
@@ -203,6 +205,5 @@ class Encoder(nn.Module):
             return key_mask(H_lens, T)  # (B, 1, 1, T')
         near = chunk_mask(T, self.chunk.frames, self.chunk.left, H_lens.device)  # (T', T')
         unread = length_mask(H_lens, T)[:, None, :, None]  # (B, 1, T', 1)
-        return (near | key_mask(H_lens, T)).masked_fill(
-            unread, False
-        )  # a query that sees nothing would become NaN
+        # a query that sees nothing would become NaN
+        return (near | key_mask(H_lens, T)).masked_fill(unread, False)  # (B, 1, T', T')

@@ -1,11 +1,17 @@
 """Position-wise feed-forward network ("Attention Is All You Need", section 3.3)."""
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asr.nn.dropout import Dropout, relu_dropout
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swish": F.silu,
+}
 
 
 class FeedForward(nn.Module):

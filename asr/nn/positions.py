@@ -35,6 +35,7 @@ class ScaledPositions(nn.Module):
     def __init__(self, d_model: int, dropout: float = 0.0):
         super().__init__()
         self.d_model, self.dropout = d_model, Dropout(dropout)
+        self.table: Tensor
         self.register_buffer("table", sinusoids(512, d_model), persistent=False)
 
     def forward(self, X: Tensor, start: int = 0) -> Tensor:
@@ -76,6 +77,7 @@ class Sinusoids(nn.Module):
     def __init__(self, d_model: int, n: int = 512):
         super().__init__()
         self.n = n
+        self.table: Tensor
         self.register_buffer("table", sinusoids(2 * n + 1, d_model, -n), persistent=False)
 
     def forward(self, first: int, last: int) -> Tensor:

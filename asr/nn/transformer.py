@@ -69,14 +69,15 @@ class TransformerLayer(nn.Module):
         self.attention = MultiHeadAttention(
             s.d_model, s.heads, s.attention_dropout, s.d_k, s.d_v, positions=positions
         )
-        self.cross = None
+        self.cross: MultiHeadAttention | None = None
         if d_memory is not None:
             self.cross = MultiHeadAttention(
                 s.d_model, s.heads, s.attention_dropout, s.d_k, s.d_v, d_memory
             )
         self.ff = FeedForward(s.d_model, s.ff, s.dropout, s.activation)
         self.norm_attention = nn.LayerNorm(s.d_model)
-        self.norm_cross = None if d_memory is None else nn.LayerNorm(s.d_model)
+        if d_memory is not None:
+            self.norm_cross = nn.LayerNorm(s.d_model)
         self.norm_ff = nn.LayerNorm(s.d_model)
         self.dropout = Dropout(s.dropout)
 
@@ -91,15 +92,13 @@ class TransformerLayer(nn.Module):
         if self.pre_norm:
             X = X + self.dropout(self.attention(self.norm_attention(X), context))  # (B, T, D)
             if self.cross is not None:
-                X = X + self.dropout(
-                    self.cross(self.norm_cross(X), memory_context, memory)
-                )  # (B, T, D)
+                read = self.cross(self.norm_cross(X), memory_context, memory)
+                X = X + self.dropout(read)  # (B, T, D)
             return X + self.dropout(self.ff(self.norm_ff(X)))  # (B, T, D)
         X = self.norm_attention(X + self.dropout(self.attention(X, context)))  # (B, T, D)
         if self.cross is not None:
-            X = self.norm_cross(
-                X + self.dropout(self.cross(X, memory_context, memory))
-            )  # (B, T, D)
+            read = self.cross(X, memory_context, memory)
+            X = self.norm_cross(X + self.dropout(read))  # (B, T, D)
         return self.norm_ff(X + self.dropout(self.ff(X)))  # (B, T, D)
 
 

@@ -32,7 +32,7 @@ class Characters:
             raise UserError(
                 f"tokenizer: got size {size}, but the texts determine the number of characters; omit it"
             )
-        characters = set()
+        characters: set[str] = set()
         for text in texts:
             characters.update(normalize(text))
         return cls(sorted(characters))

@@ -24,7 +24,9 @@ def draw(texts: Iterable[str], most: int, seed: int = 0) -> Sample:
     This is Vitter's algorithm R (1985): text n replaces a random text of the sample with
     probability most / n.
     """
-    kept, characters, rng = [], set(), random.Random(seed)
+    kept: list[tuple[int, str]] = []
+    characters: set[str] = set()
+    rng = random.Random(seed)
     for n, text in enumerate(texts):
         characters.update(text)
         if n < most:
