@@ -10,7 +10,7 @@ Every name is imported when it is first used, so `import asr` alone loads nothin
 
 from typing import TYPE_CHECKING, Any
 
-from asr.lazy import lazily
+from asr.imports import lazily
 
 __version__ = "0.2.0"
 

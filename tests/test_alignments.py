@@ -10,15 +10,14 @@ import soundfile
 import torch
 from torch.testing import assert_close
 
-from asr.data.columns import Table
+from asr.data.columns import Ragged, Table
 from asr.data.dataset import collate
 from asr.data.manifest import Utterance
-from asr.data.ragged import Ragged
 from asr.features.frontend import FrontendSettings
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
-from asr.tasks.alignments import alignments, middle, most_aligned
 from asr.tasks.recognizer import ALIGNED, RecognizerTask, Split
+from asr.tasks.validation import alignments, middle, most_aligned
 from asr.text.tokenizer import train
 from asr.training.plots import alignment, pixels
 

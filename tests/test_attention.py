@@ -13,10 +13,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from asr.nn.attention import MultiHeadAttention, attend, attention_weights
-from asr.nn.context import LayerContext
-from asr.nn.dropout import Dropout, dropout, relu_dropout
 from asr.nn.encoders.transformer import TransformerSettings
-from asr.nn.feedforward import ACTIVATIONS, FeedForward
+from asr.nn.layers import ACTIVATIONS, Dropout, FeedForward, LayerContext, dropout, relu_dropout
 from asr.nn.subsampling import STAGES, Subsampling
 from asr.nn.transformer import StackSettings, TransformerLayer, final_norm
 from asr.ops import causal_mask, key_mask

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from asr.training.averaging import RunningAverage, Validated
+from asr.training.checkpoint import RunningAverage, Validated
 
 
 def set_to(model, value):

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from asr.data.bucketing import plan
-from asr.data.columns import Table
+from asr.data.columns import Ragged, Table
 from asr.data.dataset import Batch, Segmentation, SpeechDataset, collate, load
 from asr.data.manifest import Utterance
-from asr.data.ragged import Ragged
 from asr.data.validate import frames_needed
 from asr.seeding import utterance_seed
 from asr.tasks.utterances import Split

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from asr import bounded
+from asr import files
 from asr.data import manifest, texts
 from asr.data.manifest import Utterance
 from asr.errors import UserError
@@ -49,7 +49,7 @@ def test_a_line_of_any_length_takes_little_memory(tmp_path, kind):
         read(path)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 5 * bounded.LINE
+    assert most < 5 * files.LINE
 
 
 @pytest.mark.parametrize("kind", ["manifest", "text"])

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from asr import bounded
+from asr import files
 from asr.config import dump
 from asr.config import load as load_settings
 from asr.errors import UserError
@@ -296,7 +296,7 @@ def test_unreadable_is_not_missing(folder, monkeypatch, name):
             raise PermissionError(13, "Permission denied", str(path))
         return open(path, *arguments, **more)
 
-    monkeypatch.setattr(bounded, "open", deny, raising=False)
+    monkeypatch.setattr(files, "open", deny, raising=False)
     monkeypatch.setattr("asr.yaml_tree.open", deny, raising=False)
     said = refused(recognizer.load, folder)
     assert (

@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from asr.nn.decoder import TransformerDecoder
-from asr.nn.dropout import Dropout
+from asr.nn.layers import Dropout
 from asr.nn.transformer import StackSettings
 
 V, SOS = 11, 10

@@ -18,11 +18,10 @@ from torch.testing import assert_close
 
 from asr.nn import convolution
 from asr.nn.attention import MultiHeadAttention
-from asr.nn.context import LayerContext, Past
 from asr.nn.convolution import ConvolutionModule, DepthwiseConvolution
-from asr.nn.dropout import Dropout, layerdrop_mask
 from asr.nn.encoders import AnyEncoder
 from asr.nn.encoders.e_branchformer import ConvolutionalGatingMLP
+from asr.nn.layers import Dropout, LayerContext, Past, layerdrop_mask
 from asr.nn.positions import RelativePositions, RotaryPositions, Sinusoids, rotate, sinusoids, skew
 from asr.ops import causal_mask, chunk_mask, key_mask, length_mask
 

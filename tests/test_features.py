@@ -13,12 +13,12 @@ import torch
 from small import near, options
 from torch.testing import assert_close
 
-from asr import optional
+from asr import imports
 from asr.audio import load as audio
+from asr.device import in_threads
 from asr.errors import UserError
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.frontend import Frontend, FrontendSettings
-from asr.threads import in_threads
 
 RATES = [8000, 16000, 44100]
 
@@ -27,7 +27,7 @@ RATES = [8000, 16000, 44100]
 def kaldi():
     """torchaudio's fbank of one waveform (S,) in [-1, 1], with Kaldi's defaults but for what is given."""
     try:
-        fbank = optional.torchaudio("torchaudio.compliance.kaldi").fbank
+        fbank = imports.torchaudio("torchaudio.compliance.kaldi").fbank
     except UserError as error:
         pytest.skip(f"{error}; Kaldi's formula in float64 is tested all the same")
 

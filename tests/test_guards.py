@@ -7,8 +7,8 @@ import pytest
 import torch
 from searches import ctc_scorer, search, tiny
 
+from asr.search.beam import looping
 from asr.search.length import LengthBonus
-from asr.search.repetition import looping
 from asr.transcription.options import SearchOptions
 from asr.transcription.searcher import Searcher
 

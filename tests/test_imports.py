@@ -18,9 +18,9 @@ preflight
 training transcription scoring info
 data models search download
 features nn text
-seeding device threads ops
-config yaml_tree audio bounded files journal lazy memory model_files options outputs stamp \
-transcript provenance logging optional errors asr
+seeding device ops
+config yaml_tree audio files imports journal memory model_files options outputs stamp \
+transcript provenance logging errors asr
 """  # asr: its version
 LAYERS = [set(line.split()) for line in ROOMS.strip().splitlines()]
 # rooms of one layer, or above, that know nothing of each other; info so without PyTorch

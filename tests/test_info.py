@@ -19,7 +19,7 @@ from asr.cli.info import main
 from asr.data import manifest
 from asr.data.prepare import prepare
 from asr.errors import UserError
-from asr.info.finding import Finding, printable
+from asr.info.folders import Finding, printable
 from asr.info.look import look, table_kind
 from asr.stamp import Stamp
 from asr.text import kneser_ney, tokenizer

@@ -19,7 +19,7 @@ from asr import config, tasks
 from asr.cli import decode
 from asr.cli import train as command
 from asr.data import bucketing, tokens
-from asr.data.sentences import tokenize
+from asr.data.texts import tokenize
 from asr.errors import UserError
 from asr.models import lm, recognizer
 from asr.models.lm import LanguageModel, LMSettings, TransformerLM

@@ -9,7 +9,7 @@ from runs import assert_same, make_root, train, weights
 
 from asr.errors import UserError
 from asr.training import memory
-from asr.training.averaging import RunningAverage
+from asr.training.checkpoint import RunningAverage
 from asr.training.folder import open_folder
 from asr.training.identity import stamp_of
 from asr.training.settings import LoopSettings

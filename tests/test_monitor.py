@@ -16,7 +16,7 @@ from pytest import approx
 from small import options
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from asr import optional
+from asr import imports
 from asr.errors import UserError
 from asr.training import metrics as shown_metrics
 from asr.training import plots
@@ -361,7 +361,7 @@ def test_without_matplotlib_it_is_said_once_and_training_goes_on(tmp_path, monke
     assert re.match(r"no plots .*\(.*None in sys.modules\); pip install 'matplotlib>=3.8'", line)
     assert len(lines(tmp_path, "dev")) == 3 and not (tmp_path / "curves.png").exists()
     with pytest.raises(UserError, match="^matplotlib can't be imported"):
-        optional.matplotlib("matplotlib.figure")
+        imports.matplotlib("matplotlib.figure")
 
 
 def test_drawing_needs_no_display_and_importing_no_matplotlib(tmp_path):

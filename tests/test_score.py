@@ -10,10 +10,9 @@ from asr.cli import score as command
 from asr.data import manifest
 from asr.data.manifest import Utterance
 from asr.errors import UserError
-from asr.scoring.bootstrap import interval, resampled_rates
 from asr.scoring.error_rate import ErrorRate, error_rates
 from asr.scoring.report import score, score_texts
-from asr.scoring.significance import compare
+from asr.scoring.significance import compare, interval, resampled_rates
 from asr.transcript import Transcript
 
 
@@ -100,7 +99,7 @@ def test_resampling_is_the_same_again_and_in_blocks(monkeypatch):
     rates = [ErrorRate(n % 5, n % 3 + 1, 0, n % 2) for n in range(50)]
     whole = resampled_rates([rates], 1000)
     np.testing.assert_array_equal(whole, resampled_rates([rates], 1000))
-    monkeypatch.setattr("asr.scoring.bootstrap.BLOCK", 700)
+    monkeypatch.setattr("asr.scoring.significance.BLOCK", 700)
     np.testing.assert_array_equal(whole, resampled_rates([rates], 1000))
 
 

@@ -11,7 +11,7 @@ from asr.cli import tokenizer as command
 from asr.data import manifest, texts
 from asr.data.dataset import collate_sentences
 from asr.data.manifest import Utterance
-from asr.data.sentences import tokenize
+from asr.data.texts import tokenize
 from asr.errors import UserError
 from asr.text import tokenizer
 

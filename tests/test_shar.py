@@ -15,16 +15,15 @@ import pytest
 import soundfile
 from runs import Stop, assert_same, dev_losses, history, make_root, stopping, train, weights
 
-from asr import optional
+from asr import imports
 from asr.audio import archive
 from asr.audio import load as audio
 from asr.cli import prepare as command
+from asr.data import bucketing as shards
 from asr.data import manifest, shar
-from asr.data import shard_order as shards
-from asr.data.bucketing import plan
+from asr.data.bucketing import Shards, plan, read_ahead
+from asr.data.columns import Ragged, Strings
 from asr.data.prepare import prepare
-from asr.data.ragged import Ragged, Strings
-from asr.data.shard_order import Shards, read_ahead
 from asr.data.validate import check_audio
 from asr.errors import UserError
 from asr.preflight.check import check
@@ -80,7 +79,7 @@ def test_the_samples_are_the_recordings(sounds, tmp_path):
 
 def test_lhotse_reads_it_and_writes_the_same(sounds, tmp_path, monkeypatch):
     try:
-        optional.torchaudio()  # lhotse loads it where it is installed
+        imports.torchaudio()  # lhotse loads it where it is installed
     except UserError as error:
         pytest.skip(str(error))
     from lhotse import CutSet

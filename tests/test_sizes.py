@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from asr.config import load
 from asr.models.hybrid import Hybrid
 from asr.nn.attention import MultiHeadAttention
-from asr.nn.dropout import Dropout
+from asr.nn.layers import Dropout
 from asr.tasks import Experiment
 
 CONF = Path(__file__).parents[1] / "conf"

@@ -11,11 +11,11 @@ import torch
 from test_step import NumbersTask, batches
 from torch import nn
 
-from asr.training.distributed import summation
+from asr.training.distributed import replicas
 from asr.training.distributed.group import Group
-from asr.training.distributed.replicas import WholeModel
-from asr.training.distributed.summation import (
+from asr.training.distributed.replicas import (
     Summation,
+    WholeModel,
     leaf,
     merged,
     nodes,
@@ -95,7 +95,7 @@ def test_one_process_adds_by_the_tree_in_whatever_order_they_come(n):
     values = torch.randn(n, generator=torch.Generator().manual_seed(n))
     total, most = summed(values, slots(n, 0, 1))
     assert total == tree(list(values)) == summed(values, range(n))[0]
-    assert most <= math.ceil(math.log2(n)) == summation.waiting(n, 1)
+    assert most <= math.ceil(math.log2(n)) == replicas.waiting(n, 1)
 
 
 def test_other_orders_have_other_bits():

@@ -12,9 +12,8 @@ from small import rows
 
 from asr.data import columns as table
 from asr.data import manifest
-from asr.data.columns import Table
+from asr.data.columns import Ragged, Table
 from asr.data.manifest import Utterance
-from asr.data.ragged import Ragged
 from asr.errors import UserError
 
 TEXT = st.text(st.characters(codec=None), max_size=8)  # any character, half surrogate pairs too

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asr.data import bucketing, sentences, texts, tokens
+from asr.data import bucketing, texts, tokens
 from asr.data.bucketing import Windows, plan
-from asr.data.ragged import Ragged
-from asr.data.sentences import tokenize
+from asr.data.columns import Ragged
+from asr.data.texts import tokenize
 from asr.data.tokens import stored
 from asr.errors import UserError
 from asr.text import tokenizer
@@ -33,7 +33,7 @@ CHANGES = {
 def root(tmp_path, monkeypatch):
     """A text of many small blocks, with empty and too long lines, and a tokenizer."""
     monkeypatch.setattr(texts, "BLOCK", 1000)
-    monkeypatch.setattr(sentences, "cores", lambda: 1)
+    monkeypatch.setattr(texts, "cores", lambda: 1)
     rng = random.Random(1)
     lines = ["".join(rng.choices("abcd ", k=rng.randrange(30))) for _ in range(LINES)]
     (tmp_path / "x.txt").write_text("\n".join(lines))
@@ -59,8 +59,8 @@ def in_memory(root):
 
 @pytest.mark.parametrize("few", [10**6, 2], ids=["one process", "several processes"])
 def test_a_text_on_disk_is_the_text_in_memory(root, monkeypatch, few):
-    monkeypatch.setattr(sentences, "FEW", few)
-    monkeypatch.setattr(sentences, "cores", lambda: 2)
+    monkeypatch.setattr(texts, "FEW", few)
+    monkeypatch.setattr(texts, "cores", lambda: 2)
     assert (
         len(list(texts.blocks(root / "x.txt"))) > 20
         and in_memory(root).empty > 10
@@ -98,10 +98,10 @@ def test_an_interrupted_text_goes_on_where_it_was_saved(root, monkeypatch, capsy
         encoded.append(block.first)
         return encode(block, **how)
 
-    encode = sentences.encode_block
-    monkeypatch.setattr(sentences, "encode_block", encode_block)
-    monkeypatch.setattr(sentences, "FEW", 0)
-    monkeypatch.setattr(sentences, "cores", lambda: 1)
+    encode = texts.encode_block
+    monkeypatch.setattr(texts, "encode_block", encode_block)
+    monkeypatch.setattr(texts, "FEW", 0)
+    monkeypatch.setattr(texts, "cores", lambda: 1)
     monkeypatch.setattr(tokens.Arrays, "append", stopping)
     monkeypatch.setattr(
         tokens.Arrays, "save", lambda self: save(self) if len(counted) % 2 == 0 else None
@@ -152,8 +152,8 @@ def test_gz_and_manifests_are_stored_too(root):
     ],
 )
 def test_mistakes(root, monkeypatch, few, content, message):
-    monkeypatch.setattr(sentences, "FEW", few)
-    monkeypatch.setattr(sentences, "cores", lambda: 2)
+    monkeypatch.setattr(texts, "FEW", few)
+    monkeypatch.setattr(texts, "cores", lambda: 2)
     (root / "x.txt").write_text(content) if content else (root / "x.txt").unlink()
     with pytest.raises(UserError, match=message):
         store(root)
@@ -211,7 +211,7 @@ def test_what_another_process_has_finished_meanwhile_is_left_alone(root, monkeyp
     def encoded(*arguments):
         patch.undo()
         finished.append(store(root))
-        return sentences.encoded(*arguments)
+        return texts.encoded(*arguments)
 
     says = "tokens: another process was at work in it; run the same command again"
     with monkeypatch.context() as patch, pytest.raises(UserError, match=says):
@@ -232,9 +232,9 @@ def test_memory_is_that_of_windows_not_of_the_text(tmp_path):
     code = """
 import numpy as np
 from asr.data import bucketing, ragged
-from asr.data.ragged import Ragged
+from asr.data.columns import Ragged
 from asr.data.dataset import collate_sentences
-from asr.data.sentences import Sentences
+from asr.data.texts import Sentences
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
 bucketing.WINDOW = ragged.AT_ONCE = 1 << 17
@@ -243,8 +243,8 @@ ids, offsets = np.memmap("ids", np.uint16, "w+", shape=N * U), np.memmap("offset
 offsets[:] = np.arange(N + 1) * U
 before = anonymous()
 sentences = Sentences("x", Ragged(np.asarray(ids), np.asarray(offsets)), offsets[:-1], 0, 0, [])
-steps = bucketing.Windows(sentences.labels, 51 * 1024, 1, 0, 8)
-collate_sentences(sentences, steps[len(steps) // 2][0]), sentences.labels.longest(3)
+steps = bucketing.Windows(texts.labels, 51 * 1024, 1, 0, 8)
+collate_sentences(sentences, steps[len(steps) // 2][0]), texts.labels.longest(3)
 print(len(steps), anonymous() - before)
 """
     if not Path("/proc/self/status").exists():
@@ -324,6 +324,6 @@ def test_a_text_of_one_window_is_planned_as_a_whole(labels, monkeypatch):
 
 
 def test_the_longest_and_batches_are_those_of_brute_force(labels, monkeypatch):
-    monkeypatch.setattr("asr.data.ragged.AT_ONCE", 300)
+    monkeypatch.setattr("asr.data.columns.AT_ONCE", 300)
     assert labels.longest(7) == sorted(range(1990), key=lambda n: (-len(labels[n]), n))[:7]
     assert len(labels.longest(5000)) == 1990

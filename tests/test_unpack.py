@@ -19,10 +19,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from asr.download import members
+from asr.download import archives
+from asr.download.archives import Budget, Damaged, Refused, unpack
 from asr.download.disk import unwritten
-from asr.download.members import Budget, Damaged, Refused
-from asr.download.unpack import unpack
 from asr.errors import UserError
 
 SOUND = random.Random(1).randbytes(3000)
@@ -242,7 +241,7 @@ TRICKS = [  # a row each: what it is, its bytes, the error, what it says
 
 @pytest.mark.parametrize("data, error, why", [pytest.param(*t, id=name) for name, *t in TRICKS])
 def test_tricks_are_refused(tmp_path, data, error, why):
-    with pytest.raises(getattr(members, error)) as caught:
+    with pytest.raises(getattr(archives, error)) as caught:
         get(tmp_path, data)
     assert why in str(caught.value) and str(caught.value).isprintable()
     assert len(list(tmp_path.iterdir())) == 1  # the archive
@@ -250,7 +249,7 @@ def test_tricks_are_refused(tmp_path, data, error, why):
 
 def test_names_that_a_disk_takes_for_one_are_refused(tmp_path, monkeypatch):
     """A disk that doesn't tell A from a, as macOS has it, says that the file is there."""
-    from asr.download import unpack as module
+    from asr.download import archives as module
 
     def without_case(path, mode):
         return open(str(path).lower(), mode)

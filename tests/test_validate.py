@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from asr.data.columns import Ragged
 from asr.data.manifest import Utterance
-from asr.data.ragged import Ragged
 from asr.data.validate import Limits, apply_limits, check_alignable, check_audio, frames_needed
 from asr.errors import UserError
 

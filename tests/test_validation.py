@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from asr.data.dataset import collate
-from asr.search.hypothesis import Hypothesis
+from asr.search.scorer import Hypothesis
 from asr.tasks import validation
 from asr.text.characters import Characters
 

@@ -13,10 +13,9 @@ import time
 import pytest
 from runs import assert_same, make_root, train, weights
 
-from asr.training import watch
+from asr.training import signals
 from asr.training.checkpoint import Checkpoints
-from asr.training.signals import Signals
-from asr.training.watch import Watch
+from asr.training.signals import Signals, Watch
 
 DEAF = """
 import ctypes, sys, time
@@ -40,7 +39,7 @@ def patched(kind):
         return original(self, *arguments)
     setattr(RecognizerTask, kind, call)
 
-watch.LIMIT, watch.LOOK = 1.0, 0.1
+signals.LIMIT, signals.LOOK = 1.0, 0.1
 """
 
 
@@ -141,11 +140,11 @@ def wait_until(condition, seconds=10):
 
 
 def test_a_step_far_longer_than_others_is_told_of_once(monkeypatch):
-    monkeypatch.setattr(watch, "LOOK", 0.01)
-    monkeypatch.setattr(watch, "LEAST", 0.2)
-    monkeypatch.setattr(watch, "KNOWN", 3)
+    monkeypatch.setattr(signals, "LOOK", 0.01)
+    monkeypatch.setattr(signals, "LEAST", 0.2)
+    monkeypatch.setattr(signals, "KNOWN", 3)
     told = []
-    with Signals() as signals, Watch(signals, told.append) as watching:
+    with Signals() as caught, Watch(caught, told.append) as watching:
         with watching.over(lambda: "the first", is_step=True):  # compiles
             time.sleep(0.5)
         with watching.over(lambda: "the validation"):
@@ -165,10 +164,10 @@ def test_a_step_far_longer_than_others_is_told_of_once(monkeypatch):
 
 def test_steps_as_long_as_others_and_short_ones_are_not_told_of(monkeypatch):
     """Ten times a median of milliseconds is no time."""
-    monkeypatch.setattr(watch, "LOOK", 0.01)
-    monkeypatch.setattr(watch, "KNOWN", 2)
+    monkeypatch.setattr(signals, "LOOK", 0.01)
+    monkeypatch.setattr(signals, "KNOWN", 2)
     told = []
-    with Signals() as signals, Watch(signals, told.append) as watching:
+    with Signals() as caught, Watch(caught, told.append) as watching:
         for seconds in (0.0, 0.001, 0.001, 0.3):
             with watching.over(lambda: "x", is_step=True):
                 time.sleep(seconds)
@@ -179,9 +178,9 @@ def test_long_steps_have_longer_to_end(monkeypatch):
     """Twice the median, and from its beginning for one that began after the signal."""
     ended = []
     monkeypatch.setattr(os, "_exit", ended.append)
-    monkeypatch.setattr(watch, "LIMIT", 1.0)
+    monkeypatch.setattr(signals, "LIMIT", 1.0)
     watching = Watch(Signals(), lambda _: None)
-    watching.seconds.extend([5.0] * watch.KNOWN)
+    watching.seconds.extend([5.0] * signals.KNOWN)
     now = time.monotonic()
     watching.asked_at = now - 9
     watching._insist(signal.SIGTERM, lambda: "x", now - 100, True)

@@ -81,7 +81,7 @@ def main(argv):
 
 def fault_of(line):
     """Describe why tokens can't be learned from a line; None if they can."""
-    from asr.data import fields as names
+    from asr.data import manifest as names
 
     if fault := names.fault_of_text(line.text):
         return f"the text {fault}; remove that"

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from asr.audio import load as audio
 from asr.data.augmentation import Augment
 from asr.data.manifest import Utterance
-from asr.data.sentences import Sentences
+from asr.data.texts import Sentences
 from asr.errors import UserError
 from asr.ops import PADDING
 from asr.seeding import uniforms, utterance_seed

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asr.audio.load import AudioInfo
-from asr.data import fields as names
+from asr.data import manifest as names
 from asr.data.corpora.corpus import Item
 from asr.errors import UserError
 from asr.files import write_text

@@ -2,11 +2,17 @@
 
 A line is what lhotse itself writes for a cut with one supervision; a test holds the two equal, and
 `lhotse.CutSet.from_file` opens the same file.
+
+Ids, speakers, paths and texts are written to text files, terminals and archives, as lines of
+`id<TAB>text` that can be read again. So they have no control characters (some control a terminal),
+no line ends of any kind, no halves of surrogate pairs (which UTF-8 can't write), and no white space
+at their ends.
 """
 
 import gzip
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,10 +20,56 @@ from pathlib import Path
 
 from asr.audio import archive
 from asr.audio.load import RATES
-from asr.bounded import read_lines
-from asr.data import fields as names
 from asr.errors import UserError
-from asr.files import replacing
+from asr.files import read_lines, replacing
+
+LONGEST = 4096  # characters of a name
+IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+IN_TEXTS = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]"
+)  # other control characters are white space
+
+
+def fault(name: str) -> str | None:
+    """Describe what is wrong with an id or a speaker's name; None if it is valid.
+
+    >>> fault("a\\tb")
+    'has a control character (U+0009)'
+    """
+    if not name:
+        return "is empty"
+    if name != name.strip() or name[0] == "\ufeff":
+        return "begins or ends with white space"
+    if len(name) > LONGEST:
+        return f"has {len(name):,} characters, expected at most {LONGEST:,}"
+    return hidden(name, IN_NAMES)
+
+
+def fault_of_text(text: str) -> str | None:
+    """Describe what is wrong with a text, where all white space counts as spaces; None if it is valid."""
+    return hidden(text, IN_TEXTS)
+
+
+def hidden(text: str, characters: re.Pattern = IN_NAMES) -> str | None:
+    """Describe the first forbidden character of a text; None if it has none."""
+    if not (found := characters.search(text)):
+        return None
+    code = ord(found[0])
+    if 0xDC80 <= code < 0xDD00:  # Python's way of reading a file name
+        return f"isn't UTF-8 (byte 0x{code - 0xDC00:02x})"
+    kind = "half a surrogate pair" if 0xD800 <= code < 0xE000 else "a control character"
+    return f"has {kind} (U+{code:04X})"
+
+
+def shown(name: str, most: int = 100) -> str:
+    """Make a name printable, whatever it holds.
+
+    >>> shown("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    name = name if len(name) <= most else f"{name[:most]}…"
+    return IN_NAMES.sub(lambda found: ascii(found[0])[1:-1], name)
+
 
 MEAN, ONE = (
     "mean",
@@ -243,9 +295,7 @@ def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserErr
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
     except ValueError:  # of open
-        raise UserError(
-            f"{names.shown(str(path))}: no such manifest: a file's name has no NUL"
-        ) from None
+        raise UserError(f"{shown(str(path))}: no such manifest: a file's name has no NUL") from None
 
 
 def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
@@ -270,15 +320,11 @@ def _fault(utterance: Utterance) -> str | None:
         if not fits(value := getattr(utterance, name), *types):
             return f"{name}: got {_short(value)}, expected {kind}"
     u = utterance
-    texts = {
-        "id": names.fault(u.id),
-        "path": names.hidden(u.path),
-        "text": names.fault_of_text(u.text),
-    }
-    texts["speaker"] = names.hidden(u.speaker or "")
-    for name, fault in texts.items():
-        if fault:
-            return f"{name}: got {_short(getattr(u, name))}, which {fault}"
+    texts = {"id": fault(u.id), "path": hidden(u.path), "text": fault_of_text(u.text)}
+    texts["speaker"] = hidden(u.speaker or "")
+    for name, wrong in texts.items():
+        if wrong:
+            return f"{name}: got {_short(getattr(u, name))}, which {wrong}"
     sizes = {"rate": u.rate in RATES, "samples": u.samples > 0, "channels": u.channels in CHANNELS}
     sizes |= {"start": u.start >= 0, "duration": u.duration > 0}
     for name, good in sizes.items():
@@ -289,4 +335,4 @@ def _fault(utterance: Utterance) -> str | None:
 
 def _short(value: object) -> str:
     """Write a value for a message, so that a terminal can show it."""
-    return ascii(value) if not isinstance(value, str) else f"{names.shown(value)!r}"
+    return ascii(value) if not isinstance(value, str) else f"{shown(value)!r}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from asr.audio import load as audio
 from asr.audio.load import AudioInfo
 from asr.data import failed, manifest
-from asr.data import fields as names
+from asr.data import manifest as names
 from asr.data import shar as shars
 from asr.data.corpora import CORPORA, Corpus, Item, reader
 from asr.data.failed import Failure

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from asr.data import texts
-from asr.data.ragged import Ragged
-from asr.data.sentences import Sentences, encoded, none_to_use
+from asr.data.columns import Ragged
+from asr.data.texts import Sentences, encoded, none_to_use
 from asr.errors import UserError
 from asr.files import UNWRITABLE, lock, make_folder, write_text
 from asr.logging import logger, progress_bar

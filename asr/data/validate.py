@@ -12,8 +12,8 @@ import numpy as np
 
 from asr.audio.headers import read_headers
 from asr.audio.load import AudioInfo
+from asr.data.columns import Ragged
 from asr.data.manifest import Utterance
-from asr.data.ragged import Ragged
 from asr.errors import UserError, refuse, shorten
 from asr.text.tokenizer import Tokenizer, describe_character
 

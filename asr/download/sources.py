@@ -9,7 +9,7 @@ sound, numbers of members from the published numbers of utterances.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from asr.download.members import Budget
+from asr.download.archives import Budget
 from asr.errors import UserError, did_you_mean
 
 OPENSLR = (  # each serves the same files

@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from asr.config import Settings
+from asr.device import in_threads
 from asr.ops import zero_padding
 from asr.seeding import normals
-from asr.threads import in_threads
 
 INT16_SCALE = 32768.0  # Kaldi reads waveforms as 16-bit integers
 LOG_FLOOR = torch.finfo(torch.float32).eps  # Kaldi floors energies here before the logarithm

@@ -18,8 +18,7 @@ from asr.audio import load as audio
 from asr.data import manifest
 from asr.errors import UserError
 from asr.info import folders
-from asr.info.finding import Finding
-from asr.info.folders import plain, read_small_tree, section, tokenizer
+from asr.info.folders import Finding, plain, read_small_tree, section, tokenizer
 from asr.model_files import DIGEST, read_header
 from asr.text.tokenizer import names_of_files
 

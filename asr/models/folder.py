@@ -15,14 +15,14 @@ from typing import TypeVar
 
 from torch import nn
 
-from asr.bounded import read_bytes
+from asr import model_files
 from asr.config import Settings, check
 from asr.errors import UserError, shorten
-from asr.files import make_folder, write_text
+from asr.files import make_folder, read_bytes, write_text
 from asr.logging import logger
 from asr.memory import is_oom
 from asr.model_files import CONFIG, KINDS, VERSIONS, WEIGHTS
-from asr.models import identity, weights
+from asr.models import weights
 from asr.models.weights import Weights
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
@@ -196,7 +196,7 @@ def accept(folder: str | Path) -> list[str]:
 
 
 def _digest_of_settings(path: Path) -> str:
-    return identity.digest(read_tree(path)[0])
+    return model_files.digest(read_tree(path)[0])
 
 
 def _digest_of_file(path: Path) -> str:

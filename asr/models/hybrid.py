@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from asr.config import Settings
 from asr.models import loss as criterion
-from asr.models.loss import Loss
-from asr.models.terms import Consistency, IntermediateCTC, Scored, terms_of
+from asr.models.loss import Consistency, IntermediateCTC, Loss, Scored, terms_of
 from asr.nn.decoder import DecoderOutput, TransformerDecoder
 from asr.nn.encoders import AnyEncoder
 from asr.nn.transformer import StackSettings

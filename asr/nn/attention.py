@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asr.nn.context import EVERYTHING, LayerContext
-from asr.nn.dropout import dropout as drop
+from asr.nn.layers import EVERYTHING, LayerContext
+from asr.nn.layers import dropout as drop
 
 
 def attend(

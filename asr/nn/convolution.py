@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asr.nn.context import EVERYTHING, LayerContext
+from asr.nn.layers import EVERYTHING, LayerContext
 
 NARROW = 32  # channels; on CPUs with AVX512-BF16, oneDNN's kernel for 2 to 16 in bf16 never returns (15 frames or more)
 

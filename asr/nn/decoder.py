@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asr.nn.cache import Tree, stack
-from asr.nn.context import LayerContext
-from asr.nn.dropout import layerdrop_mask
+from asr.nn.layers import LayerContext, layerdrop_mask
 from asr.nn.positions import ScaledPositions
 from asr.nn.transformer import StackSettings, TransformerLayer, final_norm
 from asr.ops import causal_mask, key_mask

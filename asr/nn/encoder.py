@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from asr.config import Settings
-from asr.nn.context import LayerContext, Past
-from asr.nn.dropout import layerdrop_mask
+from asr.nn.layers import LayerContext, Past, layerdrop_mask
 from asr.nn.positions import ScaledInput, ScaledPositions, attention_positions
 from asr.nn.subsampling import Subsampling
 from asr.nn.transformer import MOST, SizeSettings

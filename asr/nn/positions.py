@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from asr.nn.dropout import Dropout
+from asr.nn.layers import Dropout
 
 
 def sinusoids(T: int, d_model: int, start: int = 0) -> Tensor:

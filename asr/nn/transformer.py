@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from asr.config import Settings
 from asr.nn.attention import MultiHeadAttention
-from asr.nn.context import EVERYTHING, LayerContext
-from asr.nn.dropout import Dropout
-from asr.nn.feedforward import FeedForward
+from asr.nn.layers import EVERYTHING, Dropout, FeedForward, LayerContext
 
 MOST = {
     "d_model": 16_384,

@@ -10,11 +10,9 @@ import numpy as np
 
 from asr.audio.headers import read_headers
 from asr.data import manifest, texts
-from asr.data.columns import Table
+from asr.data.columns import Ragged, Table
 from asr.data.manifest import Utterance, listed
-from asr.data.ragged import Ragged
-from asr.data.sentences import gather
-from asr.data.texts import Text
+from asr.data.texts import Text, gather
 from asr.data.validate import (
     ALIGN_FIX,
     AUDIO_FIX,

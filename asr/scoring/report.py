@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from asr.errors import UserError, shorten
-from asr.scoring.bootstrap import interval, resampled_rates
 from asr.scoring.error_rate import ErrorRate, error_rates, total
-from asr.scoring.significance import Difference, compare
+from asr.scoring.significance import Difference, compare, interval, resampled_rates
 from asr.scoring.texts import Texts, match, name_of, texts_of
 from asr.text.normalize import convention
 from asr.text.units import has_spaceless

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from asr.data import fields as names
 from asr.data import manifest
+from asr.data import manifest as names
 from asr.data.corpora.corpus import read_lines
 from asr.errors import UserError, refuse, repeated, shorten
 from asr.text.normalize import normalize

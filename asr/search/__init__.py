@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from asr.lazy import lazily
+from asr.imports import lazily
 
 _HOMES = {
     "BeamSearch": "beam",

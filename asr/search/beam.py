@@ -4,22 +4,26 @@ For every utterance:
 
     live = [the empty hypothesis]; ended = []
     while a live hypothesis can still reach the n-best list:
-        candidates = the full scorers' best C labels for each live hypothesis, and the end symbol    _candidates
-        totals     = each hypothesis's scores so far + its candidates', weighted
-                   _weigh
-        ended      = the N best of ended and of the ends among the K best candidates
-                   _accept_ends
-        live       = the K best continuations; the scorers' states follow their parents
-                   _extend
-        every scorer reads the chosen labels                                                         step
+        candidates = the full scorers' best C labels for each live        _candidates
+                     hypothesis, and the end symbol
+        totals     = each hypothesis's scores so far + its candidates',   _weigh
+                     weighted
+        ended      = the N best of ended and of the ends among the K      _accept_ends
+                     best candidates
+        live       = the K best continuations; the scorers' states        _extend
+                     follow their parents
+        every scorer reads the chosen labels                              step
 
 Utterances enter while others are being searched (`add`), and leave when they are done
 (`_remove_done`).
 
 B utterances in the batch, K hypotheses of each, V vocabulary, C candidate labels of a hypothesis, U
 labels so far, S scorers, N length of the n-best list.
+
+`looping` detects the loops of attention decoders on silence, noise and unusual speech.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
@@ -29,9 +33,33 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from asr.ops import BLANK, gather_beams
-from asr.search.hypothesis import Hypothesis, Reason
-from asr.search.repetition import looping
-from asr.search.scorer import Scorer
+from asr.search.scorer import Hypothesis, Reason, Scorer
+
+PERIOD, TIMES = 8, 10  # a loop: up to 8 labels, repeated 10 times in a row
+
+
+def looping(Y: Tensor) -> Tensor:
+    """Tell which hypotheses end in a loop: Y (B, K, U), blanks on the left → (B, K) bool."""
+    periods = min(PERIOD, Y.size(2) // TIMES)
+    if not periods:
+        return torch.zeros_like(Y[..., :1], dtype=torch.bool).any(2)
+    now, before = (
+        index.to(Y.device) for index in _pairs(periods)
+    )  # (periods, PERIOD · (TIMES - 1))
+    y = Y[..., now]  # (B, K, periods, pairs)
+    return ((y == Y[..., before]) & (y != BLANK)).all(3).any(2)
+
+
+@functools.cache
+def _pairs(periods: int) -> tuple[Tensor, Tensor]:
+    """Index pairs of labels, from the end, that are equal in a loop; shorter rows repeat pairs."""
+    rows = [
+        [-1 - n % (p * (TIMES - 1)) for n in range(periods * (TIMES - 1))]
+        for p in range(1, periods + 1)
+    ]
+    now = torch.tensor(rows)
+    return now, now - torch.arange(1, periods + 1).unsqueeze(1)
+
 
 REMOVAL_SHARE = 1 / 8  # of the batch must be done before it is removed: removing copies the rest
 END, LIMIT, LOOP = REASONS = get_args(Reason)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from asr.ops import BLANK, length_mask
-from asr.search.hypothesis import Hypothesis
+from asr.search.scorer import Hypothesis
 
 
 @torch.no_grad()

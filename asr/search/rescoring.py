@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from asr.search.hypothesis import Hypothesis
+from asr.search.scorer import Hypothesis
 
 SCORES = 1 << 25  # label scores at once: bounds the memory
 

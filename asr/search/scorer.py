@@ -1,22 +1,50 @@
-"""What the beam search asks of a scorer: attention decoder, CTC prefix, language model, hotwords, and what others add.
+"""What the beam search asks of a scorer, and what every search returns.
 
-A command reads the scorers' options for its help. Modules that declare them don't import torch
-until it is needed.
+Scorers: attention decoder, CTC prefix, language model, hotwords, and what others add. A command
+reads their options for its help. Modules that declare them don't import torch until it is needed.
 
 B utterances, K hypotheses of each, V vocabulary, C candidate labels of a hypothesis.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from asr.search.neural import Network
+
+
+Reason = Literal["end", "limit", "loop"]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One transcript of an utterance.
+
+    tokens        label ids, without blank, start and end symbols
+    score         weighted sum of the scorers' scores, natural logarithm, the end symbol's included
+    scores        of each scorer, before weighting
+    reason        what ended it: the "end" symbol among the best continuations, the length "limit",
+                  or a "loop" of labels that the search stopped
+    confidences   of each token, 0 to 1: its share among the candidates of its hypothesis, by all
+                  scorers as weighted
+    confidence    the geometric mean of these and of the end symbol's; for CTC's greedy search, of
+                  all frames' best. Rescoring leaves both unchanged
+    """
+
+    tokens: list[int]
+    score: float
+    scores: dict[str, float] = field(default_factory=dict)
+    reason: Reason = "end"
+    confidences: list[float] = field(default_factory=list)
+    confidence: float = math.nan
+
 
 HEAVIEST = 1e6  # weight of a scorer
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from asr.data.bucketing import Windows, plan
 from asr.data.dataset import SentenceBatch, collate_sentences
-from asr.data.sentences import Sentences, tokenize
+from asr.data.texts import Sentences, tokenize
 from asr.data.tokens import stored
 from asr.device import autocast
 from asr.errors import shorten

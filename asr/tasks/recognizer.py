@@ -10,21 +10,18 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from asr.data.bucketing import plan
+from asr.data.bucketing import plan, read_ahead
 from asr.data.dataset import Batch, SpeechDataset, load
-from asr.data.shard_order import read_ahead
 from asr.errors import UserError, shorten
 from asr.features.cmvn import CMVN
 from asr.features.frontend import FrontendSettings
 from asr.logging import logger
 from asr.models.hybrid import HybridSettings
-from asr.models.loss import Loss
+from asr.models.loss import Loss, terms_of
 from asr.models.recognizer import Recognizer
-from asr.models.terms import terms_of
 from asr.preflight.problems import Look, Problem, look_at_speech
-from asr.tasks.alignments import alignments, middle
 from asr.tasks.utterances import Split, changes_of, fit_cmvn, read_splits
-from asr.tasks.validation import count, metrics
+from asr.tasks.validation import alignments, count, metrics, middle
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
 from asr.training.distributed.group import Group

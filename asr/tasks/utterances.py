@@ -9,12 +9,10 @@ import numpy as np
 
 from asr.data import columns as table
 from asr.data.augmentation import Augment
-from asr.data.bucketing import plan
-from asr.data.columns import Table
+from asr.data.bucketing import Shards, plan
+from asr.data.columns import Ragged, Table
 from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, load, utterance_seeds
 from asr.data.manifest import listed
-from asr.data.ragged import Ragged
-from asr.data.shard_order import Shards
 from asr.data.validate import (
     Limits,
     apply_limits,

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import sentencepiece
 
-from asr.bounded import read_bytes
 from asr.errors import UserError
-from asr.files import replacing
+from asr.files import read_bytes, replacing
 from asr.text.bpe_dropout import BPEDropout
 from asr.text.normalize import normalize
 from asr.text.sample import draw

@@ -14,9 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from asr.bounded import read_bytes
 from asr.errors import UserError
-from asr.files import write_text
+from asr.files import read_bytes, write_text
 from asr.text.bpe_dropout import BPEDropout
 
 KINDS = {  # kind: module and class, imported on first use

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from asr.errors import UserError
-from asr.models.identity import NOT_IN_STAMP
+from asr.model_files import NOT_IN_STAMP
 from asr.stamp import Stamp
 from asr.text import tokenizer
 from asr.yaml_tree import read_tree

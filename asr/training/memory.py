@@ -15,7 +15,7 @@ from torch import nn
 from asr.device import autocast, give_back_memory
 from asr.errors import UserError
 from asr.memory import is_oom
-from asr.training.distributed.summation import waiting
+from asr.training.distributed.replicas import waiting
 from asr.training.layers import all_take_part
 from asr.training.settings import LoopSettings
 from asr.training.task import Task

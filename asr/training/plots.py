@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from asr import optional
+from asr import imports
 from asr.errors import UserError
 from asr.files import replacing
 from asr.training.metrics import TIMES, label, value
@@ -69,7 +69,7 @@ class Plots:
 
 def pixels(figure: Any) -> np.ndarray:
     """Draw a Figure of matplotlib: (height, width, 3) uint8."""
-    canvas = optional.matplotlib("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    canvas = imports.matplotlib("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
@@ -77,7 +77,7 @@ def pixels(figure: Any) -> np.ndarray:
 def save(image: np.ndarray, path: Path) -> None:
     """Write pixels as a PNG file, whole or not at all."""
     with replacing(path) as temporary:
-        optional.matplotlib("matplotlib.image").imsave(temporary, image, format="png")
+        imports.matplotlib("matplotlib.image").imsave(temporary, image, format="png")
 
 
 def alignment(id: str, weights: Tensor) -> Any:
@@ -85,7 +85,7 @@ def alignment(id: str, weights: Tensor) -> Any:
 
     raises   UserError if matplotlib can't be imported
     """
-    figure = optional.matplotlib("matplotlib.figure").Figure((8, 4), dpi=100, layout="constrained")
+    figure = imports.matplotlib("matplotlib.figure").Figure((8, 4), dpi=100, layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(
         weights.numpy(), aspect="auto", cmap="Blues", vmin=0, interpolation="nearest"
@@ -118,7 +118,7 @@ def curves(metrics: Sequence[dict]) -> Any:
                 by_panel[place].append((kind, name, points))
     drawn = {name: series for name, series in by_panel.items() if series}
     rows = max(1, math.ceil(len(drawn) / 2))
-    figure = optional.matplotlib("matplotlib.figure").Figure(
+    figure = imports.matplotlib("matplotlib.figure").Figure(
         (11, 3.7 * rows), dpi=110, layout="constrained"
     )
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)

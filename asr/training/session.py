@@ -13,14 +13,12 @@ from asr.errors import UserError
 from asr.files import append_text
 from asr.logging import logger
 from asr.training import memory
-from asr.training.averaging import Validated
-from asr.training.checkpoint import Checkpoints
+from asr.training.checkpoint import Checkpoints, Validated
 from asr.training.distributed.group import Group
 from asr.training.monitor import Monitor
 from asr.training.settings import LoopSettings
-from asr.training.signals import Signals, Stopped
+from asr.training.signals import Signals, Stopped, Watch
 from asr.training.totals import Requests
-from asr.training.watch import Watch
 
 STATES = "checkpoints"  # folder of training states and validated weights, in a run's folder
 

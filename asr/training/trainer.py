@@ -17,7 +17,7 @@ from asr.logging import logger
 from asr.memory import is_oom
 from asr.models.folder import WEIGHTS, save_weights
 from asr.seeding import utterance_seed
-from asr.training.averaging import RunningAverage
+from asr.training.checkpoint import RunningAverage
 from asr.training.distributed.group import Group
 from asr.training.distributed.replicas import Replicas
 from asr.training.layers import all_take_part

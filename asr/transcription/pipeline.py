@@ -13,7 +13,7 @@ from asr.device import autocast
 from asr.errors import UserError
 from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
-from asr.search.hypothesis import Hypothesis
+from asr.search.scorer import Hypothesis
 from asr.transcript import Alternative, Transcript
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Failure, Recording, in_order

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from asr.audio import archive
-from asr.data import fields as names
+from asr.data import manifest as names
 from asr.errors import UserError, repeated, shorten
 
 if TYPE_CHECKING:  # heavy; a command shows its help without

@@ -16,10 +16,9 @@ from asr.models.recognizer import Recognizer
 from asr.search.beam import BeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
-from asr.search.hypothesis import Hypothesis
 from asr.search.neural import Network, NetworkScorer
 from asr.search.rescoring import rescore
-from asr.search.scorer import Scorer, ScorerContext, ScorerOptions
+from asr.search.scorer import Hypothesis, Scorer, ScorerContext, ScorerOptions
 from asr.text.tokenizer import Tokenizer
 from asr.transcription.options import SCORERS, SearchOptions
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.search.beam import beam_search
 from asr.search.ctc_prefix import CTCPrefixScorer
-from asr.search.hypothesis import Hypothesis
 from asr.search.neural import NetworkScorer
+from asr.search.scorer import Hypothesis
 from asr.transcription import pipeline
 from asr.transcription.recordings import Recording
 from scripts.bench import workload

@@ -69,7 +69,7 @@ def generate(folder: Path, count: int, copies: int) -> Path:
 def measure_steps(path: Path) -> dict:
     """Open, tokenize, plan; and the padding of plans."""
     from asr.data import columns as table
-    from asr.data.shard_order import Shards
+    from asr.data.bucketing import Shards
     from asr.tasks import utterances as examples
     from asr.tasks.utterances import Split
     from asr.text import tokenizer
@@ -111,7 +111,7 @@ def measure_steps(path: Path) -> dict:
 
 def in_shards(count: int):
     """Paths of recordings in shards of 1000, drawn at random."""
-    from asr.data.ragged import Rows, Strings
+    from asr.data.columns import Rows, Strings
 
     rows = Rows("B")
     for n, shard in enumerate((np.random.default_rng(3).permutation(count) // 1000).tolist()):

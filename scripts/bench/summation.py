@@ -4,7 +4,7 @@
 
 A step has as many batches as `accumulate`; each adds a gradient to a flat tensor, which stands for
 its backward pass. In turn: each process adds up its own, and gloo's all_reduce those of the
-processes. By the tree: asr/training/distributed/summation.py. Both ways are timed in the same
+processes. By the tree: asr/training/distributed/replicas.py. Both ways are timed in the same
 processes, step by step in turn. Milliseconds are medians over the repeats, of the slowest process;
 the ratio is to the sum in turn. Gradients are those that a process keeps beside the one that is
 made.
@@ -63,7 +63,7 @@ def member(rank: int, size: int, n: int, args: argparse.Namespace, folder: Path)
     import torch
     import torch.distributed as dist
 
-    from asr.training.distributed.summation import Summation, slots
+    from asr.training.distributed.replicas import Summation, slots
 
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -92,7 +92,7 @@ def member(rank: int, size: int, n: int, args: argparse.Namespace, folder: Path)
 
 def measure(size: int, n: int, args: argparse.Namespace) -> dict:
     """Measure both ways with these numbers of processes and batches."""
-    from asr.training.distributed.summation import waiting
+    from asr.training.distributed.replicas import waiting
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

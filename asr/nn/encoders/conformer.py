@@ -9,11 +9,9 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from asr.nn.attention import MultiHeadAttention
-from asr.nn.context import EVERYTHING, LayerContext
 from asr.nn.convolution import ConvolutionModule
-from asr.nn.dropout import Dropout
 from asr.nn.encoder import MOST_FRAMES, Encoder, EncoderSettings
-from asr.nn.feedforward import FeedForward
+from asr.nn.layers import EVERYTHING, Dropout, FeedForward, LayerContext
 
 
 class ConvolutionSettings(EncoderSettings):

@@ -11,12 +11,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from asr.nn.attention import MultiHeadAttention
-from asr.nn.context import EVERYTHING, LayerContext
 from asr.nn.convolution import DepthwiseConvolution
-from asr.nn.dropout import Dropout
 from asr.nn.encoder import MOST_FRAMES, Encoder
 from asr.nn.encoders.conformer import ConvolutionSettings
-from asr.nn.feedforward import FeedForward
+from asr.nn.layers import EVERYTHING, Dropout, FeedForward, LayerContext
 from asr.nn.transformer import MOST
 
 

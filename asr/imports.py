@@ -1,7 +1,11 @@
-"""Libraries that only some work needs, imported where it is done."""
+"""Imports that wait until they are needed: libraries of some work alone, and what packages offer."""
 
 import importlib
+import sys
+from collections.abc import Mapping
+from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from asr.errors import UserError
 
@@ -44,3 +48,12 @@ def matplotlib(module: str) -> ModuleType:
 
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def lazily(package: str, name: str, homes: Mapping[str, str]) -> Any:
+    """Find a name of a package, for its `__getattr__`; homes: name → module within the package that defines it."""
+    if name not in homes:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{package}.{homes[name]}"), name)
+    setattr(sys.modules[package], name, value)
+    return value
