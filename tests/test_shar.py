@@ -19,8 +19,7 @@ from asr import imports
 from asr.audio import archive
 from asr.audio import load as audio
 from asr.cli import prepare as command
-from asr.data import bucketing as shards
-from asr.data import manifest, shar
+from asr.data import bucketing, manifest, shar
 from asr.data.bucketing import Shards, plan, read_ahead
 from asr.data.columns import Ragged, Strings
 from asr.data.prepare import prepare
@@ -287,7 +286,7 @@ def test_each_window_holds_a_few_whole_shards(count, size):
     made = lie(numbers).windows(np.random.default_rng(1))
     assert sorted(np.concatenate(made).tolist()) == list(range(count * size))
     sets = [set(numbers[window].tolist()) for window in made]
-    assert len(made) == -(-count // shards.WINDOW) and sum(map(len, sets)) == count
+    assert len(made) == -(-count // bucketing.SHARD_WINDOW) and sum(map(len, sets)) == count
     assert max(map(len, sets)) - min(map(len, sets)) <= 1
     assert all((np.diff(window) > 0).all() for window in made)
 
@@ -347,7 +346,7 @@ def test_one_window_is_the_plan_of_files_and_so_is_one_in_order_of_length():
 def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeypatch):
     news = [[str(tmp_path / f"{n}.tar") for n in range(m, m + 3)] for m in range(0, 30, 3)]
     for n in range(30):
-        (tmp_path / f"{n}.tar").write_bytes(b"x" * (n * shards.BLOCK // 8))
+        (tmp_path / f"{n}.tar").write_bytes(b"x" * (n * bucketing.SHARD_BLOCK // 8))
     opened, ended = [], []
 
     class File(io.FileIO):
@@ -360,15 +359,15 @@ def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeyp
                 ended.append(self.tell())
             super().close()
 
-    monkeypatch.setattr(shards, "open", File, raising=False)
+    monkeypatch.setattr(bucketing, "open", File, raising=False)
     order = [path for paths in news for path in paths]
     stream = read_ahead(iter(range(10)), news)
     for n in range(10):
         assert next(stream) == n
-        assert len(opened) <= shards.WINDOW + 3 * n
+        assert len(opened) <= bucketing.SHARD_WINDOW + 3 * n
     assert next(stream, None) is None
     assert opened == order[: len(opened)]
-    assert ended[:-1] == [n * shards.BLOCK // 8 for n in range(len(ended) - 1)]
+    assert ended[:-1] == [n * bucketing.SHARD_BLOCK // 8 for n in range(len(ended) - 1)]
 
 
 # training

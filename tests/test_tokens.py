@@ -231,20 +231,20 @@ def test_memory_is_that_of_windows_not_of_the_text(tmp_path):
     """A text of 100 MB, whose plan as a whole would take 40 MB more, in windows of an eighth of it."""
     code = """
 import numpy as np
-from asr.data import bucketing, ragged
+from asr.data import bucketing, columns
 from asr.data.columns import Ragged
 from asr.data.dataset import collate_sentences
 from asr.data.texts import Sentences
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
-bucketing.WINDOW = ragged.AT_ONCE = 1 << 17
+bucketing.WINDOW = columns.AT_ONCE = 1 << 17
 N, U = 8 << 17, 50
 ids, offsets = np.memmap("ids", np.uint16, "w+", shape=N * U), np.memmap("offsets", np.int64, "w+", shape=N + 1)
 offsets[:] = np.arange(N + 1) * U
 before = anonymous()
 sentences = Sentences("x", Ragged(np.asarray(ids), np.asarray(offsets)), offsets[:-1], 0, 0, [])
-steps = bucketing.Windows(texts.labels, 51 * 1024, 1, 0, 8)
-collate_sentences(sentences, steps[len(steps) // 2][0]), texts.labels.longest(3)
+steps = bucketing.Windows(sentences.labels, 51 * 1024, 1, 0, 8)
+collate_sentences(sentences, steps[len(steps) // 2][0]), sentences.labels.longest(3)
 print(len(steps), anonymous() - before)
 """
     if not Path("/proc/self/status").exists():

@@ -19,7 +19,7 @@ from asr.training.signals import Signals, Watch
 
 DEAF = """
 import ctypes, sys, time
-from asr.training import watch
+from asr.training import signals
 from asr.training.distributed import launch
 from asr.tasks.recognizer import RecognizerTask
 from asr.cli import train as command

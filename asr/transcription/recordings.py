@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from asr.audio import archive
-from asr.data import manifest as names
 from asr.errors import UserError, repeated, shorten
 
 if TYPE_CHECKING:  # heavy; a command shows its help without
@@ -134,12 +133,16 @@ def _look(file: str, header: AudioInfo | UserError | None) -> Recording | Failur
 
 def _fault(name: str) -> UserError | None:
     """Return what keeps a name from being the id of a line."""
+    from asr.data import manifest
+
     if name == "-":
         return UserError(
             "-: standard input isn't read; save the recording to a file and give its name"
         )
-    fault = names.fault(name)
-    return UserError(f"{names.shown(name)}: its name {fault}; rename the file") if fault else None
+    fault = manifest.fault(name)
+    return (
+        UserError(f"{manifest.shown(name)}: its name {fault}; rename the file") if fault else None
+    )
 
 
 def _files(path: str) -> list[str]:
