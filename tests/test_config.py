@@ -254,7 +254,7 @@ def test_a_mistake_in_an_override_says_command_line(mistake, assignment):
 
 
 def test_a_mistake_of_the_file_is_not_blamed_on_the_command_line(mistake, tmp_path):
-    assert mistake("lr: 5e-4", "lr: x", "optimizer.beta1=0.8").startswith(
+    assert mistake("lr: 5e-4", "lr: x", "optimizer.beta2=0.8").startswith(
         f"{tmp_path / 'x.yaml'}: optimizer.lr: got 'x'"
     )
 

@@ -24,9 +24,9 @@ def test_noam_is_the_papers_curve(d_model):
 
 
 def test_cosine():
-    schedule = CosineSettings(kind="cosine", warmup=400, floor=0.1)
+    schedule = CosineSettings(kind="cosine", warmup=400)
     assert schedule.factor(100, 0.0) == 0.25
-    for progress, expected in {0.0: 1.0, 0.5: 0.55, 1.0: 0.1, 1 / 3: 0.1 + 0.9 * 0.75}.items():
+    for progress, expected in {0.0: 1.0, 0.5: 0.505, 1.0: 0.01, 1 / 3: 0.01 + 0.99 * 0.75}.items():
         assert math.isclose(schedule.factor(5000, progress), expected)
     curve = [schedule.factor(400 + n, n / 1000) for n in range(1001)]
     assert curve == sorted(curve, reverse=True)
@@ -35,11 +35,11 @@ def test_cosine():
 @pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
 def test_wsd(shape):
     """Warm-up and stable rate; then 1 - x, or 1 - √x, x being the share of the decay that is over."""
-    schedule = WSDSettings(kind="wsd", warmup=400, decay=0.2, shape=shape, floor=0.1)
+    schedule = WSDSettings(kind="wsd", warmup=400, decay=0.2, shape=shape)
     assert [schedule.factor(step, 0.5) for step in (1, 100, 400, 5000)] == [1 / 400, 0.25, 1.0, 1.0]
     assert schedule.factor(5000, 0.0) == 1.0 == pytest.approx(schedule.factor(5000, 0.8))
     for x in (0.25, 0.5, 1.0):
-        expected = 0.1 + 0.9 * (1 - (x if shape == "linear" else math.sqrt(x)))
+        expected = 1 - (x if shape == "linear" else math.sqrt(x))
         assert math.isclose(schedule.factor(5000, 0.8 + 0.2 * x), expected)
     assert WSDSettings(kind="wsd", warmup=1).factor(9, 1.0) == 0.0
     assert schedule.factor(100, 0.85) == 0.25  # the warm-up caps it

@@ -10,20 +10,21 @@ from torch import Tensor, nn
 from asr.config import Settings
 from asr.training.distributed.group import Group
 
+BETA1 = 0.9  # of the gradient's running mean
+
 
 class AdamFamily(Settings):
     """What Adam and its kin have in common; betas and eps are the Transformer paper's, section 5.3."""
 
     shards: ClassVar[bool] = True  # whether it can work on pieces of matrices (FSDP2)
     lr: float = Field(gt=0)
-    beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.98, ge=0, lt=1)
     eps: float = Field(1e-9, gt=0)
     weight_decay: float = Field(0.01, ge=0)
 
     def arguments(self) -> dict[str, Any]:
         """Return what PyTorch's classes take."""
-        return {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps, "fused": True}
+        return {"lr": self.lr, "betas": (BETA1, self.beta2), "eps": self.eps, "fused": True}
 
 
 class AdamSettings(AdamFamily):

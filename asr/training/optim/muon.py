@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from asr.training.distributed.group import Group
 from asr.training.layers import blocks
 from asr.training.optim.adam import AdamFamily, parameter_groups, trained
 
+MOMENTUM = 0.95
 COEFFICIENTS = (
     3.4445,
     -4.7750,
@@ -30,7 +30,6 @@ class MuonSettings(AdamFamily):
 
     shards: ClassVar[bool] = False  # singular values are those of whole matrices
     kind: Literal["muon"]
-    momentum: float = Field(0.95, ge=0, lt=1)
 
     def build(self, model: nn.Module, group: Group = Group()) -> "torch.optim.Optimizer | Together":  # noqa: B008
         """Make the optimizer of a model's parameters.
@@ -44,7 +43,7 @@ class MuonSettings(AdamFamily):
         if not matrices:
             return adamw
         groups = [{"params": matrices, "initial_lr": self.lr}]
-        return Together(adamw, Muon(groups, self.lr, self.momentum, self.weight_decay, group))
+        return Together(adamw, Muon(groups, self.lr, MOMENTUM, self.weight_decay, group))
 
 
 class Muon(torch.optim.Optimizer):

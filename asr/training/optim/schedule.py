@@ -7,6 +7,8 @@ from pydantic import Field
 
 from asr.config import Settings
 
+FLOOR = 0.01  # share of the learning rate that a cosine ends with
+
 
 class NoamSettings(Settings):
     """The paper's schedule (section 5.3): linear warm-up, then the inverse square root; `lr` is its peak."""
@@ -20,22 +22,21 @@ class NoamSettings(Settings):
 
 
 class CosineSettings(Settings):
-    """Linear warm-up, then half a cosine down to `floor` at the end of the training."""
+    """Linear warm-up, then half a cosine down to FLOOR of the rate at the end of the training."""
 
     kind: Literal["cosine"]
     warmup: int = Field(gt=0)  # optimizer steps
-    floor: float = Field(0.01, ge=0.0, le=1.0)
 
     def factor(self, step: int, progress: float) -> float:
         """The warm-up caps the cosine."""
         return min(
             step / self.warmup,
-            self.floor + (1 - self.floor) * (1 + math.cos(math.pi * progress)) / 2,
+            FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * progress)) / 2,
         )
 
 
 class WSDSettings(Settings):
-    """Linear warm-up, a stable rate, and a decay to `floor` in the last share of the training (Hu et al. 2024).
+    """Linear warm-up, a stable rate, and a decay to 0 in the last share of the training (Hu et al. 2024).
 
     The rate before the decay doesn't depend on the training's length.
     """
@@ -43,16 +44,13 @@ class WSDSettings(Settings):
     kind: Literal["wsd"]
     warmup: int = Field(gt=0)  # optimizer steps
     decay: float = Field(0.2, gt=0.0, le=1.0)  # share of the training
-    shape: Literal["linear", "1-sqrt"] = (
-        "1-sqrt"  # the second was the better one of Hägele et al. (2024)
-    )
-    floor: float = Field(0.0, ge=0.0, le=1.0)
+    shape: Literal["linear", "1-sqrt"] = "1-sqrt"  # the better one of Hägele et al. (2024)
 
     def factor(self, step: int, progress: float) -> float:
         """The warm-up caps the decay."""
         decayed = max(0.0, 1 - (1 - progress) / self.decay)  # share of the decay that is over
         fall = decayed if self.shape == "linear" else math.sqrt(decayed)
-        return min(step / self.warmup, 1 - (1 - self.floor) * fall)
+        return min(step / self.warmup, 1 - fall)
 
 
 class ConstantSettings(Settings):
