@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, Union, cast
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from asr.errors import UserError, did_you_mean
-from asr.yaml_tree import COMMAND_LINE, Source, brief, read_tree, write
+from asr.yaml_tree import COMMAND_LINE, Origins, brief, read_tree, write
 
 T = TypeVar("T", bound="Settings")
 MISSING, MAPPING = "missing; a complete experiment states it", "a mapping of settings (key: value)"
@@ -54,7 +54,7 @@ def load(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:
     return check(cls, tree, source)
 
 
-def check(cls: type[T], tree: dict, source: Source) -> T:
+def check(cls: type[T], tree: dict, source: Origins) -> T:
     """Turn a plain tree into typed settings; UserError at the first mistake, naming where it stands."""
     whole = _whole(cls, tree, source)
     if path := _impossible(tree):
@@ -83,7 +83,7 @@ def schema(cls: type[Settings]) -> str:
     return json.dumps(TypeAdapter(cls).json_schema(), indent=1) + "\n"
 
 
-def _whole(cls: Any, tree: dict, source: Source) -> type[Settings]:
+def _whole(cls: Any, tree: dict, source: Origins) -> type[Settings]:
     """The class of a whole tree; of those to choose from the one whose part has the tree's kind."""
     if isinstance(cls, type):
         return cls
@@ -105,7 +105,7 @@ def _whole(cls: Any, tree: dict, source: Source) -> type[Settings]:
     raise UserError(f"{source.of(path)}: {_place(path)}: {what}")
 
 
-def _explain(cls: type[Settings], tree: dict, source: Source, found: Sequence[Any]) -> str:
+def _explain(cls: type[Settings], tree: dict, source: Origins, found: Sequence[Any]) -> str:
     """Tell the first mistake, with all types that the value may be of, and how many more there are."""
     # a misspelled key is missing, too
     errors = sorted(found, key=lambda error: error["type"] != "extra_forbidden")

@@ -37,7 +37,7 @@ NUMBERS = r"[-+]?0[\d_]+|[-+]?0[box][\da-fA-F_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d
 NUMBERS += r"|\d{4}-\d\d?-\d\d?([Tt \t].*)?"  # dates
 
 
-class Source:
+class Origins:
     """Where the values of a tree came from: the file, or for overridden keys the command line."""
 
     def __init__(self, path: str | Path, overridden: Sequence[tuple[str, ...]] = ()):
@@ -169,7 +169,7 @@ def parse(text: str, name: str) -> Any:
             loader.dispose()
 
 
-def read_tree(path: str | Path, overrides: Sequence[str] = ()) -> tuple[dict, Source]:
+def read_tree(path: str | Path, overrides: Sequence[str] = ()) -> tuple[dict, Origins]:
     """Read a YAML file into a plain tree and apply `key.path=value` overrides.
 
     raises   UserError if the file is missing, unreadable or no mapping, or an override is malformed
@@ -191,7 +191,7 @@ def read_tree(path: str | Path, overrides: Sequence[str] = ()) -> tuple[dict, So
             f"{path}: got {type(tree).__name__}, expected a mapping of settings (key: value)"
         )
     keys = [override(tree, text) for text in overrides]
-    return tree, Source(path, keys)
+    return tree, Origins(path, keys)
 
 
 def override(tree: dict, assignment: str) -> tuple[str, ...]:

@@ -706,7 +706,7 @@ def test_the_copy_of_an4_is_as_listed_and_one_other_bit_is_found(shared_data, tm
     data = bytearray(sound.read_bytes())
     data[2000] ^= 1
     sound.write_bytes(data)
-    with pytest.raises(fetch.Failure, match="an4/wav/an4_clstk/fash/an251-fash-b.sph"):
+    with pytest.raises(fetch.DownloadError, match="an4/wav/an4_clstk/fash/an251-fash-b.sph"):
         listed_files.retain(listed, tmp_path)
 
 

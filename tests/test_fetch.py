@@ -127,7 +127,7 @@ def test_what_is_whole_is_not_asked_for_again(server, waits, tmp_path):
 def matches(data):
     def check(path):
         if path.read_bytes() != data:
-            raise fetch.Failure("wrong")
+            raise fetch.DownloadError("wrong")
 
     return check
 
@@ -234,7 +234,7 @@ def test_a_redirect_leads_to_http_or_https_only(server, waits, tmp_path, where):
 def test_a_redirect_does_not_leave_https(server):
     """As a server of https would be asked; the handler alone, since a certificate of this machine is none."""
     request = fetch.urllib.request.Request("https://mirror.org/x")
-    with pytest.raises(fetch.Failure, match="redirects from https to http://mirror.org/x"):
+    with pytest.raises(fetch.DownloadError, match="redirects from https to http://mirror.org/x"):
         fetch.Redirects().redirect_request(request, None, 302, "Found", {}, "http://mirror.org/x")
     there = fetch.Redirects().redirect_request(
         request, None, 302, "Found", {}, "HTTPS://other.org/x"

@@ -19,7 +19,7 @@ training transcription scoring info
 data models search download
 features nn text
 seeding device ops
-config yaml_tree audio files imports journal memory model_files options outputs stamp \
+config yaml_tree audio failures files imports journal memory model_files options outputs stamp \
 transcript provenance logging errors asr
 """  # asr: its version
 LAYERS = [set(line.split()) for line in ROOMS.strip().splitlines()]

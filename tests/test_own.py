@@ -49,7 +49,7 @@ def tables():
 
 def experiment(scaled, hours):
     return config.check(
-        Experiment, scaled.settings(hours, "data/x", "exp/x"), yaml_tree.Source("scaled")
+        Experiment, scaled.settings(hours, "data/x", "exp/x"), yaml_tree.Origins("scaled")
     )
 
 
@@ -63,7 +63,7 @@ def count(model, mels):
     with torch.device("meta"):
         made = Hybrid(
             config.check(
-                HybridSettings, yaml_tree.parse(model, "model"), yaml_tree.Source("model")
+                HybridSettings, yaml_tree.parse(model, "model"), yaml_tree.Origins("model")
             ),
             mels,
             500,

@@ -11,9 +11,9 @@ from layouts import sound, tsv
 from asr.audio import headers
 from asr.cli import prepare as command
 from asr.data import manifest
-from asr.data.failed import HEAD
 from asr.data.prepare import prepare
 from asr.errors import UserError
+from asr.failures import HEADER
 from asr.stamp import Stamp
 
 GOOD = [f"g{n}" for n in range(12)]
@@ -70,7 +70,7 @@ def test_the_others_are_prepared_and_each_bad_one_is_named_and_listed(tmp_path, 
     told = capsys.readouterr().err
     assert prepared(tmp_path / "out") == sorted(GOOD)
     head, *lines = (tmp_path / "out/failed.tsv").read_text().splitlines(keepends=True)
-    assert head == HEAD == "id\tpath\treason\n"
+    assert head == HEADER == "id\tpath\treason\n"
     listed = {line.split("\t")[0]: line.rstrip("\n").split("\t") for line in lines}
     assert listed.keys() == bad.keys()
     for name, reason in bad.items():

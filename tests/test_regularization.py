@@ -26,7 +26,7 @@ from asr.preflight import check as preflight
 from asr.tasks.recognizer import RecognizerTask
 from asr.text import tokenizer
 from asr.training.build import build
-from asr.yaml_tree import Source
+from asr.yaml_tree import Origins
 
 MASKS = {
     "freq_masks": 1,
@@ -144,7 +144,7 @@ def test_evaluation_knows_nothing_of_it():
 def test_layers_that_cannot_be_chosen(layers):
     tree = settings().model_dump() | {"intermediate_ctc": {"layers": layers}}
     with pytest.raises(UserError) as caught:
-        check(HybridSettings, tree, Source("x.yaml"))
+        check(HybridSettings, tree, Origins("x.yaml"))
     expected = (
         f"got layers {layers}, expected different ones from 1 to 2: CTC has the last one anyway"
     )

@@ -11,7 +11,7 @@ NAME = re.compile(r"(?s)(.+\.tar):(\d+)\+(\d+)")
 FIX = "asr-prepare --shar writes it again"
 
 
-class Place(NamedTuple):
+class Span(NamedTuple):
     """Bytes within an archive."""
 
     archive: str
@@ -22,10 +22,10 @@ class Place(NamedTuple):
         return f"{self.archive}:{self.offset}+{self.size}"
 
 
-def place(path: str | os.PathLike) -> Place | None:
+def place(path: str | os.PathLike) -> Span | None:
     """Parse a path into an archive; None if it is that of an ordinary file."""
     match = NAME.fullmatch(os.fspath(path))
-    return Place(match[1], int(match[2]), int(match[3])) if match else None
+    return Span(match[1], int(match[2]), int(match[3])) if match else None
 
 
 def open_binary(path: str | os.PathLike) -> IO[bytes]:
@@ -37,7 +37,7 @@ def open_binary(path: str | os.PathLike) -> IO[bytes]:
     return open(path, "rb") if within is None else read(within)
 
 
-def read(within: Place) -> BytesIO:
+def read(within: Span) -> BytesIO:
     """Read the bytes of a file within an archive.
 
     raises   UserError if the archive is missing or too short
@@ -51,7 +51,7 @@ def read(within: Place) -> BytesIO:
         raise unreadable(within, error) from None
 
 
-def check(within: Place) -> None:
+def check(within: Span) -> None:
     """Check that the archive has the bytes.
 
     raises   UserError that names the archive
@@ -66,6 +66,6 @@ def check(within: Place) -> None:
         )
 
 
-def unreadable(within: Place, error: OSError) -> UserError:
+def unreadable(within: Span, error: OSError) -> UserError:
     """Make the error for an archive that can't be read."""
     return UserError(f"{within.archive}: can't be read ({error.strerror}); {FIX}")

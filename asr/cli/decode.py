@@ -5,11 +5,12 @@ from contextlib import contextmanager
 
 from asr.cli.command import SOME_FAILED, command, emit, parser, place
 from asr.errors import UserError
+from asr.failures import is_list
 from asr.logging import logger
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_output
 from asr.stamp import Stamp
-from asr.transcription.decoding import FAILED, Decoding, Output, is_list, json_line, text_line
+from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.options import SearchOptions
 
 NAME = "asr-decode"

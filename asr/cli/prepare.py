@@ -124,7 +124,7 @@ def tell(failed, out):
     if not failed:
         return 0
     for failure in failed[:SHOWN]:
-        logger.warning(failure.line.strip().replace("\t", ": "))
+        logger.warning(failure.line.replace("\t", ": "))
     rest = f" ({len(failed) - SHOWN} more)" if len(failed) > SHOWN else ""
     listed = f"all listed in {out}/failed.tsv{rest}"
     logger.warning(

@@ -4,7 +4,7 @@ Everything is checked before anything is written. Cheap checks come first (texts
 files); a stamp of them tells whether the manifests are up to date without opening a sound file.
 
 A mistake in the corpus' own files (a line, an id, an empty text) stops the preparation. A sound
-file that can't be used is left out and listed (asr/data/failed.py). If too many can't, the folder
+file that can't be used is left out and listed in OUT/failed.tsv. If too many can't, the folder
 is probably wrong.
 """
 
@@ -18,20 +18,23 @@ from pathlib import Path
 
 from asr.audio import load as audio
 from asr.audio.load import AudioInfo
-from asr.data import failed, manifest
-from asr.data import manifest as names
+from asr.data import manifest
 from asr.data import shar as shars
 from asr.data.corpora import CORPORA, Corpus, Item, reader
-from asr.data.failed import Failure
 from asr.data.manifest import Utterance
 from asr.data.split import CARVED, with_carved
 from asr.data.statistics import Statistics
 from asr.errors import UserError, did_you_mean, refuse, shorten
+from asr.failures import Failure
+from asr.failures import read as read_failures
+from asr.failures import write as write_failures
 from asr.files import make_folder, write_text
 from asr.outputs import check_folder
 from asr.stamp import Stamp
+from asr.stamp import read as read_stamp
 from asr.text.normalize import convention
 
+FAILED = "failed.tsv"  # in OUT
 HEARD = 5.0  # seconds that are checked in a recording with several channels
 
 
@@ -115,7 +118,7 @@ def prepare(
     }
     on_one = {} if channel is None else {"channel": channel}
     stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(parts)} | on_one, [])
-    statistics, failures = {}, failed.listed(stamp)
+    statistics, failures = {}, listed(stamp)
     current = is_done(stamp, manifests.values(), failures or [], parts, whole=not headers_only)
     if not current or failures is None:
         check_folder("OUT", out, made_files(parts, carved), "asr-prepare", [source], force)
@@ -135,7 +138,7 @@ def prepare(
             manifest.write(path, utterances[name])
         for name in ("train", *carved) if carved else ():
             write_speakers(Path(out) / f"{name}.speakers", parts[name])
-        failed.write(out, failures)
+        write_failures(Path(out) / FAILED, failures)
         stamp.write(**({"failed": len(failures)} if failures else {}))
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
@@ -162,13 +165,13 @@ def is_done(
     lost = {failure.id for failure in failures}
     items = [item for items in splits.values() for item in items if item.id in lost]
     headers = read_headers([item.path for item in items], whole=whole)
-    return all(Failure.of(*pair) for pair in zip(items, headers, strict=True))
+    return all(failure(*pair) for pair in zip(items, headers, strict=True))
 
 
 def made_files(splits: Iterable[str], carved: Iterable[str]) -> list[str]:
     """Name the files that a preparation writes."""
     manifests = [f"{name}{kind}" for name in splits for kind in (".jsonl.gz", ".shar.jsonl.gz")]
-    return [*manifests, *(f"{name}.speakers" for name in ("train", *carved) if carved), failed.NAME]
+    return [*manifests, *(f"{name}.speakers" for name in ("train", *carved) if carved), FAILED]
 
 
 def select(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
@@ -219,17 +222,17 @@ def check_texts(corpus: Corpus) -> None:
             "transcribe or remove them",
         )
         refuse(
-            amiss(items, lambda i: i.id, names.fault),
+            amiss(items, lambda i: i.id, manifest.fault),
             "ids that a line of text can't hold",
             "rename them",
         )
     refuse(
-        amiss(items, lambda i: i.speaker or "", names.hidden),
+        amiss(items, lambda i: i.speaker or "", manifest.hidden),
         "speakers that no line can hold",
         "rename them",
     )
     refuse(
-        amiss(items, lambda i: i.text, names.fault_of_text),
+        amiss(items, lambda i: i.text, manifest.fault_of_text),
         "texts with characters that aren't text",
         "remove those",
     )
@@ -241,7 +244,7 @@ def amiss(
     """Describe the items with a bad value, and the fault."""
     for item in items:
         if found := fault(value(item)):
-            yield f"{names.shown(value(item))!r} ({names.shown(item.where)}) {found}"
+            yield f"{manifest.shown(value(item))!r} ({manifest.shown(item.where)}) {found}"
 
 
 def on_channel(items: Iterable[Item], channel: int | None) -> list[Item]:
@@ -296,9 +299,7 @@ def look(
 
     items = [item for items in splits.values() for item in items]
     headers = read_headers([item.path for item in items], progress, whole)
-    failures = [
-        failure for pair in zip(items, headers, strict=True) if (failure := Failure.of(*pair))
-    ]
+    failures = [fault for pair in zip(items, headers, strict=True) if (fault := failure(*pair))]
     pairs = zip(items, headers, strict=True)
     found = {item.id: header for item, header in pairs if isinstance(header, AudioInfo)}
     lost = {failure.id for failure in failures}
@@ -306,7 +307,7 @@ def look(
     if 2 * len(failures) > len(items) or not all(kept.values()):
         where = {item.id: item.where for item in items}
         listed = [
-            f"{names.shown(f.id)} ({where[f.id]}): {names.shown(f.path, 400)}: {f.reason}"
+            f"{manifest.shown(f.id)} ({where[f.id]}): {manifest.shown(f.path, 400)}: {f.reason}"
             for f in failures
         ]
         which = f"of {len(items)}, too many to continue without them"
@@ -317,6 +318,32 @@ def look(
     return {
         name: [utterance(item, found[item.id]) for item in items] for name, items in kept.items()
     }, failures
+
+
+def failure(item: Item, header: AudioInfo | UserError | None) -> Failure | None:
+    """Describe what is wrong with an item's sound file; None if it can be used."""
+    if fault := manifest.fault(item.id):
+        reason = f"its name {fault}; rename the file"
+    elif isinstance(header, UserError):
+        reason = str(header).removeprefix(f"{item.path}: ")
+    elif header is None:
+        reason = "is within an archive; expected a file of its own"
+    elif item.channel is not None and item.channel >= header.channels:
+        has = "1 channel" if header.channels == 1 else f"{header.channels} channels"
+        reason = f"has {has}, counted from 0; channel {item.channel} was requested"
+    else:
+        return None
+    return Failure(item.id, str(item.path), reason)
+
+
+def listed(stamp: Stamp) -> list[Failure] | None:
+    """Read what an earlier run left out; None if its list is missing or was changed."""
+    try:
+        count = int(read_stamp(stamp.output)["made"].get("failed", 0))
+        failures = read_failures(stamp.output / FAILED) if count else []
+    except (UserError, OSError, ValueError, TypeError):
+        return None
+    return failures if len(failures) == count else None
 
 
 def about_channels(splits: Mapping[str, Sequence[Utterance]]) -> list[str]:

@@ -24,7 +24,7 @@ import soundfile
 
 from asr.audio import archive
 from asr.audio import load as audio
-from asr.audio.archive import Place
+from asr.audio.archive import Span
 from asr.data import manifest
 from asr.data.manifest import Utterance
 from asr.errors import UserError, refuse
@@ -119,7 +119,7 @@ def write(
         utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
     )  # any shard is a random sample
     parts = [order[n : n + SHARD] for n in range(0, len(order), SHARD)]
-    found: dict[str, Place] = {}
+    found: dict[str, Span] = {}
     with workers(f"{split}.shar", len(order), progress) as (run, told):
         for part in run(partial(write_shard, make_folder(shards), told), range(len(parts)), parts):
             found |= part
@@ -151,7 +151,7 @@ def workers(name: str, count: int, progress: bool) -> Iterator[tuple]:
 
 def write_shard(
     folder: Path, tell, number: int, utterances: Sequence[Utterance]
-) -> dict[str, Place]:
+) -> dict[str, Span]:
     """Write a shard, its cuts last, unless it is there; say where each recording lies, relative to the manifest."""
     tar, cuts = folder / f"recording.{number:06d}.tar", folder / f"cuts.{number:06d}.jsonl.gz"
     if cuts.exists() and (found := places(tar)).keys() == {u.id for u in utterances}:
@@ -186,7 +186,7 @@ def add(file: tarfile.TarFile, name: str, content: bytes) -> None:
     file.addfile(member, BytesIO(content))
 
 
-def places(tar: Path) -> dict[str, Place]:
+def places(tar: Path) -> dict[str, Span]:
     """Where the recordings of a shard lie, by id; nothing if the tar is absent or damaged."""
     within = f"{tar.parent.name}/{tar.name}"
     try:
@@ -194,7 +194,7 @@ def places(tar: Path) -> dict[str, Place]:
             members = [member for member in file if not member.name.endswith(".json")]
     except (OSError, tarfile.TarError):
         return {}
-    return {os.path.splitext(m.name)[0]: Place(within, m.offset_data, m.size) for m in members}
+    return {os.path.splitext(m.name)[0]: Span(within, m.offset_data, m.size) for m in members}
 
 
 def recording(path: str) -> tuple[str, bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from asr.download.archives import Damaged, Refused, members_of
-from asr.download.fetch import Failure
+from asr.download.fetch import DownloadError
 from asr.download.sources import Part
 from asr.errors import shorten
 from asr.logging import bars_hidden
@@ -38,7 +38,7 @@ def compare(listed: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
 
     Documents at the top of the corpus folder, such as README or LICENSE, can be missing or
     different.
-    raises   Failure if any other listed file is altered or missing
+    raises   DownloadError if any other listed file is altered or missing
     """
     read = {name for name in listed if name.count("/") > 1}
     altered = sorted(name for name in read & found.keys() if found[name] != listed[name])
@@ -46,14 +46,14 @@ def compare(listed: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     if altered or absent:
         faults = [f"SHA-256 differs from the published one: {shorten(altered)}"] * bool(altered)
         faults += [f"missing: {shorten(absent)}"] * bool(absent)
-        raise Failure("; ".join(faults))
+        raise DownloadError("; ".join(faults))
     return sorted(name for name, digest in found.items() if listed.get(name) != digest)
 
 
 def retain(listed: Mapping[str, str], folder: Path) -> list[str]:
     """Check the files of an unpacked corpus, remove those that aren't in the list, and return their names.
 
-    raises   Failure if a listed file is altered or missing
+    raises   DownloadError if a listed file is altered or missing
     """
     found = {
         str(path.relative_to(folder)): sha256(blocks(path))
@@ -79,7 +79,7 @@ BLOCK = 1 << 20
 def check(path: Path, part: Part) -> None:
     """Compare a file with its published checksum, or, if there is none, the files within it with theirs.
 
-    raises   Failure, OSError
+    raises   DownloadError, OSError
     """
     if part.digest:
         check_digest(path, *part.digest.split(":"))
@@ -92,7 +92,7 @@ def check(path: Path, part: Part) -> None:
                 if not member.is_folder
             }
     except (Refused, Damaged) as error:
-        raise Failure(f"not the archive: {error}") from None
+        raise DownloadError(f"not the archive: {error}") from None
     compare(read_list(part.files), found)
 
 
@@ -113,4 +113,4 @@ def check_digest(path: Path, algorithm: str, expected: str) -> None:
         while block := read.read(BLOCK):
             digest.update(block)
     if digest.hexdigest() != expected:
-        raise Failure(f"its {algorithm} is {digest.hexdigest()}, expected {expected}")
+        raise DownloadError(f"its {algorithm} is {digest.hexdigest()}, expected {expected}")

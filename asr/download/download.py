@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from asr.download.archives import Damaged, Refused, install, unpack, unpack_nested
 from asr.download.check import check, read_list, retain
 from asr.download.disk import Need, free, need, readable, unwritten
-from asr.download.fetch import Failure, fetch, remove
+from asr.download.fetch import DownloadError, fetch, remove
 from asr.download.sources import SOURCES, Part, Source
 from asr.errors import UserError, did_you_mean, shorten
 from asr.files import lock, make_folder
@@ -282,7 +282,7 @@ def get(place: Place, source: Source, mirror: str) -> Path:
     if place.kept.exists():
         try:
             check(place.kept, place.part)
-        except (Failure, OSError) as failure:
+        except (DownloadError, OSError) as failure:
             raise UserError(f"{place.kept}: {failure}; remove it to fetch it again") from None
         return place.kept
     instead = f"without a network, put it into {place.folder} yourself, or use a local copy: {source.instead}"
@@ -302,7 +302,7 @@ def unpack_into_place(archive: Path, place: Place) -> None:
         if place.part.files:
             keep_listed(place)
         install(place.unpacked, place.folder, place.part.target)
-    except (Refused, Damaged, Failure) as error:
+    except (Refused, Damaged, DownloadError) as error:
         shutil.rmtree(place.unpacked, ignore_errors=True)
         remove(place.archive)
         what = "damaged" if isinstance(error, Damaged) else "refused"
@@ -315,7 +315,7 @@ def unpack_into_place(archive: Path, place: Place) -> None:
 def keep_listed(place: Place) -> None:
     """Compare the unpacked files with their list of SHA-256 digests, and remove those that aren't in it.
 
-    raises   Failure
+    raises   DownloadError
     """
     strange = retain(read_list(place.part.files), place.unpacked)
     if strange:

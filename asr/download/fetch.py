@@ -37,11 +37,11 @@ PROGRESS = (
 SLOWEST = (600, 600_000)  # seconds, and the bytes expected in them; anything slower takes days
 
 
-class Failure(Exception):
+class DownloadError(Exception):
     """This server can't give the file."""
 
 
-class Cut(Failure):
+class Cut(DownloadError):
     """The connection broke, or the server is too busy: worth another try."""
 
 
@@ -65,7 +65,7 @@ def fetch(
 
     path:     the file; an unfinished one from an earlier call is continued
     most:     maximum size in bytes; a server that announces or sends more has another file
-    check:    raises Failure if the content of the complete file is wrong
+    check:    raises DownloadError if the content of the complete file is wrong
     instead:  for the message: what else the user can do
     raises    UserError with every server's reason, or if the disk is full
     """
@@ -73,7 +73,7 @@ def fetch(
     for url in urls:
         try:
             return download(url, path, most, check)
-        except Failure as failure:
+        except DownloadError as failure:
             failures[url] = failure
             logger.warning(f"{url}: {failure}")
     reasons = "; ".join(f"{urlsplit(url).netloc}: {failure}" for url, failure in failures.items())
@@ -89,13 +89,13 @@ def fetch(
 def download(url: str, path: Path, most: int, check: Callable[[Path], None]) -> None:
     """Download a file from one server and check it. If a continued file fails, download it once more from scratch.
 
-    raises   Failure; a wrong file is removed
+    raises   DownloadError; a wrong file is removed
     """
     continued = path.exists()
     retry(url, path, most)
     try:
         check(path)
-    except Failure:
+    except DownloadError:
         remove(path)
         if not continued:
             raise
@@ -111,7 +111,7 @@ def remove(path: Path) -> None:
 def retry(url: str, path: Path, most: int) -> None:
     """Connect again and again, with ever longer waits, until the file is complete.
 
-    raises   Failure if the server refuses, or after several tries in a row without progress
+    raises   DownloadError if the server refuses, or after several tries in a row without progress
     """
     reached, content, idle, patience = length(path), recall(path), 0, PATIENCE[0]
     while True:
@@ -133,7 +133,7 @@ def retry(url: str, path: Path, most: int) -> None:
 def connect(url: str, path: Path, most: int) -> None:
     """Read the rest of a file in one connection, or all of it if the part at hand is of other content.
 
-    raises   Failure, Cut; UserError if the file can't be written
+    raises   DownloadError, Cut; UserError if the file can't be written
     """
     have, known = length(path), recall(path)
     if known is None:
@@ -143,12 +143,12 @@ def connect(url: str, path: Path, most: int) -> None:
     with request(url, path, have, known) as answer:
         offered = describe(url, answer, have)
         if answer.status == 206 and not have:
-            raise Failure("sends a part, but the whole file was requested")
+            raise DownloadError("sends a part, but the whole file was requested")
         if answer.status == 206 and not (known and fits(offered, known)):
             remove(path)
             raise Cut("the file has changed there; starting over")
         if offered.total is not None and offered.total > most:
-            raise Failure(
+            raise DownloadError(
                 f"has another file there, of {readable(offered.total)}; expected at most {readable(most)}"
             )
         start = have if answer.status == 206 else 0
@@ -174,16 +174,16 @@ def request(url: str, path: Path, have: int, known: Content | None) -> http.clie
         if error.code == 416 and have:
             remove(path)
             raise Cut("the file has changed there; starting over") from None
-        kind = Cut if error.code >= 500 or error.code in (408, 429) else Failure
+        kind = Cut if error.code >= 500 or error.code in (408, 429) else DownloadError
         circle = (
             ", a redirect that leads nowhere" if error.code in (301, 302, 303, 307, 308) else ""
         )
         raise kind(plain(f"{error.code} {error.reason}"[:150] + circle)) from None
     except (OSError, http.client.HTTPException) as error:
         untrusted = isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
-        raise (Failure if untrusted else Unreached)(reason(error)) from None
+        raise (DownloadError if untrusted else Unreached)(reason(error)) from None
     except ValueError as error:
-        raise Failure(plain(str(error))) from None
+        raise DownloadError(plain(str(error))) from None
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
@@ -195,7 +195,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
             ("https:",) if request.full_url.lower().startswith("https:") else ("https:", "http:")
         )
         if not url.lower().startswith(schemes):
-            raise Failure(plain(f"redirects from {request.type} to {url}"))
+            raise DownloadError(plain(f"redirects from {request.type} to {url}"))
         return super().redirect_request(request, answer, code, message, headers, url)
 
 
@@ -229,7 +229,7 @@ def describe(url: str, answer: http.client.HTTPResponse, have: int) -> Content:
     )
     if not span or int(span[1]) != have:
         sent = ascii(answer.headers.get("Content-Range", ""))[:80]
-        raise Failure(f"sends {sent}, but the bytes from {have} on were requested")
+        raise DownloadError(f"sends {sent}, but the bytes from {have} on were requested")
     return Content(url, int(span[2]), validator)
 
 
@@ -245,7 +245,7 @@ def copy(
 ) -> None:
     """Write the body of an answer after the first `start` bytes of a file.
 
-    raises   Cut if it ends before `total`; Failure if it has more than `most` bytes, and then the
+    raises   Cut if it ends before `total`; DownloadError if it has more than `most` bytes, and then the
              file is removed; UserError if the file can't be written
     """
     have, (seconds, least) = start, SLOWEST
@@ -258,7 +258,7 @@ def copy(
             while block := receive(answer):
                 if have + len(block) > most:
                     remove(path)
-                    raise Failure(
+                    raise DownloadError(
                         f"sends another file, which doesn't end; expected at most {readable(most)}"
                     )
                 file.write(block)
@@ -266,7 +266,9 @@ def copy(
                 progress.update(len(block))
                 if time.monotonic() - begun > seconds:
                     if have - then < least:
-                        raise Failure(f"is too slow: {readable(have - then)} in {seconds} seconds")
+                        raise DownloadError(
+                            f"is too slow: {readable(have - then)} in {seconds} seconds"
+                        )
                     begun, then = time.monotonic(), have
     except OSError as error:
         raise unwritten(

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from asr.errors import UserError
 from asr.preflight.prediction import Measurement, Prediction, measure, predict, rows, settle
-from asr.preflight.problems import Problem, Source, shared
+from asr.preflight.problems import DataSet, Problem, shared
 from asr.training.build import build, fine_tune
 from asr.training.task import Experiment
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """All that a look before training finds.
 
     notes        what init_from brings
     prediction   None without a usable example; measurement: None if no step could be run, too
     """
 
-    sources: list[Source]
+    sources: list[DataSet]
     problems: list[Problem]
     notes: list[str]
     prediction: Prediction | None
@@ -41,7 +41,7 @@ class Report:
         return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
-def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = False) -> Report:
+def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = False) -> CheckReport:
     """Look through an experiment's data, and run steps of its training on a copy of the model.
 
     tests     further manifests or texts, which should share nothing with train and dev
@@ -72,7 +72,7 @@ def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = Fa
         except UserError as error:
             problems.append(Problem(True, "settings", str(error)))
     problems.sort(key=lambda problem: not problem.stops)
-    return Report([each.source for each in looks], problems, notes, prediction, measurement)
+    return CheckReport([each.source for each in looks], problems, notes, prediction, measurement)
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:

@@ -43,7 +43,7 @@ SHARED_FIX = {
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSet:
     """A data set as its file states it, in columns.
 
     role        train, dev, or test
@@ -62,14 +62,14 @@ class Source:
     ids: list[str] = field(default_factory=list)
     utterances: list[Utterance] = field(default_factory=list)
 
-    def select(self, places: Iterable[int]) -> "Source":
+    def select(self, places: Iterable[int]) -> "DataSet":
         """Keep the examples at some places."""
         places = list(places)
         columns: list[Any] = [self.files, self.lines, self.texts, self.ids, self.utterances]
         files, lines, texts, ids, utterances = (
             [column[n] for n in places] if column else [] for column in columns
         )
-        return Source(self.role, self.path, files, lines, texts, ids, utterances)
+        return DataSet(self.role, self.path, files, lines, texts, ids, utterances)
 
     def where(self, place: int) -> str:
         """File and line of an example."""
@@ -113,7 +113,7 @@ class Problem:
 
     @classmethod
     def of_faults(
-        cls, source: Source, faults: Sequence[Fault], what: str, fix: str, stops: bool
+        cls, source: DataSet, faults: Sequence[Fault], what: str, fix: str, stops: bool
     ) -> list["Problem"]:
         """Make a problem of faults; none if there are none."""
         names = [f"{name}: " for name in source.ids] or [""] * len(source.lines)
@@ -127,14 +127,14 @@ class Problem:
         )
 
 
-Kind = tuple[Source, list[Fault], str, str]  # where, the faults, what they are, the fix
+Kind = tuple[DataSet, list[Fault], str, str]  # where, the faults, what they are, the fix
 
 
 @dataclass(frozen=True)
 class Look:
     """What was found in one data set; `usable` is what training can use of it, None if that is nothing."""
 
-    source: Source
+    source: DataSet
     problems: list[Problem]
     usable: Any
 
@@ -185,7 +185,7 @@ def look_at_speech(
     return Look(source, problems, usable if good else None)
 
 
-def kinds_of_text(source: Source) -> list[Kind]:
+def kinds_of_text(source: DataSet) -> list[Kind]:
     """What can be wrong with the lines of a manifest by themselves."""
     return [
         (source, find_empty(source.texts), "empty texts", "transcribe them, or take them out"),
@@ -194,7 +194,7 @@ def kinds_of_text(source: Source) -> list[Kind]:
 
 
 def kinds_of_audio(
-    kept: Source, labels: Ragged, model: Recognizer, speeds: Sequence[float], progress: bool
+    kept: DataSet, labels: Ragged, model: Recognizer, speeds: Sequence[float], progress: bool
 ) -> list[Kind]:
     """What can be wrong with the recordings within the limits; a test set needs no alignment."""
     headers = read_headers([u.path for u in kept.utterances], progress)
@@ -244,7 +244,7 @@ def look_at_text(role: str, path: str, data: TextDataSettings, tokenizer: Tokeni
     return Look(source, problems, usable)
 
 
-def read_manifests(role: str, paths: Sequence[str]) -> tuple[Source, list[Problem]]:
+def read_manifests(role: str, paths: Sequence[str]) -> tuple[DataSet, list[Problem]]:
     """Read as much of manifests as can be read."""
     read, problems = [], []
     for path in paths:
@@ -264,12 +264,12 @@ def read_manifests(role: str, paths: Sequence[str]) -> tuple[Source, list[Proble
         )
     utterances = [u for *_, u in good]
     columns = [u.text for u in utterances], [u.id for u in utterances], utterances
-    return Source(
+    return DataSet(
         role, name, [path for path, *_ in good], [line for _, line, _ in good], *columns
     ), problems
 
 
-def read_text(role: str, path: str) -> tuple[Source, list[Problem]]:
+def read_text(role: str, path: str) -> tuple[DataSet, list[Problem]]:
     """Read as much of a text as can be read, and of a very large one as much as memory shall hold."""
     read, problems = as_far_as_possible(role, islice(texts.read(path), LINES + 1))
     if len(read) > LINES:
@@ -281,7 +281,7 @@ def read_text(role: str, path: str) -> tuple[Source, list[Problem]]:
                 f"only the first {LINES:,} lines of {path} were looked at, and reckoned with",
             )
         )
-    return Source(
+    return DataSet(
         role, path, [path] * len(read), [text.line for text in read], [text.text for text in read]
     ), problems
 
@@ -303,7 +303,9 @@ def without(places: Iterable[int], faults: Iterable[Fault]) -> list[int]:
     return [place for place in places if place not in bad]
 
 
-def encode_known(source: Source, unknown: Iterable[Fault], tokenizer: Tokenizer) -> list[list[int]]:
+def encode_known(
+    source: DataSet, unknown: Iterable[Fault], tokenizer: Tokenizer
+) -> list[list[int]]:
     """Token ids of all texts, but for their unknown characters, so that what else is wrong shows too."""
     known = list(source.texts)
     for fault in unknown:
@@ -314,7 +316,7 @@ def encode_known(source: Source, unknown: Iterable[Fault], tokenizer: Tokenizer)
     return [tokenizer.encode(text) for text in known]
 
 
-def unknown_characters(source: Source, tokenizer: Tokenizer) -> Kind:
+def unknown_characters(source: DataSet, tokenizer: Tokenizer) -> Kind:
     """The texts with unknown characters, and which these are, how often, the most frequent first."""
     faults = find_unknown(source.texts, tokenizer)
     counts = Counter(c for fault in faults for c in tokenizer.unknown(source.texts[fault.place]))
@@ -327,7 +329,7 @@ def unknown_characters(source: Source, tokenizer: Tokenizer) -> Kind:
     )
 
 
-def left_out(source: Source, outside: Sequence[Fault], sizes: Sequence[str]) -> list[Problem]:
+def left_out(source: DataSet, outside: Sequence[Fault], sizes: Sequence[str]) -> list[Problem]:
     """What the limits leave out of the training, by limit; sizes: of all examples, in words."""
     fix, problems = "they are left out; widen the limit to keep them", []
     for reason in dict.fromkeys(fault.says for fault in outside):
@@ -338,7 +340,7 @@ def left_out(source: Source, outside: Sequence[Fault], sizes: Sequence[str]) -> 
     return problems
 
 
-def shared(one: Source, other: Source) -> list[Problem]:
+def shared(one: DataSet, other: DataSet) -> list[Problem]:
     """What the second of two data sets shares with the first: ids, speakers (each counted once), texts."""
     columns: dict[str, tuple[Sequence[str | None], Sequence[str | None]]] = {
         "ids": (one.ids, other.ids),

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from asr import __version__
+from asr import failures as failure_lists
 from asr.errors import UserError, shorten
-from asr.files import replacing, write_text
+from asr.failures import Failure
+from asr.files import replacing
 from asr.journal import Journal, beside
 from asr.logging import logger, printable, progress_bar
 from asr.memory import is_oom, limited
@@ -20,9 +22,8 @@ from asr.options import paths
 from asr.stamp import Stamp, fingerprint
 from asr.text.tokenizer import paths_of
 from asr.transcription.options import SearchOptions
-from asr.transcription.recordings import Failure, Recording, in_order
+from asr.transcription.recordings import Recording, in_order
 
-HEADER = "id\tpath\treason\n"
 FAILED = ".failed.tsv"  # the list of failures is named as the output with this at its end
 FAR = 1.5  # times the longest recording of training
 
@@ -220,7 +221,7 @@ def decode(
             )
             _write(outputs, done, journal, {} if failures else made)
         if outputs:
-            write_failures(Path(f"{outputs[0].path}{FAILED}"), failures)
+            failure_lists.write(Path(f"{outputs[0].path}{FAILED}"), failures)
         if not failures:
             journal.remove()
     return Decoded(count, failures, audio, seconds)
@@ -305,24 +306,3 @@ def write_results(
     """Write one line per recording, in their order."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.writelines(line(journal.get(recording.key)) + "\n" for recording in recordings)
-
-
-def write_failures(path: Path, failures: Sequence[Failure]) -> None:
-    """List what couldn't be transcribed; without failures, remove an earlier list."""
-    if failures:
-        rows = (
-            "\t".join(" ".join(printable(cell).split()) for cell in (f.id, f.path, f.reason))
-            for f in failures
-        )
-        write_text(path, HEADER + "".join(f"{row}\n" for row in rows))
-    elif is_list(path):
-        path.unlink()
-
-
-def is_list(path: Path) -> bool:
-    """Whether a file is a list of failures."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(len(HEADER)) == HEADER
-    except OSError:
-        return False

@@ -11,12 +11,13 @@ import torch
 from asr.audio import load as audio
 from asr.device import autocast
 from asr.errors import UserError
+from asr.failures import Failure
 from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
 from asr.transcript import Alternative, Transcript
 from asr.transcription.options import SearchOptions
-from asr.transcription.recordings import Failure, Recording, in_order
+from asr.transcription.recordings import Recording, in_order
 from asr.transcription.searcher import Searcher
 
 WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asr.audio import archive
 from asr.errors import UserError, repeated, shorten
+from asr.failures import Failure
 
 if TYPE_CHECKING:  # heavy; a command shows its help without
     from asr.audio.load import AudioInfo
@@ -37,15 +38,6 @@ class Recording:
         except OSError:
             facts = None
         return repr((self.id, self.path, self.start, self.duration, self.channel, facts))
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A recording that can't be transcribed: its id, its path, and the reason in one line."""
-
-    id: str
-    path: str
-    reason: str
 
 
 def find(

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from asr.data import failed
 from asr.data.corpora.corpus import Corpus, Item, contents, read_lines, tidy
 from asr.errors import UserError
+from asr.failures import is_list
 
 LAYOUT = "a .tsv file, or a folder with one .tsv per split (train.tsv, dev.tsv, test.tsv), of `id path text [speaker]`"
 NEEDED = ("id", "path", "text")
@@ -25,7 +25,7 @@ def read(source: Path) -> Corpus:
     if not source.is_file() and not source.is_dir():
         raise UserError(f"{source}: is a device or a pipe; expected {LAYOUT}")
     files = [source] if source.is_file() else sorted(source.glob("*.tsv"))
-    files = [file for file in files if not failed.is_ours(file)]  # if OUT is SOURCE
+    files = [file for file in files if not is_list(file)]  # if OUT is SOURCE
     if not files:
         raise UserError(f"{source}: {contents(source)}; expected {LAYOUT}")
     return Corpus({file.stem: read_split(file) for file in files})
