@@ -221,8 +221,7 @@ def features(tree: dict) -> dict:
 
 def in_words(tokens: Tokenizer) -> str:
     """Describe a tokenizer's kind and size."""
-    kind = {"BPE": "bpe", "Characters": "characters"}[type(tokens).__name__]
-    return f"{kind}, {tokens.vocabulary} ids with blank and <sos/eos>"
+    return f"{type(tokens).__name__.lower()}, {tokens.vocabulary} ids with blank and <sos/eos>"
 
 
 def check_vocabulary(folder: Path, header: Header, tokens: Tokenizer) -> None:

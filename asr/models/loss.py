@@ -28,7 +28,7 @@ class Loss:
     total:    scalar, what is trained, with gradient
     terms:    its terms by name, without gradient: of a recognizer "ctc" (-ln P(Y | X), natural
               logarithm; in a flat start `flat_start`), "attention" (label-smoothed cross-entropy)
-              and those of models/terms.py; of a language model "nll"
+              and those of its further terms; of a language model "nll"
     correct:  scalar, targets that the decoder ranks first
     tokens:   scalar int, targets: the labels and each utterance's end symbol
 
