@@ -209,9 +209,8 @@ def _impossible(tree: Any, path: tuple = ()) -> tuple:
     if isinstance(tree, int):
         return path if not -(2**63) <= tree < 2**63 else ()
     if isinstance(tree, str):
-        return (
-            path if re.search("[\0\ud800-\udbff]", tree) else ()
-        )  # other surrogates stand for bytes of names
+        # other surrogates stand for bytes of names
+        return path if re.search("[\0\ud800-\udbff]", tree) else ()
     below = (
         tree.items()
         if isinstance(tree, dict)

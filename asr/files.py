@@ -144,9 +144,8 @@ def lock(folder: str | os.PathLike) -> IO:
     try:
         import fcntl
 
-        fcntl.lockf(
-            file, fcntl.LOCK_EX | fcntl.LOCK_NB
-        )  # flock's would live on in forked data workers
+        # flock's would live on in forked data workers
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         file.close()
         raise UserError(

@@ -68,10 +68,11 @@ def container_free(root: Path) -> int | None:
     return None
 
 
+# where a process within a container sees its own
 CONTAINERS = (
     "/sys/fs/cgroup",
     "/sys/fs/cgroup/memory",
-)  # where a process within a container sees its own
+)
 
 
 def taken() -> int:

@@ -25,12 +25,13 @@ SIZES = {
     1: "I8 U8 BOOL F8_E4M3 F8_E5M2",
 }
 BYTES = {kind: size for size, kinds in SIZES.items() for kind in kinds.split()}
+# not trained
 STATISTICS = (
     "frontend.cmvn.",
     ".running_mean",
     ".running_var",
     ".num_batches_tracked",
-)  # not trained
+)
 MISSING = "missing; a training writes it when it validates first, else copy the folder again"
 DAMAGED = "copy the model folder again"
 

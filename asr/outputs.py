@@ -17,9 +17,10 @@ from asr.files import check_file
 from asr.stamp import maker
 
 STDOUT = "-"
+# beside outputs
 OWN_MARKS = re.compile(
     r"\..*\.(stamp\.json|journal|begun)|\.stamp\.json|\.lock|\.held|\.partial-.*"
-)  # beside outputs
+)
 
 
 def check_output(

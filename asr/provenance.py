@@ -8,10 +8,11 @@ from pathlib import Path
 from asr import __version__
 
 ROOT = Path(__file__).parents[1]
+# what a result of the toolkit depends on; recipes' settings stand in the stamps
 CODE = (
     "asr",
     "pyproject.toml",
-)  # what a result of the toolkit depends on; recipes' settings stand in the stamps
+)
 
 
 def commit(root: Path = ROOT) -> str:

@@ -24,9 +24,8 @@ def uniforms(seeds: Tensor, n: int) -> Tensor:
     returns  (B, n) float64 in [0, 1), on the device of seeds
     """
     counters = torch.arange(1, n + 1, device=seeds.device)  # (n,)
-    bits = _mix(
-        _mix(seeds).unsqueeze(1) + counters * -7046029254386353131
-    )  # 0x9E3779B97F4A7C15 as int64
+    # 0x9E3779B97F4A7C15 as int64
+    bits = _mix(_mix(seeds).unsqueeze(1) + counters * -7046029254386353131)
     return _shift(bits, 11).double() * 2.0**-53
 
 
@@ -37,9 +36,8 @@ def another(seeds: Tensor) -> Tensor:
 
 def normals(seeds: Tensor, n: int) -> Tensor:
     """n standard normal numbers for each seed, (B, n) float32, by Box and Muller."""
-    u = uniforms(seeds, 2 * n).view(
-        len(seeds), n, 2
-    )  # neighbors make one, so that it doesn't depend on n
+    # neighbors make one, so that it doesn't depend on n
+    u = uniforms(seeds, 2 * n).view(len(seeds), n, 2)
     return ((-2 * torch.log1p(-u[..., 0])).sqrt() * torch.cos(2 * math.pi * u[..., 1])).float()
 
 

@@ -15,11 +15,12 @@ import yaml
 from asr.errors import UserError
 
 COMMAND_LINE = "command line"
+# of a text, of its nesting, of a number
 MOST_CHARACTERS, MOST_DEPTH, MOST_DIGITS = (
     200_000,
     32,
     100,
-)  # of a text, of its nesting, of a number
+)
 TAG, AMBIGUOUS = "tag:yaml.org,2002:", "!ambiguous"
 KINDS = [  # of plain scalars: tag, pattern, first characters; all others are text
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),

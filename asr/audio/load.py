@@ -57,9 +57,8 @@ TO_CONVERT = {".m4a", ".aac", ".mp4", ".mov", ".3gp", ".webm", ".mkv", ".wma", "
 RATES = range(1_000, 1_000_001)  # Hz; other rates in a header are wrong
 MP3 = {"MP3", "MPEG"}  # read by libmpg123, which writes to stderr by itself
 QUIET = SUFFIXES - {".mp3"}  # suffixes of files that it doesn't read
-FLAGS = sum(
-    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC")
-)  # opening a pipe would wait for a writer
+# opening a pipe would wait for a writer
+FLAGS = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC"))
 BLOCK = 1 << 22  # samples read at a time: a header can promise more than memory holds
 MOST = 1000  # samples per byte, as for silence in Opus; if a header says more, the end is checked
 ENDLESS = 1 << 62  # samples; libsndfile's larger numbers mean that it doesn't know
@@ -68,10 +67,11 @@ CANCELS = (
     "ffmpeg -i FILE -af 'pan=mono|c0=c0' ONE.wav"
 )
 SAID: set[tuple[Path, str]] = set()  # messages about files that this process has logged
+# power of the channels' mean relative to the channels'; power of silence
 CANCELLED, SILENT = (
     1e-4,
     1e-8,
-)  # power of the channels' mean relative to the channels'; power of silence
+)
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,8 @@ class AudioInfo:
 def find(folder: str | os.PathLike) -> list[Path]:
     """List the sound files in a folder and its subfolders by name, without hidden files."""
     sounds = (p for p in Path(folder).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    return sorted(
-        p for p in sounds if not p.name.startswith(".")
-    )  # such as macOS' ._x.wav beside x.wav
+    # such as macOS' ._x.wav beside x.wav
+    return sorted(p for p in sounds if not p.name.startswith("."))
 
 
 def load(
@@ -460,9 +459,8 @@ def promise(file: soundfile.SoundFile, path: Path) -> int:
     chunks = [(int(stated), int(there)) for stated, there in SHORT_CHUNK.findall(file.extra_info)]
     lost = max((stated - there for stated, there in chunks if stated < STREAMED_BYTES), default=0)
     each = SAMPLE_BYTES.get(file.subtype, 1) * file.channels
-    return file.frames + (
-        math.ceil(lost / each) if lost >= each else 0
-    )  # a missing pad byte is no loss
+    # a missing pad byte is no loss
+    return file.frames + (math.ceil(lost / each) if lost >= each else 0)
 
 
 def readable(path: str | os.PathLike) -> int:

@@ -22,11 +22,12 @@ BITRATES = {  # kbit/s, by MPEG 1 or not and the layer's bits, for index 1 to 14
     (False, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
     (False, 1): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
+# Hz, by the bits of the version
 RATES = {
     3: (44100, 48000, 32000),
     2: (22050, 24000, 16000),
     0: (11025, 12000, 8000),
-}  # Hz, by the bits of the version
+}
 FRAMES, BYTES = 1, 2  # flags of a Xing frame: the numbers in it
 HEAD = 1 << 14  # bytes in which a Xing frame must begin, after a tag
 
@@ -160,9 +161,8 @@ class Run:
 def info_frame(header: bytes, count: int, size: int) -> bytes:
     """Make an Info frame, in the form of a frame with this header, to put before `count` frames of `size` bytes."""
     for index in range(header[2] >> 4, 15):  # of the same rate, and large enough to hold it
-        head = bytes(
-            [header[0], header[1] | 1, index << 4 | header[2] & 0x0C, header[3]]
-        )  # 1: without a checksum
+        # 1: without a checksum
+        head = bytes([header[0], header[1] | 1, index << 4 | header[2] & 0x0C, header[3]])
         found = frame(head)
         if found and found.length >= found.info + 16:
             break

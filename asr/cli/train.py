@@ -100,9 +100,8 @@ def main(argv):
 
     from asr.training import run
 
-    atexit.register(
-        gc.freeze
-    )  # or the interpreter's end looks through all that PyTorch is made of, for seconds
+    # or the interpreter's end looks through all that PyTorch is made of, for seconds
+    atexit.register(gc.freeze)
     with ended_with_the_others():
         run.train(experiment, stamp)
 

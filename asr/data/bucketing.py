@@ -162,9 +162,8 @@ def _steps(
     ascending: bool,
 ) -> list[list[list[int]]]:
     """Decide the steps of some examples, (N,) indices; see `plan` for the arguments."""
-    jitter = (
-        1.0 if ascending else rng.uniform(1 - JITTER, 1 + JITTER, len(window))
-    )  # for other company each epoch
+    # for other company each epoch
+    jitter = 1.0 if ascending else rng.uniform(1 - JITTER, 1 + JITTER, len(window))
     order = window[np.argsort(lengths[window] * jitter, kind="stable")]
     ends = [0, *_ends(lengths[order], most)]
     order = order.tolist()
@@ -177,9 +176,8 @@ def _ends(lengths: np.ndarray, most: float) -> Iterator[int]:
     """Cut a row of lengths into the longest pieces of at most `most` padded; say where each ends."""
     first = 0
     while first < len(lengths):
-        room = int(
-            most / max(lengths[first], most / len(lengths))
-        )  # if none of them were longer than the first
+        # if none of them were longer than the first
+        room = int(most / max(lengths[first], most / len(lengths)))
         some = lengths[first : first + max(room, 1) + 1]
         over = np.maximum.accumulate(some) * np.arange(1, len(some) + 1) > most
         over[0] = False  # what is too long stands alone
@@ -187,12 +185,10 @@ def _ends(lengths: np.ndarray, most: float) -> Iterator[int]:
         yield first
 
 
-BLOCK = (
-    1 << 12
-)  # neighboring sentences that stay together, so that a disk is read in pieces of 100 KB or so
-WINDOW = (
-    1 << 20
-)  # sentences, at most, that are sorted together; the plan of a window takes some 100 MB
+# neighboring sentences that stay together, so that a disk is read in pieces of 100 KB or so
+BLOCK = 1 << 12
+# sentences, at most, that are sorted together; the plan of a window takes some 100 MB
+WINDOW = 1 << 20
 
 
 class Windows(Items[list[list[int]]]):

@@ -128,9 +128,8 @@ class Segmentation:
         seed     of the utterance's augmentation
         """
         drawn = self.dropout.encode(text, Random(utterance_seed(seed, "pieces")).random)
-        needed = len(drawn) + sum(
-            one == other for one, other in pairwise(drawn)
-        )  # a blank between equal ones
+        # a blank between equal ones
+        needed = len(drawn) + sum(one == other for one, other in pairwise(drawn))
         return plain if 0 in drawn or needed > self.frames[n] else drawn
 
 

@@ -25,9 +25,8 @@ from asr.files import read_lines, replacing
 
 LONGEST = 4096  # characters of a name
 IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-IN_TEXTS = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]"
-)  # other control characters are white space
+# other control characters are white space
+IN_TEXTS = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 
 
 def fault(name: str) -> str | None:
@@ -71,10 +70,11 @@ def shown(name: str, most: int = 100) -> str:
     return IN_NAMES.sub(lambda found: ascii(found[0])[1:-1], name)
 
 
+# custom["mono"] of a cut whose recording has several channels: what is heard of it
 MEAN, ONE = (
     "mean",
     "channel",
-)  # custom["mono"] of a cut whose recording has several channels: what is heard of it
+)
 STRING, WHOLE = ("a string", (str,)), ("a whole number", (int,))
 NUMBER = ("a number", (int, float))
 KINDS: dict[

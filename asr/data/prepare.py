@@ -125,9 +125,8 @@ def prepare(
         utterances, failures = look(parts, progress, whole=not headers_only)
         notes += about_channels(utterances)
         make_folder(out)
-        kept = (
-            CARVED if "train" in whole.splits.keys() - parts.keys() else ()
-        )  # they belong to a train that stays
+        # they belong to a train that stays
+        kept = CARVED if "train" in whole.splits.keys() - parts.keys() else ()
         remove_others(stamp, {*parts, *whole.splits, *kept})
         stamp.begin()
         for name, path in manifests.items():

@@ -115,9 +115,8 @@ def write(
     if not mark.exists() or mark.read_text(encoding="utf-8") != identity:
         shutil.rmtree(shards, ignore_errors=True)
         write_text(mark, identity)
-    order = sorted(
-        utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
-    )  # any shard is a random sample
+    # any shard is a random sample
+    order = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
     parts = [order[n : n + SHARD] for n in range(0, len(order), SHARD)]
     found: dict[str, Span] = {}
     with workers(f"{split}.shar", len(order), progress) as (run, told):

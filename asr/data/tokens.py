@@ -26,11 +26,12 @@ from asr.logging import logger, progress_bar
 from asr.stamp import Stamp, is_stamped
 from asr.text import tokenizer as tokenizers
 
+# and the ids', as the vocabulary needs
 TYPES = {
     "offsets": "int64",
     "lines": "int32",
     "long": "int32",
-}  # and the ids', as the vocabulary needs
+}
 STATE = "state.json"
 SAVE_SECONDS = 10.0  # of work that an interruption may cost
 

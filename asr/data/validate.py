@@ -279,9 +279,8 @@ def frames_needed(labels: Ragged) -> np.ndarray:
     >>> frames_needed(Ragged.of_ids([[7, 7, 3], []], vocabulary=9))
     array([4, 0])
     """
-    equal = (
-        np.flatnonzero(labels.values[1:] == labels.values[:-1]) + 1
-    )  # places of tokens like the one before
+    # places of tokens like the one before
+    equal = np.flatnonzero(labels.values[1:] == labels.values[:-1]) + 1
     rows = np.searchsorted(labels.offsets, equal, side="right") - 1
     rows = rows[labels.offsets[rows] < equal]  # without those that begin a row
     return labels.lens + np.bincount(rows, minlength=len(labels))

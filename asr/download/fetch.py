@@ -31,9 +31,8 @@ BLOCK = 1 << 18
 SILENCE = 60  # seconds without a byte until the connection counts as broken
 PATIENCE = (3, 12)  # tries without progress: at a server that has not answered yet, at one that has
 LONGEST_WAIT = 60  # seconds between two tries, which grow as 1, 2, 4, ...
-PROGRESS = (
-    1 << 16
-)  # bytes that count as progress; a server could break the connection after each byte, forever
+# bytes that count as progress; a server could break the connection after each byte, forever
+PROGRESS = 1 << 16
 SLOWEST = (600, 600_000)  # seconds, and the bytes expected in them; anything slower takes days
 
 
@@ -153,9 +152,8 @@ def connect(url: str, path: Path, most: int) -> None:
             )
         start = have if answer.status == 206 else 0
         if not start:
-            remove(
-                path
-            )  # before the new description is written, so that old bytes are never taken for new ones
+            # before the new description is written, so that old bytes are never taken for new ones
+            remove(path)
         write_text(beside(path), json.dumps(asdict(offered)) + "\n")
         copy(answer, path, start, offered.total, most)
 

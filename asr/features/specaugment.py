@@ -19,14 +19,12 @@ class SpecAugmentSettings(Settings):
     freq_masks: int = Field(2, ge=0)
     freq_width: int = Field(27, ge=0)  # bins
     time_masks: int = Field(5, ge=0)
-    time_multiplicity: float | None = Field(
-        None, gt=0, le=1
-    )  # masks per frame, at most time_masks; None = time_masks
+    # masks per frame, at most time_masks; None = time_masks
+    time_multiplicity: float | None = Field(None, gt=0, le=1)
     time_width: int = Field(100, ge=0)  # frames
     time_ratio: float = Field(0.05, ge=0, le=1)  # greatest share of the utterance per mask
-    from_epoch: int = Field(
-        0, ge=0
-    )  # earlier epochs go without, so that CTC finds alignments on little data
+    # earlier epochs go without, so that CTC finds alignments on little data
+    from_epoch: int = Field(0, ge=0)
 
 
 class SpecAugment(nn.Module):

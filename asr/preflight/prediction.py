@@ -118,9 +118,10 @@ def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement
     steps, sizes = task.plan(0, experiment.training.accumulate), task.sizes
     settings, device = experiment.training, choose_device(experiment)[0]
     size = launch.count(settings.processes, settings.accumulate, device)
+    # as attention's cost
     ordered = sorted(
         itertools.chain(*steps), key=lambda batch: len(batch) * sizes[batch].max() ** 2
-    )  # as attention's cost
+    )
     replicas = WholeModel(model.to(device).train(), experiment.optimizer.build, Group())
     trainer = Trainer(task, replicas, experiment.schedule, settings, seed=0)
     middle = ordered[len(ordered) // 2]

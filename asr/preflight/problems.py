@@ -222,9 +222,8 @@ def look_at_text(role: str, path: str, data: TextDataSettings, tokenizer: Tokeni
     source, problems = read_text(role, path)
     unknown, empty = unknown_characters(source, tokenizer), find_empty(source.texts)
     counts = [len(y) for y in encode_known(source, unknown[1], tokenizer)]
-    limits = Limits(
-        max_tokens=data.max_tokens if role == "train" else None
-    )  # of dev and test nothing is left out
+    # of dev and test nothing is left out
+    limits = Limits(max_tokens=data.max_tokens if role == "train" else None)
     problems += Problem.of_faults(*unknown, stops=source.stops)
     problems += Problem.of_faults(source, empty, "empty lines", "they are skipped", stops=False)
     outside = find_outside([0.0] * len(counts), counts, limits)

@@ -17,6 +17,5 @@ __all__ = [
     "RecognizerTask",
 ]
 
-Experiment = by_part(
-    "model", RecognizerExperiment, LanguageModelExperiment
-)  # told apart by model.kind
+# told apart by model.kind
+Experiment = by_part("model", RecognizerExperiment, LanguageModelExperiment)

@@ -76,9 +76,8 @@ class RecognizerExperiment(RunSettings):
         """Make the model with random weights; BPE-dropout, if it is asked for, is known to be possible."""
         if self.data.bpe_dropout:
             tokenizers.dropout(tokenizer, self.data.bpe_dropout)  # or it says why not
-        flat = min(
-            self.model.flat_start_epochs, self.training.epochs - 1
-        )  # CTC always has the last epoch
+        # CTC always has the last epoch
+        flat = min(self.model.flat_start_epochs, self.training.epochs - 1)
         return Recognizer(
             self.features, self.model.model_copy(update={"flat_start_epochs": flat}), tokenizer
         )

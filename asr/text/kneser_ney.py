@@ -107,14 +107,14 @@ def _concatenate(sentences: Iterable[Sequence[int]], V: int) -> np.ndarray:
 def _count(y: np.ndarray, V: int, order: int) -> list[_Level]:
     """Count the n-grams of lengths 1 … order within the sentences of y (T,)."""
     ends = np.flatnonzero(y == V)
-    left = (
-        ends[np.searchsorted(ends, np.arange(len(y)))] - np.arange(len(y)) + 1
-    )  # remaining tokens of the sentence
+    # remaining tokens of the sentence
+    left = ends[np.searchsorted(ends, np.arange(len(y)))] - np.arange(len(y)) + 1
     words, none = np.arange(V + 1)[:, None], np.zeros(V + 1, np.int64)
+    # ids: of the n-gram that starts here
     levels, ids = (
         [_Level(words, np.bincount(y, minlength=V + 1), none, none)],
         y,
-    )  # ids: of the n-gram that starts here
+    )
     for n in range(2, order + 1):
         starts = np.flatnonzero(left >= n)
         keys = ids[starts] * (V + 1) + y[starts + n - 1]

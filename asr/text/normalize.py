@@ -44,9 +44,8 @@ def plain(text: str) -> str:
     '我用IPHONE 打电话'
     """
     text = unicodedata.normalize("NFKC", text.translate(APOSTROPHES)).upper()
-    text = unicodedata.normalize("NFKC", text).translate(
-        APOSTROPHES
-    )  # each step can produce what the other rewrites
+    # each step can produce what the other rewrites
+    text = unicodedata.normalize("NFKC", text).translate(APOSTROPHES)
     text = re.sub(r"(?<![^\W\d_])'|'(?![^\W\d_])", " ", text)
     silent = {c for c in set(text) if unicodedata.category(c)[0] == "P" and c not in SPOKEN + "'"}
     return join_han(normalize("".join(" " if c in silent else c for c in text)))

@@ -17,6 +17,7 @@ from asr.training.checkpoint import Checkpoints
 from asr.training.session import STATES
 
 RUN = "run.json"  # which run a folder is of
+# files that are nobody's work
 IGNORED = (
     ".lock",
     ".held",
@@ -25,7 +26,7 @@ IGNORED = (
     ".gitkeep",
     ".gitignore",
     ".nfs",
-)  # files that are nobody's work
+)
 LOGS = (".log", ".out", ".err")  # which a shell or a scheduler may write there
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from asr.errors import UserError
 from asr.files import append_text, write_text
 
+# these differ from run to run, all others repeat exactly
 TIMES = {
     "date",
     "wait",
     "s_per_second",
     "tokens_per_second",
-}  # these differ from run to run, all others repeat exactly
+}
 SHOWN = {  # metric → its short name and its format
     "ctc": ("ctc", "{:.3f}"),
     "inter": ("inter", "{:.3f}"),

@@ -59,22 +59,18 @@ class DataSettings(Settings):
 
     train: str | list[str]  # manifest, .jsonl.gz, or a list of them
     dev: str
-    batch_seconds: (
-        BatchSeconds | Literal["auto"]
-    )  # of padded audio a batch; auto = as many as fit in memory
+    # of padded audio a batch; auto = as many as fit in memory
+    batch_seconds: BatchSeconds | Literal["auto"]
     min_seconds: float = Field(0.1, ge=0)
     max_seconds: float = Field(30.0, gt=0)
     max_tokens: int = Field(400, gt=0)
-    speeds: list[float] = [
-        1.0
-    ]  # factors of speed perturbation, one drawn for each utterance and epoch
+    # factors of speed perturbation, one drawn for each utterance and epoch
+    speeds: list[float] = [1.0]
     augment: AugmentSettings | None = None  # of training waveforms
-    bpe_dropout: float = Field(
-        0.0, ge=0, le=1
-    )  # probability that training leaves out a merge of BPE; 0.1 is usual
-    sorted_epochs: int = Field(
-        0, ge=0
-    )  # the first epochs that go from the shortest utterances to the longest
+    # probability that training leaves out a merge of BPE; 0.1 is usual
+    bpe_dropout: float = Field(0.0, ge=0, le=1)
+    # the first epochs that go from the shortest utterances to the longest
+    sorted_epochs: int = Field(0, ge=0)
     workers: int = Field(2, ge=0)
 
     @field_validator("workers")
@@ -107,9 +103,8 @@ class TextDataSettings(Settings):
     train: str
     dev: str
     batch_tokens: int = Field(gt=0)  # of padded targets a batch: a sentence's tokens and its end
-    max_tokens: int = Field(
-        512, gt=0
-    )  # of a training sentence; longer ones are left out, of dev none
+    # of a training sentence; longer ones are left out, of dev none
+    max_tokens: int = Field(512, gt=0)
     tokens: str | None = (
         None  # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
     )
@@ -120,9 +115,8 @@ class LoopSettings(Settings):
 
     epochs: int = Field(gt=0)
     accumulate: int = Field(1, gt=0)  # batches an optimizer step, whichever process takes them
-    processes: int | None = Field(
-        None, gt=0
-    )  # that share a step's batches; on a CPU one a core unless given, a GPU each
+    # that share a step's batches; on a CPU one a core unless given, a GPU each
+    processes: int | None = Field(None, gt=0)
     shard: bool = False  # spread weights, gradients and optimizer states over the processes (FSDP2)
     activation_checkpointing: bool = False  # a third more time for much less memory
     compile: bool = False  # the layers by torch.compile, on a GPU
@@ -130,9 +124,8 @@ class LoopSettings(Settings):
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     validate_every: int = Field(1, gt=0)  # epochs
-    average: int = Field(
-        10, gt=0
-    )  # validated weights, of the best and of the last, that are averaged at the end
+    # validated weights, of the best and of the last, that are averaged at the end
+    average: int = Field(10, gt=0)
     ema: float | None = Field(None, gt=0, lt=1)  # decay a step of a running average of the weights
     keep: int = Field(2, gt=0)  # training states
     save_minutes: float = Field(10.0, gt=0)  # between training states

@@ -21,9 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-SAVING = (
-    (signal.SIGUSR1,) if hasattr(signal, "SIGUSR1") else ()
-)  # what a scheduler sends ahead of the end
+# what a scheduler sends ahead of the end
+SAVING = (signal.SIGUSR1,) if hasattr(signal, "SIGUSR1") else ()
 ENDING = (signal.SIGINT, signal.SIGTERM)
 AGAIN = 1.0  # seconds after which the same wish is a new one: a terminal and a parent may both pass on the first
 

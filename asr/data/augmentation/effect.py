@@ -90,9 +90,8 @@ class Recordings:
         returns   (samples,) float32, of the channel asked for, or the mean of all
         """
         whole = float(self.durations[n])
-        wanted = min(
-            whole, (samples + 1) / rate
-        )  # one more, against the roundings of times and resampling
+        # one more, against the roundings of times and resampling
+        wanted = min(whole, (samples + 1) / rate)
         return np.resize(self._read(n, rate, place * (whole - wanted), wanted), samples)
 
     def _read(
@@ -100,6 +99,5 @@ class Recordings:
     ) -> np.ndarray:
         path, start = os.fsdecode(self.paths[n]), float(self.starts[n])
         channel = channel if self.channels[n] < 0 else int(self.channels[n])
-        return audio.load(
-            path, rate, start + skip, duration, channel, clip=False
-        )  # its scale doesn't matter
+        # its scale doesn't matter
+        return audio.load(path, rate, start + skip, duration, channel, clip=False)

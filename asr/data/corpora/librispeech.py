@@ -16,10 +16,11 @@ LAYOUT = (
     "each with <speaker>/<chapter>/<speaker>-<chapter>.trans.txt and .flac files"
 )
 SUFFIXES = (".flac", ".wav")
+# utterances
 COMPLETE = {
     **{"train-clean-100": 28_539, "train-clean-360": 104_014, "train-other-500": 148_688},
     **{"dev-clean": 2703, "dev-other": 2864, "test-clean": 2620, "test-other": 2939},
-}  # utterances
+}
 
 
 def read(source: Path) -> Corpus:
