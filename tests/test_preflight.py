@@ -129,9 +129,9 @@ def clean(tmp_path_factory):
 
 
 FOUND = """
-error train 2/23 lines that are no utterance
+error train 2/23 lines that are not utterances
 error train 1/21 empty texts
-error train 1/21 ids that stand there twice
+error train 1/21 repeated ids
 error train 2/21 texts with characters outside the vocabulary: 'Ö' (U+00D6) ×3, 'ß' (U+00DF) ×1
 error train 2/18 missing or unreadable sound files
 error train 3/18 other lengths or rates than their sound files
@@ -139,18 +139,18 @@ error train 1/18 too short for CTC to align
 warning train 1/21 shorter than min_seconds=0.2
 warning train 1/21 longer than max_seconds=2
 warning train 1/21 more tokens than max_tokens=10
-warning dev 1/4 ids that stand in train too
-warning dev 1/2 speakers that stand in train too
-warning dev 1/4 texts that stand in train too
+warning dev 1/4 ids shared with train
+warning dev 1/2 speakers shared with train
+warning dev 1/4 texts shared with train
 warning test 1/2 texts with characters outside the vocabulary: 'A' (U+0041) ×1
-warning test 1/2 speakers that stand in dev too
-warning test 1/2 texts that stand in dev too
+warning test 1/2 speakers shared with dev
+warning test 1/2 texts shared with dev
 """
 EXAMPLES = r"""
-lines that are no utterance:
+lines that are not utterances:
     - 'TRAIN:5: expected a lhotse MonoCut with a recording (Expecting property name'
     - "TRAIN:6: expected a lhotse MonoCut with a recording (no 'recording')"
-ids that stand there twice: ['TRAIN:20: good0: stands there before']
+repeated ids: ['TRAIN:20: good0: appears earlier']
 missing or unreadable sound files:
     - 'TRAIN:12: lost: ROOT/corpus/lost.wav: no such file'
     - 'TRAIN:13: text: ROOT/corpus/text.wav: is text, not sound'
@@ -160,8 +160,8 @@ other lengths or rates than their sound files:
     - 'TRAIN:16: end: ROOT/corpus/end.wav has 1.000 s, the manifest asks for 0.000 to 1.500 s'
 too short for CTC to align: ['TRAIN:24: dense: 5 frames at speed 1.1, 7 needed for 7 tokens']
 longer than max_seconds=2: ['TRAIN:22: long: 2.50 s, 3 tokens']
-speakers that stand in train too: ["ROOT/data/dev.jsonl.gz:1: dev0: 'ann' is in TRAIN:1"]
-texts that stand in train too: ["ROOT/data/dev.jsonl.gz:2: dev1: 'LOW' is in TRAIN:1"]
+speakers shared with train: ["ROOT/data/dev.jsonl.gz:1: dev0: 'ann' is in TRAIN:1"]
+texts shared with train: ["ROOT/data/dev.jsonl.gz:2: dev1: 'LOW' is in TRAIN:1"]
 """
 
 
@@ -187,10 +187,10 @@ def test_the_faults_of_several_manifests_name_theirs(root, tmp_path):
     report, one = look(root, *LIMITS, f"data.train={json.dumps(parts)}"), look(root, *LIMITS)
     assert report.sources[0].path == ", ".join(parts)
     assert report.sources[0].message == one.sources[0].message
-    assert told(report) == [line for line in told(one) if "no utterance" not in line]
+    assert told(report) == [line for line in told(one) if "not utterances" not in line]
     assert vars(report.prediction) | {"batches": 0} == vars(one.prediction) | {"batches": 0}
     examples = {p.what: p.examples for p in report.problems}
-    assert examples["ids that stand there twice"] == (f"{parts[1]}:9: good0: stands there before",)
+    assert examples["repeated ids"] == (f"{parts[1]}:9: good0: appears earlier",)
     assert examples["longer than max_seconds=2"] == (f"{parts[0]}:10: long: 2.50 s, 3 tokens",)
 
 
@@ -240,7 +240,7 @@ def test_sets_without_a_usable_utterance(clean, tmp_path):
         pass
     report = look(clean, f"data.train={tmp_path}/none.jsonl.gz", "data.max_seconds=0.1")
     assert [p.what for p in report.problems if p.stops] == [
-        f"{tmp_path}/none.jsonl.gz: holds no utterance; asr-prepare makes manifests",
+        f"{tmp_path}/none.jsonl.gz: has no utterances; asr-prepare makes manifests",
         f"{clean}/data/dev.jsonl.gz: the length limits leave no utterance; widen them",
     ]
     assert (
@@ -271,12 +271,12 @@ def test_texts_of_a_language_model(clean, tmp_path):
         "error train 1/7 texts with characters outside the vocabulary: 'Ö' (U+00D6) ×1",
         "warning train 2/7 empty lines",
         "warning train 1/7 more tokens than max_tokens=10",
-        "warning dev 1/1 texts that stand in train too",
+        "warning dev 1/1 texts shared with train",
     ]
     path = f"{tmp_path}/train.txt"
     assert [each for p in report.problems for each in p.examples] == [
         f"{path}:5: 'Ö' (U+00D6) of 'LÖW\\n'",
-        *(f"{path}:{n}: no word in its text" for n in (2, 4)),
+        *(f"{path}:{n}: has no words" for n in (2, 4)),
         f"{path}:6: 14 tokens",
         f"{clean}/dev.txt:1: 'MID LOW' is in {path}:7",
     ]
@@ -293,7 +293,7 @@ def test_of_a_large_text_the_first_lines_are_looked_at(clean, monkeypatch):
     assert not look(clean, name="lm").problems
     monkeypatch.setattr(problems, "LINES", 59)
     report = look(clean, name="lm")
-    what = f"only the first 59 lines of {clean}/train.txt were looked at, and reckoned with"
+    what = f"only the first 59 lines of {clean}/train.txt were checked and counted"
     assert [line.endswith(what) for line in told(report)] == [True]
     assert report.prediction.examples == 59 and not report.refused
 
@@ -403,13 +403,13 @@ def test_the_command_prints_and_leaves_nothing_behind(clean, tmp_path, monkeypat
         ["--config", str(clean / "x.yaml"), "--check", "--test", str(clean / "data/dev.jsonl.gz")]
     )
     printed = capsys.readouterr().out
-    assert "warning  test  6 of 6 (100.0%)  ids that stand in dev too\n" in printed
+    assert "warning  test  6 of 6 (100.0%)  ids shared with dev\n" in printed
     assert (
         f"\n    {clean}/data/dev.jsonl.gz:1: dev000: 'dev000' is in {clean}/data/dev.jsonl.gz:1\n"
         in printed
     )
     assert "\n    and 3 more\n    fix: give each recording to one set alone\n" in printed
-    assert "asr-train would begin (kinds of problem: 0 of error, 3 of warning)" in printed
+    assert "asr-train would start (0 kinds of error, 3 of warning)" in printed
     assert {path: path.stat().st_mtime_ns for path in clean.rglob("*")} == before
     assert list(tmp_path.iterdir()) == [] and not (clean / "model").exists()
 

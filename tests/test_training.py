@@ -85,7 +85,7 @@ def test_parts_of_a_training_set_are_the_whole(root, tmp_path):
     assert got == expected and len(got[0]) == 40
     assert [inputs[part] for part in parts] == [fingerprint(Path(part)) for part in parts]
     manifest.write(parts[1], utterances[9:])
-    named = rf"{parts[0]}, {parts[1]}: 2 ids stand there twice \(train009, train010\); give each its own"
+    named = rf"{parts[0]}, {parts[1]}: 2 ids are repeated \(train009, train010\); give each its own"
     with pytest.raises(UserError, match=named):
         read(parts)
 

@@ -155,7 +155,7 @@ class Utterance:
                 str(one.get("name", one) if isinstance(one, dict) else one) for one in transforms
             )
             raise UserError(
-                f"its recording is to be changed ({applied}), expected one as it is; save it changed"
+                f"its recording has transforms ({applied}); apply them and save the result as a file"
             )
         source, channel = heard(line)
         return cls(
@@ -203,7 +203,7 @@ class Utterance:
 
 
 def heard(line: dict) -> tuple[dict, int | None]:
-    """The source of a cut's channel, and which of the source's channels that is, as of Utterance.
+    """Find the source of a cut's channel, and which of the source's channels it is; see Utterance.
 
     To lhotse a MonoCut's channel is one of its recording. What asr-prepare writes of several
     channels says in `custom` whether their mean is meant. Before, it wrote channel 0 and meant the
@@ -255,7 +255,7 @@ def write(path: str | os.PathLike, utterances: Iterable[Utterance]) -> None:
 
 
 def listed(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
-    """The files of a data set that is given as one or as a list of them."""
+    """List the files of a data set, given as one or as a list."""
     return (
         [os.fspath(paths)]
         if isinstance(paths, (str, os.PathLike))
@@ -315,7 +315,7 @@ def _utterance(line: str, where: str, folder: str) -> Utterance | UserError:
 
 
 def _fault(utterance: Utterance) -> str | None:
-    """Say what is wrong with the values of a line."""
+    """Describe what is wrong with the values of a line; None if nothing is."""
     for name, (kind, types) in KINDS.items():
         if not fits(value := getattr(utterance, name), *types):
             return f"{name}: got {_short(value)}, expected {kind}"

@@ -98,9 +98,7 @@ def disagreement(utterance: Utterance, header: AudioInfo) -> str | None:
 
 def find_empty(texts: Sequence[str]) -> list[Fault]:
     """Find the texts without a word."""
-    return [
-        Fault(place, "no word in its text") for place, text in enumerate(texts) if not text.strip()
-    ]
+    return [Fault(place, "has no words") for place, text in enumerate(texts) if not text.strip()]
 
 
 def find_unknown(texts: Sequence[str], tokenizer: Tokenizer) -> list[Fault]:
@@ -119,7 +117,7 @@ def find_repeated(ids: Sequence[str]) -> list[Fault]:
     """Find the ids that stood there before; the first of each is none of them."""
     first: dict[str, int] = {}
     return [
-        Fault(place, "stands there before")
+        Fault(place, "appears earlier")
         for place, name in enumerate(ids)
         if first.setdefault(name, place) != place
     ]

@@ -1,4 +1,4 @@
-"""A look before training: all problems of the data at once, and what the training will take. Nothing is written."""
+"""Check the data before training, list all problems at once, and estimate the cost. Nothing is written."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from asr.training.task import Experiment
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All that a look before training finds.
+    """The result of a check.
 
-    notes        what init_from brings
+    notes        on what init_from copies
     prediction   None without a usable example; measurement: None if no step could be run, too
     """
 
@@ -31,7 +31,7 @@ class CheckReport:
         return any(problem.stops for problem in self.problems)
 
     def text(self) -> str:
-        """Lay it out for the terminal."""
+        """Format it for the terminal."""
         parts = [
             aligned([(s.role, s.path, s.message) for s in self.sources]),
             problem_lines(self.problems),
@@ -42,7 +42,7 @@ class CheckReport:
 
 
 def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = False) -> CheckReport:
-    """Look through an experiment's data, and run steps of its training on a copy of the model.
+    """Check an experiment's data, and run steps of its training on a copy of the model.
 
     tests     further manifests or texts, which should share nothing with train and dev
     progress  show a bar on stderr
@@ -76,7 +76,7 @@ def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = Fa
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:
-    """The problems as a table, each with its examples and its fix, and a last line that says what follows."""
+    """Format the problems: each with its examples and its fix, then a verdict."""
     heads = aligned([(("warning", "error")[p.stops], p.role, shares(p), p.what) for p in problems])
     lines = []
     for head, problem in zip(heads, problems, strict=True):
@@ -86,20 +86,20 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
         )
         lines += [f"    fix: {problem.fix}"] * bool(problem.fix)
     errors = sum(problem.stops for problem in problems)
-    verdict = "asr-train would refuse this" if errors else "asr-train would begin"
-    counted = f"{errors} of error, {len(problems) - errors} of warning"
-    return [*lines, f"{verdict} (kinds of problem: {counted})" if problems else "no problem found"]
+    verdict = "asr-train would refuse this" if errors else "asr-train would start"
+    counted = f"{errors} kinds of error, {len(problems) - errors} of warning"
+    return [*lines, f"{verdict} ({counted})" if problems else "no problem found"]
 
 
 def shares(problem: Problem) -> str:
-    """How many of how many."""
+    """Format the share of the examples that have a problem."""
     if not problem.of:
         return ""
     return f"{problem.count:,} of {problem.of:,} ({problem.count / problem.of:.1%})"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines, their columns aligned."""
+    """Format rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""What a training will take: steps by its plan, memory and seconds by steps of two batches, on a copy of the model."""
+"""Estimate what a training takes: steps from its plan; memory and seconds from steps of two batches."""
 
 import itertools
 import math
@@ -24,12 +24,12 @@ from asr.training.trainer import MicroBatch, Trainer
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a training will take; sizes are seconds of audio, or tokens of a text.
+    """The size of a training; sizes are seconds of audio, or tokens of a text.
 
-    examples    of the training set that can be used; `size` of them all in `unit`: s, or tokens
+    examples    usable ones of the training set; `size`: of all of them, in `unit` (s or tokens)
     batches     of the first epoch, `steps` of the optimizer; later epochs may differ by a few
     padding     share of the padded size of the batches
-    parameters  and those that are `trained`
+    parameters  of the model; `trained`: without frozen ones
     """
 
     examples: int
@@ -45,7 +45,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one optimizer step of one batch: reading it, forward and backward, the optimizer's update."""
+    """Seconds of an optimizer step of one batch: read it, forward and backward, the optimizer's update."""
 
     read: float
     compute: float
@@ -54,14 +54,14 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Optimizer steps of a batch each.
+    """The measured cost of a training.
 
-    largest    the batch that costs most
-    median     the one in the middle
+    largest    the most expensive batch
+    median     the batch of median cost
     step       seconds of a step of the training: its batches, as the median, shared by the
                processes
     weights, gradients, states   bytes; states are the optimizer's
-    peak       bytes of the GPU's memory, or of this process; None where the system doesn't tell
+    peak       bytes of the GPU's memory, or of this process; None if unknown
     processes  that share a step's batches, each with its own memory
     """
 
@@ -77,14 +77,14 @@ class Measurement:
 
 
 def settle(experiment: Experiment, model: nn.Module, train: Any) -> Experiment:
-    """The experiment with the size of its batches, measured where the settings leave that to memory."""
+    """Set the size of batches, measured if the settings say `auto`."""
     device, settings = choose_device(experiment)[0], experiment.training
     size = launch.count(settings.processes, settings.accumulate, device)
     return experiment.settle(model.to(device), train, size)
 
 
 def predict(experiment: Experiment, model: nn.Module, train: Any) -> Prediction:
-    """Count what the first epoch's plan and the model say."""
+    """Count examples, batches, steps and parameters."""
     task = experiment.task(model, train, None)
     steps, sizes = task.plan(0, experiment.training.accumulate), task.sizes
     batches = list(itertools.chain(*steps))
@@ -104,10 +104,10 @@ def predict(experiment: Experiment, model: nn.Module, train: Any) -> Prediction:
 
 
 def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement:
-    """Run optimizer steps: of the batch that costs most, which shows the memory, and of the median, for the time.
+    """Run optimizer steps: of the most expensive batch for the memory, of the median for the time.
 
-    The median is run twice: sizes recur in a training, and their first time takes a CPU half as
-    long again.
+    The median runs twice, because sizes recur in a training, and the first time takes a CPU half
+    as long again.
     raises   UserError if the device can't be used, a recording can't be read, or the memory is too
              small
     """
@@ -148,9 +148,9 @@ def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement
 
 
 def run(trainer: Trainer, batches: list[list[int]], size: int) -> list[Seconds]:
-    """Run a step of each batch, as late ones are, with the threads that one of `size` processes has.
+    """Run a step of each batch, as in a late epoch, with the threads of one of `size` processes.
 
-    LayerDrop leaves out nothing of the first, which shows the memory.
+    The first step, which measures the memory, runs without LayerDrop.
     """
     threads = launch.threads_each(size, trainer.settings.accumulate, trainer.device)
     with launch.computing_with(threads), devices.tuned(trainer.device):
@@ -160,7 +160,7 @@ def run(trainer: Trainer, batches: list[list[int]], size: int) -> list[Seconds]:
 
 
 def step(trainer: Trainer, batch: list[int]) -> Seconds:
-    """One optimizer step of one batch, timed; its loss is that of a late epoch."""
+    """Time one optimizer step of one batch, with the loss of a late epoch."""
     times, replicas, settings = [time.perf_counter()], trainer.replicas, trainer.settings
     read = next(iter(trainer.task.load(0, [batch])))
     times.append(time.perf_counter())
@@ -177,12 +177,12 @@ def step(trainer: Trainer, batch: list[int]) -> Seconds:
 
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of tensors, shared ones once."""
+    """Count the bytes of tensors, shared ones once."""
     return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
 
 
 def peak(device: torch.device) -> int | None:
-    """The most memory taken so far, bytes: of a GPU, or of this process."""
+    """Return the peak memory so far, bytes: of a GPU, or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -195,14 +195,14 @@ def peak(device: torch.device) -> int | None:
 
 
 def rows(prediction: Prediction, measurement: Measurement | None) -> list[tuple[str, str]]:
-    """All of it in words."""
+    """Format everything for the terminal."""
     return prediction_rows(prediction) + (
         measurement_rows(measurement, prediction) if measurement else []
     )
 
 
 def prediction_rows(p: Prediction) -> list[tuple[str, str]]:
-    """What the plan and the model say."""
+    """Format the prediction."""
     size = (
         f"{p.size / 3600:,.2f} hours"
         if p.unit == "s"
@@ -213,7 +213,7 @@ def prediction_rows(p: Prediction) -> list[tuple[str, str]]:
         ("training set", f"{p.examples:,} usable, {size}"),
         (
             "steps",
-            f"{p.steps:,} an epoch ({p.batches:,} batches), some {p.steps * p.epochs:,} in {p.epochs} epochs",
+            f"{p.steps:,} an epoch ({p.batches:,} batches), about {p.steps * p.epochs:,} in {p.epochs} epochs",
         ),
         ("padding", f"{p.padding:.1%} of the batches"),
         ("parameters", f"{p.parameters:,}{frozen}"),
@@ -221,7 +221,7 @@ def prediction_rows(p: Prediction) -> list[tuple[str, str]]:
 
 
 def measurement_rows(m: Measurement, p: Prediction) -> list[tuple[str, str]]:
-    """What the steps say."""
+    """Format the measurement."""
     where = (
         "the GPU's"
         if m.device.startswith("cuda")
@@ -246,12 +246,12 @@ def measurement_rows(m: Measurement, p: Prediction) -> list[tuple[str, str]]:
 
 
 def megabytes(count: int) -> str:
-    """Bytes for people."""
+    """Format bytes."""
     return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"
 
 
 def span(seconds: float) -> str:
-    """Seconds for people.
+    """Format seconds.
 
     >>> span(90)
     '1.5 minutes'

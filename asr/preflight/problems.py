@@ -1,4 +1,4 @@
-"""What is wrong with the data: each kind of fault with its count, its first examples and its fix."""
+"""Faults of the data: each kind with its count, its first examples and its fix."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ from asr.text.tokenizer import UNKNOWN_FIX, Tokenizer, describe_character
 from asr.training.settings import DataSettings, TextDataSettings
 
 SHOWN = 3  # examples of a problem
-LINES = 1_000_000  # of a text that are looked at
+LINES = 1_000_000  # checked of a text
 SHARED_FIX = {
     "ids": "give each recording to one set alone",
     "speakers": "give each speaker to one set alone, or read the error rate as that of known speakers",
@@ -72,17 +72,17 @@ class DataSet:
         return DataSet(self.role, self.path, files, lines, texts, ids, utterances)
 
     def where(self, place: int) -> str:
-        """File and line of an example."""
+        """Name the file and line of an example."""
         return f"{self.files[place]}:{self.lines[place]}"
 
     @property
     def stops(self) -> bool:
-        """Whether training refuses what is wrong with it."""
+        """Whether training refuses its faults."""
         return self.role != "test"
 
     @property
     def message(self) -> str:
-        """Its size."""
+        """Its size in words."""
         words = sum(len(text.split()) for text in self.texts)
         if not self.utterances:
             return f"{len(self.lines):,} lines, {words:,} words"
@@ -97,10 +97,10 @@ class Problem:
 
     stops     whether training refuses it
     role      train, dev, test or settings
-    what      it is
-    fix       empty where `what` names it
-    count     of faults; of: examples that were looked at, 0 where nothing is to be counted
-    examples  the first faults, a line each
+    what      description
+    fix       empty if `what` has it
+    count     of faults, among `of` examples; of = 0: nothing to count
+    examples  the first faults, one line each
     """
 
     stops: bool
@@ -127,12 +127,12 @@ class Problem:
         )
 
 
-Kind = tuple[DataSet, list[Fault], str, str]  # where, the faults, what they are, the fix
+Kind = tuple[DataSet, list[Fault], str, str]  # where, the faults, their description, the fix
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was found in one data set; `usable` is what training can use of it, None if that is nothing."""
+    """The findings in one data set; `usable` is what training can use of it, None if nothing."""
 
     source: DataSet
     problems: list[Problem]
@@ -142,7 +142,7 @@ class Look:
 def look_at_speech(
     role: str, paths: str | Sequence[str], data: DataSettings, model: Recognizer, progress: bool
 ) -> Look:
-    """Check manifests as training does: recordings and alignments of what is within the limits, texts of all.
+    """Check manifests as training does: all texts, and the recordings and alignments within the limits.
 
     returns   with `usable` a pair: utterances, and the token ids of their texts
     """
@@ -186,17 +186,17 @@ def look_at_speech(
 
 
 def kinds_of_text(source: DataSet) -> list[Kind]:
-    """What can be wrong with the lines of a manifest by themselves."""
+    """Check the lines of a manifest by themselves."""
     return [
         (source, find_empty(source.texts), "empty texts", "transcribe them, or take them out"),
-        (source, find_repeated(source.ids), "ids that stand there twice", "give each its own"),
+        (source, find_repeated(source.ids), "repeated ids", "give each its own"),
     ]
 
 
 def kinds_of_audio(
     kept: DataSet, labels: Ragged, model: Recognizer, speeds: Sequence[float], progress: bool
 ) -> list[Kind]:
-    """What can be wrong with the recordings within the limits; a test set needs no alignment."""
+    """Check the recordings within the limits; a test set needs no alignment."""
     headers = read_headers([u.path for u in kept.utterances], progress)
     durations = [u.duration for u in kept.utterances]
     unaligned = find_unalignable(durations, labels, model.encoder_frames, model.sample_rate, speeds)
@@ -244,7 +244,7 @@ def look_at_text(role: str, path: str, data: TextDataSettings, tokenizer: Tokeni
 
 
 def read_manifests(role: str, paths: Sequence[str]) -> tuple[DataSet, list[Problem]]:
-    """Read as much of manifests as can be read."""
+    """Read each manifest up to its first fatal error."""
     read, problems = [], []
     for path in paths:
         lines, fatal = as_far_as_possible(role, manifest.numbered(path))
@@ -252,14 +252,14 @@ def read_manifests(role: str, paths: Sequence[str]) -> tuple[DataSet, list[Probl
         problems += fatal
     broken = [error for *_, error in read if isinstance(error, UserError)]
     if broken:
-        what, examples = "lines that are no utterance", tuple(map(str, broken[:SHOWN]))
+        what, examples = "lines that are not utterances", tuple(map(str, broken[:SHOWN]))
         problems.append(
             Problem(True, role, what, "run asr-prepare again", len(broken), len(read), examples)
         )
     good, name = [part for part in read if isinstance(part[-1], Utterance)], ", ".join(paths)
     if not good and not problems:
         problems.append(
-            Problem(True, role, f"{name}: holds no utterance; asr-prepare makes manifests")
+            Problem(True, role, f"{name}: has no utterances; asr-prepare makes manifests")
         )
     utterances = [u for *_, u in good]
     columns = [u.text for u in utterances], [u.id for u in utterances], utterances
@@ -269,7 +269,7 @@ def read_manifests(role: str, paths: Sequence[str]) -> tuple[DataSet, list[Probl
 
 
 def read_text(role: str, path: str) -> tuple[DataSet, list[Problem]]:
-    """Read as much of a text as can be read, and of a very large one as much as memory shall hold."""
+    """Read a text up to its first error, and at most LINES lines of it."""
     read, problems = as_far_as_possible(role, islice(texts.read(path), LINES + 1))
     if len(read) > LINES:
         read.pop()
@@ -277,7 +277,7 @@ def read_text(role: str, path: str) -> tuple[DataSet, list[Problem]]:
             Problem(
                 False,
                 role,
-                f"only the first {LINES:,} lines of {path} were looked at, and reckoned with",
+                f"only the first {LINES:,} lines of {path} were checked and counted",
             )
         )
     return DataSet(
@@ -286,7 +286,7 @@ def read_text(role: str, path: str) -> tuple[DataSet, list[Problem]]:
 
 
 def as_far_as_possible(role: str, items: Iterable) -> tuple[list, list[Problem]]:
-    """Take items up to the error that ends them, if one does."""
+    """Take items up to the first error, which becomes a problem."""
     taken: list = []
     try:
         for item in items:
@@ -297,7 +297,7 @@ def as_far_as_possible(role: str, items: Iterable) -> tuple[list, list[Problem]]
 
 
 def without(places: Iterable[int], faults: Iterable[Fault]) -> list[int]:
-    """The places that have no fault."""
+    """Return the places without a fault."""
     bad = {fault.place for fault in faults}
     return [place for place in places if place not in bad]
 
@@ -305,7 +305,7 @@ def without(places: Iterable[int], faults: Iterable[Fault]) -> list[int]:
 def encode_known(
     source: DataSet, unknown: Iterable[Fault], tokenizer: Tokenizer
 ) -> list[list[int]]:
-    """Token ids of all texts, but for their unknown characters, so that what else is wrong shows too."""
+    """Tokenize all texts without their unknown characters, so that other faults show too."""
     known = list(source.texts)
     for fault in unknown:
         characters = set(tokenizer.unknown(known[fault.place]))
@@ -316,7 +316,7 @@ def encode_known(
 
 
 def unknown_characters(source: DataSet, tokenizer: Tokenizer) -> Kind:
-    """The texts with unknown characters, and which these are, how often, the most frequent first."""
+    """Find the texts with unknown characters; count these, the most frequent first."""
     faults = find_unknown(source.texts, tokenizer)
     counts = Counter(c for fault in faults for c in tokenizer.unknown(source.texts[fault.place]))
     named = [f"{describe_character(c)} ×{n}" for c, n in counts.most_common()]
@@ -329,7 +329,7 @@ def unknown_characters(source: DataSet, tokenizer: Tokenizer) -> Kind:
 
 
 def left_out(source: DataSet, outside: Sequence[Fault], sizes: Sequence[str]) -> list[Problem]:
-    """What the limits leave out of the training, by limit; sizes: of all examples, in words."""
+    """List what each limit leaves out of training; sizes: of all examples, in words."""
     fix, problems = "they are left out; widen the limit to keep them", []
     for reason in dict.fromkeys(fault.says for fault in outside):
         faults = [
@@ -340,7 +340,7 @@ def left_out(source: DataSet, outside: Sequence[Fault], sizes: Sequence[str]) ->
 
 
 def shared(one: DataSet, other: DataSet) -> list[Problem]:
-    """What the second of two data sets shares with the first: ids, speakers (each counted once), texts."""
+    """List what two data sets share, as problems of the second: ids, speakers (each counted once), texts."""
     columns: dict[str, tuple[Sequence[str | None], Sequence[str | None]]] = {
         "ids": (one.ids, other.ids),
         "speakers": ([u.speaker for u in one.utterances], [u.speaker for u in other.utterances]),
@@ -354,7 +354,7 @@ def shared(one: DataSet, other: DataSet) -> list[Problem]:
         places = list(firsts(values).values()) if name == "speakers" else list(range(len(values)))
         first, found = firsts(known), find_shared([values[n] for n in places], known)
         faults = [Fault(f.place, f"{f.says!r} is in {one.where(first[f.says])}") for f in found]
-        what = f"{name} that stand in {one.path if one.role == 'test' else one.role} too"
+        what = f"{name} shared with {one.path if one.role == 'test' else one.role}"
         problems += Problem.of_faults(
             other.select(places), faults, what, SHARED_FIX[name], stops=False
         )
@@ -362,7 +362,7 @@ def shared(one: DataSet, other: DataSet) -> list[Problem]:
 
 
 def firsts(values: Sequence[str | None]) -> dict[str | None, int]:
-    """Each value and the first place where it stands."""
+    """Map each value to its first place."""
     places: dict[str | None, int] = {}
     for place, value in enumerate(values):
         places.setdefault(value, place)

@@ -115,7 +115,7 @@ def encode(utterances: Table, tokenizer: Tokenizer) -> Ragged:
 def check_texts(utterances: Table, path: str) -> None:
     """Refuse manifests with empty texts or repeated ids, or none at all."""
     if not len(utterances):
-        raise UserError(f"{path}: holds no utterance; asr-prepare makes manifests")
+        raise UserError(f"{path}: has no utterances; asr-prepare makes manifests")
     empty = [utterances.ids[fault.place] for fault in find_empty(utterances.texts)]
     if empty:
         raise UserError(
@@ -124,7 +124,7 @@ def check_texts(utterances: Table, path: str) -> None:
     repeated = [utterances.ids[fault.place] for fault in find_repeated(utterances.ids)]
     if repeated:
         raise UserError(
-            f"{path}: {len(repeated)} ids stand there twice ({shorten(repeated)}); give each its own"
+            f"{path}: {len(repeated)} ids are repeated ({shorten(repeated)}); give each its own"
         )
 
 
