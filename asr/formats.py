@@ -1,0 +1,224 @@
+"""Write a transcript in the formats that other programs read: subtitles, tables of words, annotations.
+
+Times come from the transcript's words. A cue of subtitles never crosses a segment, ends at a pause or
+where its lines are full, and stays on the screen long enough to be read.
+"""
+
+import json
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from asr.options import check, option
+from asr.transcript import Segment, Transcript, Word
+
+PAUSE = 0.6  # seconds of silence that end a cue
+LONGEST = 7.0  # seconds of a cue
+READING = 17  # characters per second that a person reads
+GAP = 0.04  # seconds between a cue that is prolonged and the next
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """How subtitles look."""
+
+    max_line_width: int = option(42, "characters of a line of subtitles", least=8)
+    max_line_count: int = option(2, "lines of a subtitle", least=1)
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclass(frozen=True)
+class Cue:
+    """Text that is on the screen at once; seconds."""
+
+    start: float
+    end: float
+    lines: tuple[str, ...]
+
+
+def cues(transcript: Transcript, options: FormatOptions = FormatOptions()) -> list[Cue]:  # noqa: B008
+    """Divide a transcript into cues, in order; they don't overlap."""
+    made = [cue for segment in transcript.segments for cue in _cues(segment, options)]
+    following = [cue.start - GAP for cue in made[1:]] + [transcript.start + transcript.duration]
+    return [
+        Cue(cue.start, max(cue.end, min(limit, cue.start + _reading(cue))), cue.lines)
+        for cue, limit in zip(made, following, strict=True)
+    ]
+
+
+def _cues(segment: Segment, options: FormatOptions) -> Iterator[Cue]:
+    width, count = options.max_line_width, options.max_line_count
+    spans = list(_spans(segment))
+    first = 0
+    for n, (word, _, end) in enumerate(spans):
+        if n == first:
+            continue
+        begun, previous = spans[first], spans[n - 1][0]
+        text = segment.text[begun[1] : end]
+        full = len(_wrap(text, width)) > count or word.end - begun[0].start > LONGEST
+        if full or word.start - previous.end >= PAUSE:
+            yield _cue(segment, spans[first:n], width)
+            first = n
+    if spans:
+        yield _cue(segment, spans[first:], width)
+
+
+def _cue(segment: Segment, spans: Sequence[tuple[Word, int, int]], width: int) -> Cue:
+    text = segment.text[spans[0][1] : spans[-1][2]]
+    return Cue(spans[0][0].start, spans[-1][0].end, tuple(_balanced(text, width)))
+
+
+def _spans(segment: Segment) -> Iterator[tuple[Word, int, int]]:
+    """Yield each word, and where it begins and ends in the segment's text."""
+    end = 0
+    for word in segment.words:
+        begin = segment.text.index(word.text, end)
+        end = begin + len(word.text)
+        yield word, begin, end
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def _balanced(text: str, width: int) -> list[str]:
+    """Wrap into as few lines as `width` allows, of similar lengths."""
+    lines = _wrap(text, width)
+    narrow = -(-len(text) // max(1, len(lines)))
+    return next(made for w in range(narrow, width + 1) if len(made := _wrap(text, w)) <= len(lines))
+
+
+def _reading(cue: Cue) -> float:
+    """Seconds that a person takes to read it."""
+    return sum(map(len, cue.lines)) / READING
+
+
+def _clock(seconds: float, mark: str) -> str:
+    """Format a time as hours, minutes, seconds and milliseconds.
+
+    >>> _clock(3661.5, ",")
+    '01:01:01,500'
+    """
+    whole = max(0, round(seconds * 1000))
+    return f"{whole // 3_600_000:02}:{whole // 60_000 % 60:02}:{whole // 1000 % 60:02}{mark}{whole % 1000:03}"
+
+
+def txt(transcript: Transcript, options: FormatOptions) -> str:
+    """One line per segment, or the whole text where there are no segments."""
+    lines = [segment.text for segment in transcript.segments] or [transcript.text]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_json(transcript: Transcript, options: FormatOptions) -> str:
+    """Everything, as JSON."""
+    return json.dumps(transcript.as_json(), ensure_ascii=False, indent=1) + "\n"
+
+
+def srt(transcript: Transcript, options: FormatOptions) -> str:
+    """SubRip subtitles."""
+    return "\n".join(
+        f"{n}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n" + _lines(cue)
+        for n, cue in enumerate(cues(transcript, options), 1)
+    )
+
+
+def vtt(transcript: Transcript, options: FormatOptions) -> str:
+    """WebVTT subtitles (W3C)."""
+    made = (
+        f"\n{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n"
+        + _lines(cue).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        for cue in cues(transcript, options)
+    )
+    return "WEBVTT\n" + "".join(made)
+
+
+def lrc(transcript: Transcript, options: FormatOptions) -> str:
+    """Lyrics: the start of each line."""
+    return "".join(
+        f"[{int(cue.start // 60):02}:{cue.start % 60:05.2f}]{' '.join(cue.lines)}\n"
+        for cue in cues(transcript, options)
+    )
+
+
+def tsv(transcript: Transcript, options: FormatOptions) -> str:
+    """A table of segments: start and end in milliseconds, text."""
+    rows = [f"{s.start * 1000:.0f}\t{s.end * 1000:.0f}\t{s.text}\n" for s in transcript.segments]
+    return "start\tend\ttext\n" + "".join(rows)
+
+
+def ctm(transcript: Transcript, options: FormatOptions) -> str:
+    """NIST's time-marked conversation: recording, channel, start, duration, word, confidence."""
+    name = "_".join(transcript.id.split()) or "-"
+    return "".join(
+        f"{name} 1 {w.start:.3f} {w.end - w.start:.3f} {w.text} {w.confidence:.4f}\n"
+        for segment in transcript.segments
+        for w in segment.words
+    )
+
+
+def textgrid(transcript: Transcript, options: FormatOptions) -> str:
+    """Praat's annotation, with a tier of segments and one of words."""
+    words = [word for segment in transcript.segments for word in segment.words]
+    begin, end = transcript.start, transcript.start + transcript.duration
+    tiers = [
+        _tier(name, parts, begin, end)
+        for name, parts in (("segments", transcript.segments), ("words", words))
+    ]
+    head = [
+        'File type = "ooTextFile"',
+        'Object class = "TextGrid"',
+        "",
+        f"xmin = {begin}",
+        f"xmax = {end}",
+    ]
+    head += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
+    for n, tier in enumerate(tiers, 1):
+        head += [f"    item [{n}]:", *tier]
+    return "\n".join(head) + "\n"
+
+
+def _tier(name: str, parts: Sequence[Segment | Word], begin: float, end: float) -> list[str]:
+    """List the lines of an interval tier; what lies between the parts is empty."""
+    rows, at = [], begin
+    for part in parts:
+        if part.start > at:
+            rows.append((at, part.start, ""))
+        if part.end > max(at, part.start):
+            rows.append((max(at, part.start), part.end, part.text))
+        at = max(at, part.end)
+    if end > at:
+        rows.append((at, end, ""))
+    lines = [
+        '        class = "IntervalTier"',
+        f'        name = "{name}"',
+        f"        xmin = {begin}",
+        f"        xmax = {end}",
+    ]
+    lines.append(f"        intervals: size = {len(rows)}")
+    for n, (start, stop, text) in enumerate(rows, 1):
+        quoted = text.replace('"', '""')
+        lines += [
+            f"        intervals [{n}]:",
+            f"            xmin = {start}",
+            f"            xmax = {stop}",
+            f'            text = "{quoted}"',
+        ]
+    return lines
+
+
+def _lines(cue: Cue) -> str:
+    return "".join(f"{line}\n" for line in cue.lines)
+
+
+FORMATS: dict[str, Callable[[Transcript, FormatOptions], str]] = {
+    "txt": txt,
+    "json": as_json,
+    "srt": srt,
+    "vtt": vtt,
+    "ctm": ctm,
+    "tsv": tsv,
+    "textgrid": textgrid,
+    "lrc": lrc,
+}

@@ -1,0 +1,130 @@
+"""Cut a long recording into pieces that a model can search: at pauses, where it has any.
+
+Energy decides what is a pause. Its threshold follows the recording: between the quietest and the
+loudest tenth of the minute around. A piece is a stretch of speech between pauses with a little of the
+silence around it, and no longer than the model knows. Speech without a pause is cut where it is
+quietest, and the next piece begins earlier (`overlap`), so that the word at the cut is whole in one
+of the two.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from asr.audio import load as audio
+
+HOP = 0.01  # seconds of an energy frame
+BLOCK = 60.0  # seconds that are read at once, and whose quiet and loud parts make the threshold
+SMOOTH = 5  # frames of the mean that takes single clicks and closures out
+SHARE = 0.3  # of the way from quiet to loud, in decibels, below which it is silent
+CONTRAST = 6.0  # decibels between quiet and loud; with less, nothing is told apart
+SILENT = -90.0  # decibels of full scale: digital silence, and dither
+PAUSE = 0.3  # seconds of silence that end a stretch of speech
+MARGIN = 0.2  # seconds of silence that a piece keeps at its ends
+SHORTEST = 0.1  # seconds of speech; less is a click
+OVERLAP = 2.0  # seconds that pieces share where no pause is found
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch to search; seconds from the recording's beginning.
+
+    overlap   seconds that it shares with the piece before
+    """
+
+    start: float
+    end: float
+    overlap: float = 0.0
+
+
+def segment(
+    path: str, rate: int, start: float, duration: float, channel: int | None, longest: float
+) -> list[Piece]:
+    """Cut a part of a sound file into pieces of at most `longest` seconds, in order; silence between them is left out.
+
+    The file is read block by block.
+    raises   UserError if it can't be read
+    """
+    levels = np.concatenate(list(_levels(path, rate, start, duration, channel)))
+    return [
+        Piece(start + piece.start, min(start + piece.end, start + duration), piece.overlap)
+        for piece in cut(levels, longest)
+    ]
+
+
+def _levels(
+    path: str, rate: int, start: float, duration: float, channel: int | None
+) -> Iterator[np.ndarray]:
+    """Yield the energy of frames in decibels of full scale, block by block."""
+    size = round(HOP * rate)
+    for n in range(math.ceil(duration / BLOCK)):
+        begin = start + n * BLOCK
+        waveform = audio.load(path, rate, begin, min(BLOCK, start + duration - begin), channel)
+        frames = np.resize(waveform, (-(-len(waveform) // size), size))
+        yield 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)
+
+
+def cut(levels: np.ndarray, longest: float) -> list[Piece]:
+    """Cut a recording by the levels of its frames, (N,) decibels."""
+    smooth = np.convolve(levels, np.full(SMOOTH, 1 / SMOOTH), "same")
+    most = round((longest - 2 * MARGIN) / HOP)
+    pieces: list[Piece] = []
+    for first, end in _stretches(smooth > _threshold(smooth)):
+        at, shared = first, 0
+        while end - at > most:
+            half = at + most // 2
+            split = half + int(smooth[half : at + most].argmin())
+            pieces.append(_piece(at, split, shared))
+            shared = min(round(OVERLAP / HOP), (split - at) // 2)
+            at = split - shared
+        pieces.append(_piece(at, end, shared))
+    return _joined(pieces, len(levels) * HOP, longest)
+
+
+def _threshold(smooth: np.ndarray) -> np.ndarray:
+    """The level below which each frame is silent, (N,)."""
+    size = round(BLOCK / HOP)
+    limits = []
+    for begin in range(0, len(smooth), size):
+        around = smooth[max(0, begin - size // 2) : begin + size * 3 // 2]
+        quiet, loud = np.quantile(around, (0.1, 0.95))
+        quiet = max(quiet, SILENT)
+        limit = quiet + SHARE * (loud - quiet) if loud - quiet > CONTRAST else SILENT
+        limits.append(np.full(min(size, len(smooth) - begin), limit))
+    return np.concatenate(limits)
+
+
+def _stretches(loud: np.ndarray) -> list[tuple[int, int]]:
+    """Frames first ≤ n < end of the stretches of speech, with shorter silences than a pause within."""
+    edges = np.flatnonzero(np.diff(loud.astype(np.int8), prepend=0, append=0))
+    runs = edges.reshape(-1, 2)
+    if not len(runs):
+        return []
+    apart = np.flatnonzero((runs[1:, 0] - runs[:-1, 1]) * HOP >= PAUSE)
+    firsts, ends = runs[np.append(0, apart + 1), 0], runs[np.append(apart, len(runs) - 1), 1]
+    return [
+        (int(first), int(end))
+        for first, end in zip(firsts, ends, strict=True)
+        if (end - first) * HOP >= SHORTEST
+    ]
+
+
+def _piece(first: int, end: int, shared: int) -> Piece:
+    return Piece(first * HOP, end * HOP, shared * HOP)
+
+
+def _joined(pieces: list[Piece], duration: float, longest: float) -> list[Piece]:
+    """Give the pieces some of the silence around them."""
+    made = []
+    for n, piece in enumerate(pieces):
+        before = pieces[n - 1].end if n else 0.0
+        after = pieces[n + 1].start if n + 1 < len(pieces) else duration
+        start, end = piece.start, piece.end
+        if not piece.overlap:
+            start = max(start - MARGIN, (before + start) / 2 if n else 0.0)
+        if after >= end:
+            end = min(end + MARGIN, (end + after) / 2 if n + 1 < len(pieces) else duration)
+        made.append(Piece(round(start, 2), round(min(end, start + longest), 2), piece.overlap))
+    return made
