@@ -5,9 +5,9 @@ where its lines are full, and stays on the screen long enough to be read.
 """
 
 import json
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from asr.options import check, option
 from asr.transcript import Segment, Transcript, Word
@@ -50,14 +50,10 @@ def cues(transcript: Transcript, options: FormatOptions = FormatOptions()) -> li
 
 def _cues(segment: Segment, options: FormatOptions) -> Iterator[Cue]:
     width, count = options.max_line_width, options.max_line_count
-    spans = list(_spans(segment))
-    first = 0
-    for n, (word, _, end) in enumerate(spans):
-        if n == first:
-            continue
-        begun, previous = spans[first], spans[n - 1][0]
-        text = segment.text[begun[1] : end]
-        full = len(_wrap(text, width)) > count or word.end - begun[0].start > LONGEST
+    spans, first = list(_spans(segment)), 0
+    for n in range(1, len(spans)):
+        begun, previous, word = spans[first].word, spans[n - 1].word, spans[n].word
+        full = len(_wrap(spans[first : n + 1], width)) > count or word.end - begun.start > LONGEST
         if full or word.start - previous.end >= PAUSE:
             yield _cue(segment, spans[first:n], width)
             first = n
@@ -65,29 +61,42 @@ def _cues(segment: Segment, options: FormatOptions) -> Iterator[Cue]:
         yield _cue(segment, spans[first:], width)
 
 
-def _cue(segment: Segment, spans: Sequence[tuple[Word, int, int]], width: int) -> Cue:
-    text = segment.text[spans[0][1] : spans[-1][2]]
-    return Cue(spans[0][0].start, spans[-1][0].end, tuple(_balanced(text, width)))
+class _Span(NamedTuple):
+    """A word, and where it begins and ends in its segment's text."""
+
+    word: Word
+    begin: int
+    end: int
 
 
-def _spans(segment: Segment) -> Iterator[tuple[Word, int, int]]:
-    """Yield each word, and where it begins and ends in the segment's text."""
+def _spans(segment: Segment) -> Iterator[_Span]:
     end = 0
     for word in segment.words:
         begin = segment.text.index(word.text, end)
         end = begin + len(word.text)
-        yield word, begin, end
+        yield _Span(word, begin, end)
 
 
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+def _cue(segment: Segment, spans: Sequence[_Span], width: int) -> Cue:
+    """Make a cue of words, in as few lines as fit, of similar lengths."""
+    count, length = len(_wrap(spans, width)), spans[-1].end - spans[0].begin
+    widths = range(-(-length // count), width + 1)
+    lines = next(
+        (made for w in widths if len(made := _wrap(spans, w)) <= count), _wrap(spans, width)
+    )
+    text = tuple(segment.text[line[0].begin : line[-1].end] for line in lines)
+    return Cue(spans[0].word.start, spans[-1].word.end, text)
 
 
-def _balanced(text: str, width: int) -> list[str]:
-    """Wrap into as few lines as `width` allows, of similar lengths."""
-    lines = _wrap(text, width)
-    narrow = -(-len(text) // max(1, len(lines)))
-    return next(made for w in range(narrow, width + 1) if len(made := _wrap(text, w)) <= len(lines))
+def _wrap(spans: Sequence[_Span], width: int) -> list[list[_Span]]:
+    """Fill lines with words; one that is wider than a line has its own."""
+    lines = [[spans[0]]]
+    for span in spans[1:]:
+        if span.end - lines[-1][0].begin <= width:
+            lines[-1].append(span)
+        else:
+            lines.append([span])
+    return lines
 
 
 def _reading(cue: Cue) -> float:
@@ -170,8 +179,8 @@ def textgrid(transcript: Transcript, options: FormatOptions) -> str:
         'File type = "ooTextFile"',
         'Object class = "TextGrid"',
         "",
-        f"xmin = {begin}",
-        f"xmax = {end}",
+        f"xmin = {begin:.3f}",
+        f"xmax = {end:.3f}",
     ]
     head += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
     for n, tier in enumerate(tiers, 1):
@@ -193,16 +202,16 @@ def _tier(name: str, parts: Sequence[Segment | Word], begin: float, end: float) 
     lines = [
         '        class = "IntervalTier"',
         f'        name = "{name}"',
-        f"        xmin = {begin}",
-        f"        xmax = {end}",
+        f"        xmin = {begin:.3f}",
+        f"        xmax = {end:.3f}",
     ]
     lines.append(f"        intervals: size = {len(rows)}")
     for n, (start, stop, text) in enumerate(rows, 1):
         quoted = text.replace('"', '""')
         lines += [
             f"        intervals [{n}]:",
-            f"            xmin = {start}",
-            f"            xmax = {stop}",
+            f"            xmin = {start:.3f}",
+            f"            xmax = {stop:.3f}",
             f'            text = "{quoted}"',
         ]
     return lines

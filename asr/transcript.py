@@ -49,6 +49,10 @@ class Word:
     text: str
     confidence: float = math.nan
 
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, times to the millisecond."""
+        return _timed(self)
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -64,6 +68,10 @@ class Segment:
     confidence: float = math.nan
     words: tuple[Word, ...] = ()
     nbest: tuple[Alternative, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, times to the millisecond."""
+        return _timed(self) | {"words": [word.as_json() for word in self.words]}
 
 
 @dataclass(frozen=True)
@@ -95,8 +103,18 @@ class Transcript:
             "text": self.text,
             "start": self.start,
             "duration": self.duration,
+            "segments": [segment.as_json() for segment in self.segments],
             "nbest": nbest,
         }
+
+
+def _timed(part: Word | Segment) -> dict[str, Any]:
+    return {
+        "start": round(part.start, 3),
+        "end": round(part.end, 3),
+        "text": part.text,
+        "confidence": _finite(round(part.confidence, 4)),
+    }
 
 
 def _finite(number: float) -> float | None:
