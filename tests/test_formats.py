@@ -98,8 +98,8 @@ def test_others_read_tables_of_words(tmp_path):
     rows = [line.split(" ") for line in FORMATS["ctm"](transcript, FormatOptions()).splitlines()]
     assert [row[4] for row in rows] == [word.text for word in words]
     assert {row[0] for row in rows} == {"a/b_c.wav"} and {len(row) for row in rows} == {6}
-    got = [(float(row[2]), float(row[3]), float(row[5])) for row in rows]
-    expected = [(word.start, word.end - word.start, word.confidence) for word in words]
+    got = [float(cell) for row in rows for cell in (row[2], row[3], row[5])]
+    expected = [n for w in words for n in (w.start, w.end - w.start, w.confidence)]
     assert got == pytest.approx(expected, abs=1e-3)
 
 
