@@ -25,9 +25,8 @@ def espeak():
         import espeakng_loader
 
         library = ctypes.CDLL(espeakng_loader.get_library_path())
-        rate = library.espeak_Initialize(
-            2, 0, espeakng_loader.get_data_path().encode(), 0
-        )  # 2: retrieve, at once
+        # 2: retrieve, at once; 1: with events of phonemes
+        rate = library.espeak_Initialize(2, 0, espeakng_loader.get_data_path().encode(), 1)
     except (ImportError, OSError, RuntimeError) as error:
         raise RuntimeError(
             f"espeak-ng can't be loaded ({error}): pip install espeakng-loader"
@@ -47,17 +46,59 @@ def espeak():
         unload(library._handle)
 
 
+class _Name(ctypes.Union):
+    _fields_ = [
+        ("number", ctypes.c_int),
+        ("name", ctypes.c_char_p),
+        ("string", ctypes.c_char * 8),
+    ]
+
+
+class _Event(ctypes.Structure):
+    """speak_lib.h's espeak_EVENT."""
+
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),  # ms
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _Name),
+    ]
+
+
+WORD, PHONEME = 1, 7  # types of events
+
+
 def pronounce(text, voice, pace, pitch, melody):
     """Let espeak-ng say a text: the same samples for the same arguments, whatever was said before.
 
     returns  (N,) float at 16 kHz
     """
-    samples = []
+    return speak(text, voice, pace, pitch, melody)[0]
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
-    def collect(wave, count, events):
+
+def speak(text, voice, pace, pitch, melody):
+    """Say a text as `pronounce` does, and tell when.
+
+    returns  (N,) float at 16 kHz; events in order, (WORD or PHONEME, seconds, phoneme)
+    """
+    samples, events = [], []
+
+    @ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+    )
+    def collect(wave, count, told):
         if wave and count:
             samples.append(np.ctypeslib.as_array(wave, (count,)).copy())
+        n = 0
+        while told[n].type:  # 0 ends the list
+            if told[n].type in (WORD, PHONEME):
+                name = told[n].id.string.decode() if told[n].type == PHONEME else ""
+                events.append((told[n].type, told[n].audio_position / 1000, name))
+            n += 1
         return 0
 
     with espeak() as (library, rate):
@@ -66,13 +107,9 @@ def pronounce(text, voice, pace, pitch, melody):
             raise RuntimeError(
                 f"espeak-ng has no voice {voice}: pip install --upgrade espeakng-loader"
             )
-        for parameter, value in {
-            1: pace,
-            2: 40,
-            3: pitch,
-            4: melody,
-        }.items():  # 2: volume, without clipping
+        # 2: volume, without clipping
+        for parameter, value in {1: pace, 2: 40, 3: pitch, 4: melody}.items():
             library.espeak_SetParameter(parameter, round(value), 0)
         data = text.encode()
         library.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, 1, 0, 1, None, None)
-    return soxr.resample(np.concatenate(samples) / 32768, rate, RATE)
+    return soxr.resample(np.concatenate(samples) / 32768, rate, RATE), events
