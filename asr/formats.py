@@ -50,7 +50,8 @@ def cues(transcript: Transcript, options: FormatOptions = FormatOptions()) -> li
 
 def _cues(segment: Segment, options: FormatOptions) -> Iterator[Cue]:
     width, count = options.max_line_width, options.max_line_count
-    spans, first = list(_spans(segment)), 0
+    spans = [_Span(word, *at) for word, at in zip(segment.words, segment.spans(), strict=True)]
+    first = 0
     for n in range(1, len(spans)):
         begun, previous, word = spans[first].word, spans[n - 1].word, spans[n].word
         full = len(_wrap(spans[first : n + 1], width)) > count or word.end - begun.start > LONGEST
@@ -67,14 +68,6 @@ class _Span(NamedTuple):
     word: Word
     begin: int
     end: int
-
-
-def _spans(segment: Segment) -> Iterator[_Span]:
-    end = 0
-    for word in segment.words:
-        begin = segment.text.index(word.text, end)
-        end = begin + len(word.text)
-        yield _Span(word, begin, end)
 
 
 def _cue(segment: Segment, spans: Sequence[_Span], width: int) -> Cue:

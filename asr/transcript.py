@@ -1,7 +1,7 @@
 """What a transcription returns: text with its segments, words and alternatives. Times are in seconds."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -72,6 +72,24 @@ class Segment:
     def as_json(self) -> dict[str, Any]:
         """Return plain values, times to the millisecond."""
         return _timed(self) | {"words": [word.as_json() for word in self.words]}
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Find where each word begins and ends in the text."""
+        found, end = [], 0
+        for word in self.words:
+            begin = self.text.index(word.text, end)
+            end = begin + len(word.text)
+            found.append((begin, end))
+        return found
+
+    def part(self, first: int, end: int) -> "Segment":
+        """Keep the words first ≤ n < end; without any, its text is empty."""
+        words = self.words[first:end]
+        if not words:
+            return replace(self, text="", words=())
+        spans = self.spans()[first:end]
+        text = self.text[spans[0][0] : spans[-1][1]]
+        return replace(self, start=words[0].start, end=words[-1].end, text=text, words=words)
 
 
 @dataclass(frozen=True)

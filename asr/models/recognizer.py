@@ -89,6 +89,16 @@ class Recognizer(nn.Module):
         return self.model.encoder.subsampling.lengths(max(0, self.frontend.fbank.lengths(samples)))
 
     @property
+    def frame_seconds(self) -> float:
+        """Seconds from one encoder frame to the next."""
+        fbank, subsampling = self.frontend.fbank, self.model.encoder.subsampling
+        return (
+            (subsampling.frames(2) - subsampling.frames(1))
+            * fbank.shift_samples
+            / fbank.sample_rate
+        )
+
+    @property
     def shortest_samples(self) -> int:
         """Samples of the shortest waveform that makes one encoder frame."""
         fbank = self.frontend.fbank

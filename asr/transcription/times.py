@@ -1,10 +1,18 @@
 """Words with times: the tokens of each word, and the frames at which CTC emits them."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
+from asr.models.recognizer import Recognizer
+from asr.search.alignment import align
+from asr.search.scorer import Hypothesis
 from asr.text.tokenizer import Tokenizer
 from asr.text.units import units
+from asr.transcript import Word
 
 
 @dataclass(frozen=True)
@@ -42,3 +50,48 @@ def words_of(tokens: Sequence[int], tokenizer: Tokenizer) -> list[TokenWord]:
             first, done = n, max(0, len(written(n, n + 1)) - 1)
         text, end = parts[-1], n + 1
     return [*words, TokenWord(text, first, end)] if text else words
+
+
+@torch.no_grad()
+def word_times(
+    recognizer: Recognizer, H: Tensor, H_lens: Tensor, hypotheses: Sequence[Hypothesis]
+) -> list[list[Word]]:
+    """Align a hypothesis of each utterance with CTC.
+
+    H, H_lens    (B, T', D) and (B,), of the recognizer's encoder
+    hypotheses   one of each utterance
+    returns      the words of each, in seconds from the beginning of its waveform; none where the
+                 tokens can't be aligned
+    """
+    lens = [len(hypothesis.tokens) for hypothesis in hypotheses]
+    Y = torch.zeros(len(lens), max(lens, default=0), dtype=torch.long)
+    for row, hypothesis in zip(Y, hypotheses, strict=True):
+        row[: len(hypothesis.tokens)] = torch.tensor(hypothesis.tokens)
+    log_probs = recognizer.model.ctc_log_probs(H)  # (B, T', V)
+    found = align(log_probs, H_lens, Y.to(H.device), torch.tensor(lens, device=H.device))
+    seconds = recognizer.frame_seconds
+    return [
+        list(_words(hypothesis, starts[:n], ends[:n], seconds, recognizer.tokenizer)) if ok else []
+        for hypothesis, starts, ends, n, ok in zip(
+            hypotheses,
+            found.starts.tolist(),
+            found.ends.tolist(),
+            lens,
+            found.score.isfinite().tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _words(
+    hypothesis: Hypothesis,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    seconds: float,
+    tokenizer: Tokenizer,
+) -> Iterator[Word]:
+    """Make words of a hypothesis; starts, ends: frames of its tokens; seconds: of a frame."""
+    for word in words_of(hypothesis.tokens, tokenizer):
+        confidence = math.prod(hypothesis.confidences[word.first : word.end])
+        start, end = starts[word.first], ends[word.end - 1]
+        yield Word(start * seconds, end * seconds, word.text, confidence)

@@ -1,0 +1,131 @@
+"""Recordings of any length: long ones are cut into pieces, searched among all others, and joined again."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from asr.errors import UserError
+from asr.failures import Failure
+from asr.text.normalize import join_han
+from asr.transcript import Segment, Transcript, Word
+from asr.transcription.recordings import Recording
+from asr.transcription.segmentation import Piece, segment
+
+AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
+APART = 0.4  # seconds between the middles of a word in two pieces, at most
+
+Results = Iterator[tuple[Recording, Transcript | Failure]]
+
+
+def in_pieces(
+    recordings: Sequence[Recording],
+    longest: float,
+    rate: int,
+    search: Callable[[Sequence[Recording]], Results],
+) -> Results:
+    """Yield a result of each recording when it is finished; those longer than `longest` seconds are cut.
+
+    rate     of the waveforms in which pauses are looked for, Hz
+    search   recordings → a result of each, in any order
+    """
+    for group in _groups(recordings):
+        whole: dict[Recording, tuple[Recording, list[Piece]]] = {}  # piece → recording, its pieces
+        todo: list[Recording] = []
+        for recording in group:
+            if recording.duration <= longest:
+                todo.append(recording)
+                continue
+            try:
+                pieces = segment(
+                    recording.path,
+                    rate,
+                    recording.start,
+                    recording.duration,
+                    recording.channel,
+                    longest,
+                )
+            except UserError as error:
+                yield recording, Failure(recording.id, recording.path, str(error))
+                continue
+            parts = [_part(recording, n, piece) for n, piece in enumerate(pieces)]
+            whole |= dict.fromkeys(parts, (recording, pieces))
+            todo += parts
+            if not parts:
+                yield recording, joined(recording, [], [])
+        found: dict[Recording, dict[str, Transcript | Failure]] = {}
+        for part, result in search(todo):
+            if part not in whole:
+                yield part, result
+                continue
+            recording, pieces = whole[part]
+            results = found.setdefault(recording, {})
+            results[part.id] = result
+            if len(results) == len(pieces):
+                in_order = [results[_part(recording, n, p).id] for n, p in enumerate(pieces)]
+                yield recording, _result(recording, pieces, in_order)
+                del found[recording]
+
+
+def _groups(recordings: Sequence[Recording]) -> Iterator[list[Recording]]:
+    group: list[Recording] = []
+    for recording in recordings:
+        group.append(recording)
+        if sum(one.duration for one in group) >= AT_ONCE:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _part(recording: Recording, n: int, piece: Piece) -> Recording:
+    return replace(
+        recording, id=f"{recording.id}#{n}", start=piece.start, duration=piece.end - piece.start
+    )
+
+
+def _result(
+    recording: Recording, pieces: Sequence[Piece], results: Sequence[Transcript | Failure]
+) -> Transcript | Failure:
+    for result in results:
+        if isinstance(result, Failure):
+            return Failure(recording.id, recording.path, result.reason)
+    transcripts = [result for result in results if isinstance(result, Transcript)]
+    return joined(recording, pieces, transcripts)
+
+
+def joined(
+    recording: Recording, pieces: Sequence[Piece], transcripts: Sequence[Transcript]
+) -> Transcript:
+    """Join the transcripts of a recording's pieces, in order."""
+    segments: list[Segment] = []
+    for piece, transcript in zip(pieces, transcripts, strict=True):
+        for part in transcript.segments:
+            if piece.overlap and segments:
+                segments[-1], part = merged(segments[-1], part, piece.start, piece.overlap)
+            segments.append(part)
+    kept = tuple(part for part in segments if part.text)
+    text = join_han(" ".join(part.text for part in kept))
+    return Transcript(recording.id, text, kept, recording.path, recording.start, recording.duration)
+
+
+def merged(one: Segment, next: Segment, start: float, overlap: float) -> tuple[Segment, Segment]:
+    """Divide the words of two segments that overlap from `start` on, so that none is lost or doubled.
+
+    They are divided after the word that both have nearest to the middle of the overlap; if they have
+    none in common, at the middle.
+    """
+    middle = start + overlap / 2
+    same = [
+        (abs(_middle(a) - middle), n, m)
+        for n, a in enumerate(one.words)
+        for m, b in enumerate(next.words)
+        if a.text == b.text and abs(_middle(a) - _middle(b)) <= APART
+    ]
+    if same:
+        _, last, before = min(same)
+        return one.part(0, last + 1), next.part(before + 1, len(next.words))
+    last, first = (sum(_middle(word) < middle for word in part.words) for part in (one, next))
+    return one.part(0, last), next.part(first, len(next.words))
+
+
+def _middle(word: Word) -> float:
+    return (word.start + word.end) / 2

@@ -1,0 +1,114 @@
+"""Long recordings: pieces are cut at constructed pauses, and joined without losing or doubling a word."""
+
+import itertools
+
+import numpy as np
+import pytest
+import soundfile
+
+from asr.failures import Failure
+from asr.transcript import Segment, Transcript, Word
+from asr.transcription.long import in_pieces, joined, merged
+from asr.transcription.recordings import Recording
+from asr.transcription.segmentation import OVERLAP, PAUSE, Piece, cut, segment
+
+RATE = 8000
+
+
+def sound(path, parts, noise=1e-4):
+    """Write stretches of (seconds, amplitude) of a tone, over noise; return where the loud ones are."""
+    rng, waveforms, at, loud = np.random.default_rng(0), [], 0.0, []
+    for seconds, amplitude in parts:
+        n = round(seconds * RATE)
+        wave = amplitude * np.sin(np.arange(n) * 0.7) + noise * rng.standard_normal(n)
+        waveforms.append(wave)
+        loud += [(at, at + seconds)] * bool(amplitude)
+        at += seconds
+    soundfile.write(path, np.concatenate(waveforms).astype(np.float32), RATE, subtype="FLOAT")
+    return loud
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-4, 1e-2])
+def test_stretches_between_pauses_are_pieces(tmp_path, noise):
+    rng = np.random.default_rng(1)
+    parts = [(1.0, 0.0)]
+    for _ in range(60):
+        parts += [(rng.uniform(0.5, 6), rng.uniform(0.1, 0.5)), (rng.uniform(PAUSE + 0.1, 3), 0.0)]
+    loud = sound(tmp_path / "x.wav", parts, noise)
+    seconds = sum(length for length, _ in parts)
+    pieces = segment(str(tmp_path / "x.wav"), RATE, 0.0, seconds, None, longest=8.0)
+    assert len(pieces) == len(loud)
+    for piece, (start, end) in zip(pieces, loud, strict=True):
+        assert start - 0.35 <= piece.start <= start + 0.03 and end - 0.03 <= piece.end <= end + 0.35
+    assert all(one.end <= next.start for one, next in itertools.pairwise(pieces))
+    part = segment(str(tmp_path / "x.wav"), RATE, 30.0, 60.0, None, longest=8.0)
+    assert all(30.0 <= piece.start < piece.end <= 90.0 for piece in part)
+
+
+def test_speech_without_a_pause_is_cut_where_it_is_quietest_and_overlaps():
+    levels = np.full(6000, -20.0)
+    levels[[500, 1100, 4100]] = -35.0  # too short for pauses
+    levels[:200] = levels[-200:] = -80.0
+    pieces = cut(levels, longest=10.0)
+    assert all(piece.end - piece.start <= 10.0 for piece in pieces)
+    assert pieces[0].start < 2.0 < 58.0 < pieces[-1].end
+    for one, next in itertools.pairwise(pieces):
+        assert next.overlap == pytest.approx(one.end - next.start) and 0 < next.overlap <= OVERLAP
+    assert any(abs(piece.end - 11.0) < 0.1 for piece in pieces)
+
+
+@pytest.mark.parametrize("level", [-120.0, -95.0])
+def test_silence_has_no_pieces(level):
+    assert cut(np.full(3000, level), longest=10.0) == []
+
+
+def words(*timed):
+    return tuple(Word(start, start + 0.3, text) for start, text in timed)
+
+
+def segment_of(words):
+    text = " ".join(word.text for word in words)
+    return Segment(words[0].start, words[-1].end, text, 1.0, words)
+
+
+@pytest.mark.parametrize("shift", [-0.2, 0.0, 0.2])
+def test_a_word_of_an_overlap_is_neither_lost_nor_doubled(shift):
+    """All ways of dividing ten words among two pieces that share some of them, heard a little apart."""
+    spoken = [(n / 2, f"w{n % 4}") for n in range(10)]
+    for last, first in itertools.product(range(4, 9), range(2, 7)):
+        if last - first < 1:
+            continue
+        one = segment_of(words(*spoken[: last + 1]))
+        later = segment_of(words(*((at + shift, text) for at, text in spoken[first:])))
+        start, end = spoken[first][0], spoken[last][0] + 0.3
+        left, right = merged(one, later, start, end - start)
+        got = [word.text for part in (left, right) for word in part.words]
+        assert got == [text for _, text in spoken] == f"{left.text} {right.text}".split()
+
+
+def test_pieces_are_searched_among_short_recordings_and_joined_in_order(tmp_path):
+    sound(tmp_path / "long.wav", [(0.5, 0.0), *[(2.0, 0.3), (1.0, 0.0)] * 5])
+    long = Recording("long", str(tmp_path / "long.wav"), 0.0, 15.5)
+    silent = Recording("silent", str(tmp_path / "silent.wav"), 0.0, 20.0)
+    sound(tmp_path / "silent.wav", [(20.0, 0.0)], noise=0.0)
+    short, lost = Recording("short", "x.wav", 0.0, 2.0), Recording("lost", "none.wav", 0.0, 30.0)
+
+    def search(recordings):
+        for recording in reversed(recordings):
+            heard = words((recording.start + 0.2, recording.id.replace("#", "")))
+            found = (segment_of(heard),)
+            yield recording, Transcript(recording.id, heard[0].text, found)
+
+    results = dict(in_pieces([long, short, silent, lost], 8.0, RATE, search))
+    assert results[long].text == "long0 long1 long2 long3 long4"
+    starts = [part.start for part in results[long].segments]
+    assert starts == sorted(starts) and results[long].duration == 15.5
+    assert results[short].text == "short" and results[silent].text == ""
+    assert isinstance(results[lost], Failure) and "none.wav" in results[lost].reason
+
+
+def test_spaces_between_chinese_pieces_are_none():
+    parts = [segment_of(words((0.0, "我"))), segment_of(words((2.0, "用")))]
+    transcripts = [Transcript("x", part.text, (part,)) for part in parts]
+    pieces = [Piece(0.0, 1.0), Piece(2.0, 3.0)]
+    assert joined(Recording("x", "x", 0.0, 3.0), pieces, transcripts).text == "我用"
