@@ -129,8 +129,8 @@ def check_walk(scorer, H, H_lens, expected, beams, **close) -> None:
             state = scorer.merge(state, begun)
             rows, prefixes = rows + new, prefixes + [[()] * K for _ in new]
         y = torch.randint(1, V - 1, (len(rows), K))
-        if draw.random() < 0.3:  # states are values: another way goes on from there, too
-            scorer.step(y.flip(1) % 2 + 1, state)
-        state = scorer.step(y, state)
+        before, state = state, scorer.step(y, state)
+        if draw.random() < 0.3:  # states are values: another way may go on from there, too
+            scorer.step(y.flip(1) % 2 + 1, before)
         pairs = zip(prefixes, y.tolist(), strict=True)
         prefixes = [[(*g, c) for g, c in zip(ys, row, strict=True)] for ys, row in pairs]
