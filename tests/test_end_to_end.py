@@ -238,16 +238,6 @@ def test_tuning_prints_the_wer_of_each_setting_as_decoding_with_it_has(run, caps
         assert capsys.readouterr().out.startswith(f"WER {rates[options]} %")
 
 
-def test_any_file_of_a_folder_is_decoded(run, tmp_path, capsys):
-    signal, rate = soundfile.read(run / "corpus/test000.wav")
-    soundfile.write(tmp_path / "a.flac", np.stack([signal, signal], 1), 44100)
-    soundfile.write(tmp_path / "b.ogg", signal, rate, format="OGG", subtype="OPUS")
-    soundfile.write(tmp_path / "c.mp3", signal, rate)
-    decoding(run, tmp_path)
-    ids = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
-    assert ids == [f"{tmp_path}/{name}" for name in ("a.flac", "b.ogg", "c.mp3")]
-
-
 def test_librispeech_is_decoded(run, shared_data, capsys):
     decoding(run, shared_data / "librispeech")
     said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Hotwords: against a search for every phrase at every place of a string, by laws, and on constructed phrases.
+"""Hotwords: against a search for every phrase at every place of a string, by laws, and on the words of tokenizers.
 
 Brute force knows no automaton: it takes the characters of all tokens read so far, and looks at every place for every
 phrase, and for the longest end that begins one.
@@ -163,24 +163,6 @@ def test_words_and_phrases_of_a_tokenizer(kind, content, texts, expected, tmp_pa
     for scores, heard in zip(rows, expected.values(), strict=True):
         credit = sum(weights.get(x, 2.0) * len(tokenizer.encode(x)) for x in heard)
         assert sum(scores) == pytest.approx(credit)
-
-
-def test_lending_and_taking_back():
-    """ABAC and BAD, 8 and 3 nats, in characters of a script without spaces: each step by hand."""
-    symbols = ["<blank>", *"京津沪渝", "<sos/eos>"]
-    A, B, C, D = range(1, 5)
-    scorer = scorer_of([Phrase("京津京沪", 8.0), Phrase("津京渝", 3.0)], symbols)
-    expected = {
-        (A, B, A, C): [2, 2, 2, 8 - 6, 0],
-        (A, B, A, D): [2, 2, 2, 3 - 6, 0],  # falls back to BA, which D completes
-        (A, B, A, B): [2, 2, 2, 4 - 6, -4],  # falls back to AB, taken back at the end
-        (A, B, C): [2, 2, -4, 0],
-        (C, D): [0, 0, 0],
-    }
-    assert read(scorer, [list(y) for y in expected], 6) == [
-        pytest.approx(scores) for scores in expected.values()
-    ]
-    assert scorer.ceiling == pytest.approx(2.0)
 
 
 MISTAKES = {
