@@ -213,7 +213,7 @@ def test_scores_add_up_and_a_transformer_language_model_scores_whole_hypotheses(
         for h in nbest:
             parts, length = h["scores"], len(h["tokens"])
             nll = model.loss(torch.tensor([h["tokens"]]).long(), torch.tensor([length])).total
-            assert parts["lm"] == pytest.approx(-float(nll), abs=1e-3)
+            assert parts["lm"] == pytest.approx(-nll.item(), abs=1e-3)
             assert parts["length"] == pytest.approx(0.1 * length) and h["reason"] == "end"
             total = 0.7 * parts["attention"] + 0.3 * parts["ctc"] + 0.2 * parts["lm"]
             assert h["score"] == pytest.approx(total + parts["length"], abs=1e-6)
