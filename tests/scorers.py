@@ -1,7 +1,9 @@
-"""The laws of a scorer whose state is a number a hypothesis, proved in one call: `check_scorer(scorer, V, sequences)`.
+"""The laws of a scorer, whatever a search does to its states, each proved in one call.
 
-A hypothesis has the same scores alone as in any batch; candidates are scored as all labels are, never above the
-ceiling; select, merge and reorder go on as the sequences would straight. test_ngram.py plants a fault against each.
+`check_scorer(scorer, V, sequences)`, of a scorer whose state is a number for each hypothesis: it has the same scores
+alone as in any batch; candidates are scored as all labels are, never above the ceiling; select, merge and reorder go on
+as the sequences would straight. test_ngram.py plants a fault against each. `check_walk`, of any scorer: a search at
+random scores as a reference does that reads each hypothesis from its beginning.
 """
 
 import random
@@ -86,3 +88,49 @@ def check_device(scorer, V: int) -> None:
     for candidates, C in ((None, V), (torch.empty(7, 2, 5, dtype=torch.long, device="meta"), 5)):
         scores = scorer.score(state, candidates)
         assert scores.shape == (7, 2, C) and scores.device.type == "meta"
+
+
+def check_walk(scorer, H, H_lens, expected, beams, **close) -> None:
+    """Prove that any scorer scores as `expected(utterance, labels)` → (V,) whatever a search does to its states.
+
+    beams   number of hypotheses, step by step
+    close   tolerances
+
+    At random, hypotheses go on from any of their utterance, utterances leave, and others, which have just begun, come.
+    """
+    torch.manual_seed(0)
+    draw, rows, waiting = random.Random(0), [0, 1], list(range(2, len(H)))
+
+    def begin(rows):
+        return scorer.start(H[rows, : H_lens[rows].max()], H_lens[rows])
+
+    prefixes, state = [[()], [()]], begin(rows)
+    for n, K in enumerate(beams):
+        pairs = zip(rows, prefixes, strict=True)
+        scores = torch.stack([torch.stack([expected(b, y) for y in ys]) for b, ys in pairs])
+        V, shape = scores.size(2), scores.shape[:2]
+        if scorer.full:  # first of all labels, as in a search
+            scorer.score(state, None)
+        got = scorer.score(state, torch.arange(V).expand_as(scores))
+        assert_close(got[..., 1:], scores[..., 1:], check_dtype=False, **close)
+        few = torch.randint(1, V, (*shape, 4))
+        assert_close(scorer.score(state, few), got.gather(2, few), **EQUAL)
+        parents = torch.randint(shape[1], (len(rows), K))
+        state = scorer.reorder(state, parents)
+        pairs = zip(prefixes, parents.tolist(), strict=True)
+        prefixes = [[ys[p] for p in ps] for ys, ps in pairs]
+        if n % 3 == 2 and len(rows) > 1:
+            kept = draw.sample(range(len(rows)), len(rows) - 1)
+            state = scorer.select(state, torch.tensor(kept))
+            rows, prefixes = ([some[b] for b in kept] for some in (rows, prefixes))
+        if n % 3 == 1 and waiting:
+            new, waiting = waiting[:2], waiting[2:]
+            begun = scorer.reorder(begin(new), torch.zeros(2, K, dtype=torch.long))
+            state = scorer.merge(state, begun)
+            rows, prefixes = rows + new, prefixes + [[()] * K for _ in new]
+        y = torch.randint(1, V - 1, (len(rows), K))
+        before, state = state, scorer.step(y, state)
+        if draw.random() < 0.3:  # states are values: another way may go on from there, too
+            scorer.step(y.flip(1) % 2 + 1, before)
+        pairs = zip(prefixes, y.tolist(), strict=True)
+        prefixes = [[(*g, c) for g, c in zip(ys, row, strict=True)] for ys, row in pairs]

@@ -88,14 +88,10 @@ class FrameLoop:
             r_n, r_b, psi = [], [], -INF
             for t, row in enumerate(self.x):
                 n, b = (r_n[-1], r_b[-1]) if t else (-INF, -INF)
-                repeated = labels[-2:] == (c, c)
-                phi = (
-                    first
-                    if t == 0
-                    else old_b[t - 1]
-                    if repeated
-                    else log_add(old_n[t - 1], old_b[t - 1])
-                )
+                phi = first
+                if t:
+                    repeated = labels[-2:] == (c, c)
+                    phi = old_b[t - 1] if repeated else log_add(old_n[t - 1], old_b[t - 1])
                 r_n.append(log_add(n, phi) + row[c])
                 r_b.append(log_add(n, b) + row[0])
                 psi = log_add(psi, phi + row[c])
@@ -183,11 +179,6 @@ def search(scorers, limits, V, H=None, H_lens=None, **options):
     H_lens = torch.ones(len(limits), dtype=torch.long) if H_lens is None else H_lens
     limits = torch.tensor(limits)
     return beam_search(as_scorers(scorers), numbered(H), H_lens, limits, V - 1, **options)
-
-
-def found(nbest):
-    """Hypotheses as those of the reference: (total, labels, parts, reason)."""
-    return [(h.score, h.tokens, h.scores, h.reason) for h in nbest]
 
 
 def assert_equal(got, expected):
