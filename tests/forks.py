@@ -40,7 +40,7 @@ class Result:
 
 
 class Forks:
-    """The process that forks. `run` takes a command's arguments, and how its process is to be (bad_inputs/case.py)."""
+    """The process that forks. `run` takes a command's arguments, and how its process is to be (bad_inputs/)."""
 
     def __init__(self, home: Path):
         unreachable = (

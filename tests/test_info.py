@@ -1,6 +1,6 @@
 """asr-info says what a thing is: the things are made here, by the toolkit or by hand, so that each fact is known.
 
-Bad input of it stands in bad_inputs/info.py.
+Bad input of it stands in bad_inputs/info.yaml.
 """
 
 import gzip
