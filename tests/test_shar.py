@@ -1,7 +1,7 @@
-"""Shar: lhotse opens what asr-prepare --shar writes, and it holds the recordings' own samples; training from it is
-training from files, to the bit where one window holds all, and keeps every law of training where several do.
+"""Shar: lhotse opens what asr-prepare --shar writes, and it holds the recordings' own samples; training plans it as it
+does files where one window holds all, and keeps every law of training where several do.
 
-Expected values: lhotse's own writer and reader, the sound files, training from files, and laws.
+Expected values: lhotse's own writer and reader, the sound files, plans of files, and laws.
 """
 
 import gzip
@@ -235,24 +235,15 @@ def batches_of(lengths, shards=None):
     return batches
 
 
-@pytest.mark.parametrize("count, size", [(1, 30), (8, 5), (9, 4), (40, 25)])
-def test_each_window_holds_a_few_whole_shards(count, size):
-    numbers = np.random.default_rng(0).permutation(np.repeat(np.arange(count), size))
-    made = lie(numbers).windows(np.random.default_rng(1))
-    assert sorted(np.concatenate(made).tolist()) == list(range(count * size))
-    sets = [set(numbers[window].tolist()) for window in made]
-    assert len(made) == -(-count // bucketing.SHARD_WINDOW) and sum(map(len, sets)) == count
-    assert max(map(len, sets)) - min(map(len, sets)) <= 1
-    assert all((np.diff(window) > 0).all() for window in made)
-
-
-def test_a_plan_goes_from_window_to_window():
-    numbers, lengths = np.random.default_rng(0).permutation(4000) // 100, random_lengths(4000)
+@pytest.mark.parametrize("shards, windows, most", [(1, 1, 1), (9, 2, 5), (40, 5, 8)])
+def test_a_plan_goes_from_window_to_window(shards, windows, most):
+    count = 100 * shards
+    numbers, lengths = np.random.default_rng(0).permutation(count) // 100, random_lengths(count)
     batches = batches_of(lengths, lie(numbers))
-    used = np.array([np.bincount(numbers[batch], minlength=40) > 0 for batch in batches])
+    used = np.array([np.bincount(numbers[batch], minlength=shards) > 0 for batch in batches])
     begun, left = np.maximum.accumulate(used), np.maximum.accumulate(used[::-1])[::-1]
-    assert (begun & left).sum(1).max() == 8
-    assert (~(begun[:-1] & left[1:]).any(1)).sum() == 4  # moments between the five windows
+    assert (begun & left).sum(1).max() == most
+    assert (~(begun[:-1] & left[1:]).any(1)).sum() == windows - 1  # moments between them
     padded, whole = (
         sum(len(batch) * lengths[batch].max() for batch in some)
         for some in (batches, batches_of(lengths))
@@ -280,28 +271,25 @@ def test_one_window_is_the_plan_of_files_and_so_is_one_in_order_of_length():
     assert lie([-1, -1]) is None
 
 
-def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeypatch):
-    order = [str(tmp_path / f"{n}.tar") for n in range(30)]
-    sizes = [n * bucketing.SHARD_BLOCK // 8 for n in range(30)]
-    for path, size in zip(order, sizes, strict=True):
-        (tmp_path / path).write_bytes(b"x" * size)
-    opened, ended = [], []
+def test_archives_are_read_through_in_order_and_a_window_ahead(monkeypatch):
+    class File(io.BytesIO):
+        def __exit__(self, *_):
+            """Stay open, to be asked how far it was read."""
 
-    class File(io.FileIO):
-        def __init__(self, path, *_, **__):
-            super().__init__(path)
-            opened.append(path)
+    sizes = {f"{n}.tar": n * bucketing.SHARD_BLOCK // 8 for n in range(30)}
+    opened, order = {}, list(sizes)
 
-        def __exit__(self, *error):
-            ended.append(self.tell())
-            super().__exit__(*error)
+    def opening(path, *_, **__):
+        return opened.setdefault(path, File(bytes(sizes[path])))
 
-    monkeypatch.setattr(bucketing, "open", File, raising=False)
+    monkeypatch.setattr(bucketing, "open", opening, raising=False)
     stream = read_ahead(iter(range(10)), [order[n : n + 3] for n in range(0, 30, 3)])
     for n in range(10):
         assert next(stream) == n and len(opened) <= bucketing.SHARD_WINDOW + 3 * n
     assert next(stream, None) is None
-    assert opened == order[: len(opened)] and ended[:-1] == sizes[: len(ended) - 1]
+    names = list(opened)
+    assert names == order[: len(names)]
+    assert all(opened[name].tell() == sizes[name] for name in names[:-1])
 
 
 # training
@@ -309,39 +297,30 @@ def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeyp
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """The corpus of tones in one shard, and in 20 of two utterances: three windows."""
+    """The corpus of tones in 20 shards of two utterances: three windows."""
     made = make_root(tmp_path_factory.mktemp("shar"))
-    prepare("tsv", made / "corpus", made / "data", shar=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shar, "SHARD", 2)
         shar.write(list(manifest.read(made / "data/train.jsonl.gz")), made / "data", "many", "")
     return made
 
 
-def run(root, out, manifest, *overrides):
-    return weights(train(root, out, f"data.train={root}/data/{manifest}.jsonl.gz", *overrides))
-
-
-def test_one_window_trains_as_files_do(root, tmp_path):
-    files, shards = (
-        run(root, tmp_path / name, name, "training.epochs=1") for name in ("train", "train.shar")
-    )
-    assert_same(shards, files)
-    assert history(tmp_path / "train.shar") == history(tmp_path / "train")
-
-
 def test_a_continued_run_workers_and_processes_change_nothing(root, tmp_path, monkeypatch):
+    many = f"data.train={root}/data/many.shar.jsonl.gz"
     still = ["training.accumulate=2", "model.encoder.dropout=0", "model.decoder.dropout=0"]
-    how = ["many.shar", "training.epochs=2", *still]
-    alone = run(root, tmp_path / "alone", *how, "training.processes=1")
-    again = [*how, "training.processes=1", "data.workers=2"]
+
+    def run(name, *overrides):
+        return weights(train(root, tmp_path / name, many, "training.epochs=2", *still, *overrides))
+
+    alone = run("alone", "training.processes=1")
+    again = "x", "training.processes=1", "data.workers=2"
     stopping(monkeypatch, 4)  # in the second epoch of two
     with pytest.raises(Stop):
-        run(root, tmp_path / "x", *again, "training.save_steps=1")
+        run(*again, "training.save_steps=1")
     monkeypatch.undo()
-    assert_same(run(root, tmp_path / "x", *again), alone)
+    assert_same(run(*again), alone)
     assert history(tmp_path / "x") == history(tmp_path / "alone")
-    run(root, tmp_path / "two", *how, "training.processes=2")
+    run("two", "training.processes=2")
     losses = dev_losses(tmp_path / "alone")
     assert dev_losses(tmp_path / "two") == pytest.approx(losses, rel=1e-5)
 
