@@ -70,15 +70,14 @@ def distribution(pieces, scores, p):
 def test_the_distribution_is_the_papers(word, merges, p):
     scores = {piece: -float(rank) for rank, piece in enumerate(merges)}
     ids = {piece: n for n, piece in enumerate([*sorted(set("▁" + word)), *merges], start=1)}
-    pieces, draws = {n: piece for piece, n in ids.items()}, 20_000
-    expected = distribution(list("▁" + word), scores, p)
-    assert sum(expected.values()) == pytest.approx(1) and len(expected) > 3
-    dropout, draw = BPEDropout(ids, scores, p), Random(1).random
-    counts = Counter(tuple(pieces[n] for n in dropout.encode(word, draw)) for _ in range(draws))
-    assert set(counts) <= set(expected)
-    for cut, share in expected.items():
-        deviation = (share * (1 - share) / draws) ** 0.5
-        assert abs(counts[cut] / draws - share) < 5 * deviation, cut
+    pieces = {n: piece for piece, n in ids.items()}
+    expected, found = distribution(list("▁" + word), scores, p), Counter()
+    dropout = BPEDropout(ids, scores, p)
+    for left_out in itertools.product([False, True], repeat=10):  # all that can be drawn, and more
+        draws = iter([0.0 if out else p for out in left_out])
+        cut = tuple(pieces[n] for n in dropout.encode(word, draws.__next__))
+        found[cut] += math.prod(p if out else 1 - p for out in left_out)
+    assert found == pytest.approx(expected) and len(found) > 3
 
 
 def test_a_character_that_is_no_piece_is_0():

@@ -14,6 +14,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 import soundfile
+from small import options
 from test_audio import refused
 
 from asr.audio import decoder_messages, mp3, ogg
@@ -22,17 +23,11 @@ from asr.data import shar
 from asr.errors import UserError
 
 RATE = 16000
-KINDS = {
-    "mp3": {"format": "MP3"},
-    "cbr.mp3": {"format": "MP3", "bitrate_mode": "CONSTANT"},
-    "ogg": {"format": "OGG"},
-    "opus": {"format": "OGG", "subtype": "OPUS"},
-    "flac": {"format": "FLAC"},
-    "sph": {"format": "NIST"},
-    "au": {"format": "AU"},
-    "aiff": {"format": "AIFF"},
-    "wav": {"format": "WAV"},
-}
+KINDS = options("""
+    mp3: {format: MP3}, cbr.mp3: {format: MP3, bitrate_mode: CONSTANT}, ogg: {format: OGG},
+    opus: {format: OGG, subtype: OPUS}, flac: {format: FLAC}, sph: {format: NIST}, au: {format: AU},
+    aiff: {format: AIFF}, wav: {format: WAV}
+""")
 
 
 def speech(seconds, seed=0):

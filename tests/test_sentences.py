@@ -8,7 +8,6 @@ import torch
 from runs import assert_same
 from torch.nn.utils.rnn import pad_sequence
 
-from asr.cli import tokenizer as command
 from asr.data import manifest
 from asr.data.dataset import collate_sentences
 from asr.data.manifest import Utterance
@@ -120,13 +119,3 @@ def test_collate_pads_with_minus_one_and_halves_are_trimmed(tmp_path, letters):
         assert_same(made.Y_lens, torch.tensor([len(y) for y in labels]))
     with pytest.raises(ValueError, match="a batch of 1 can't be halved"):
         collate_sentences(sentences, [4]).halves()
-
-
-def test_a_tokenizer_is_made_from_text_files(tmp_path, capsys):
-    (tmp_path / "x.txt").write_text("ab\n")
-    (tmp_path / "y.txt").write_text("cd\n\n")
-    command.main(
-        [*(f"{tmp_path}/{name}" for name in ("x.txt", "y.txt", "t")), "--kind", "characters"]
-    )
-    assert "6 ids from 3 texts" in capsys.readouterr().err
-    assert tokenizer.load(tmp_path / "t").decode([1, 2, 3, 4]) == "abcd"
