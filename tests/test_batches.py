@@ -106,39 +106,35 @@ def test_little_is_padding(most):
     assert len(batches) < 1.15 * lengths.sum() / most + 1
 
 
-def test_collate_pads_with_zeros_and_minus_one_and_rounds_sizes_up():
-    waveforms = [[0.5, -0.5, 0.25], [1.0], [0.125, 0.5]]
-    arrays = [np.array(w, np.float32) for w in waveforms]
-    labels, seeds = [[3], [1, 2], []], torch.tensor([7, 8, 9])
-    batch = collate(["a", "b", "c"], arrays, labels, seeds, (8, 4))
-    expected = list(zip("abc", waveforms, labels, seeds.tolist(), strict=True))
-    assert examples(batch) == expected
-    assert batch.waveforms.shape == (3, 8) and batch.waveforms.sum() == 1.875
-    assert batch.Y.shape == (3, 4) and batch.Y.sum() == 6 - 9
-    plain = collate(["a", "b", "c"], arrays, labels, seeds)
-    assert_same([plain.waveforms, plain.Y], [batch.waveforms[:, :3], batch.Y[:, :2]])
-    assert batch.Y.dtype == torch.int64 and batch.waveforms.dtype == torch.float32
-    moved = batch.to(torch.device("meta"))
-    assert moved.ids == batch.ids and moved.Y.device.type == moved.seeds.device.type == "meta"
+def collated(lens, multiples, first=0):
+    """A batch of waveforms of these lengths, and its examples; those of number n depend on n and its length alone."""
+    facts = [(f"u{n}", [0.5**n] * k, [n + 1] * (k % 6), n) for n, k in enumerate(lens, first)]
+    ids, waves, labels, seeds = map(list, zip(*facts, strict=True))
+    arrays = [np.array(wave, np.float32) for wave in waves]
+    return facts, collate(ids, arrays, labels, torch.tensor(seeds), multiples)
 
 
 @pytest.mark.parametrize("lens", [[3, 11], [1, 2, 20], [20, 1, 1, 9], [5] * 7])
 @pytest.mark.parametrize("multiples", [(1, 1), (8, 4)])
-def test_halves_are_the_batches_of_their_examples(lens, multiples):
-    def batch(first, last):
-        waveforms = [np.full(k, 0.1 * k, np.float32) for k in lens[first:last]]
-        numbers = range(len(lens))[first:last]
-        labels = [[n + 1] * (lens[n] % 6) for n in numbers]
-        return collate(
-            [f"u{n}" for n in numbers], waveforms, labels, torch.tensor(numbers), multiples
-        )
-
-    whole, middle = batch(0, None), len(lens) // 2
-    for half, expected in zip(whole.halves(), (batch(0, middle), batch(middle, None)), strict=True):
-        assert examples(half) == examples(expected) and half.multiples == multiples
+def test_collate_pads_and_halves_are_the_batches_of_their_examples(lens, multiples):
+    facts, batch = collated(lens, multiples)
+    assert examples(batch) == facts
+    assert batch.Y.dtype == torch.int64 and batch.waveforms.dtype == torch.float32
+    for padded, sizes, filler, multiple in (
+        (batch.waveforms, batch.wave_lens, 0, multiples[0]),
+        (batch.Y, batch.Y_lens, -1, multiples[1]),
+    ):
+        assert (padded == filler).sum() == padded.numel() - sizes.sum()
+        assert padded.size(1) % multiple == 0 and 0 <= padded.size(1) - sizes.max() < multiple
+    middle = len(lens) // 2
+    parts = collated(lens[:middle], multiples), collated(lens[middle:], multiples, middle)
+    for half, (facts, expected) in zip(batch.halves(), parts, strict=True):
+        assert examples(half) == facts and half.multiples == multiples
         assert_same([half.waveforms, half.Y], [expected.waveforms, expected.Y])
     with pytest.raises(ValueError, match="a batch of 1 can't be halved"):
-        batch(0, 1).halves()
+        collated([3], multiples)[1].halves()
+    moved = batch.to(torch.device("meta"))
+    assert moved.ids == batch.ids and moved.Y.device.type == moved.seeds.device.type == "meta"
 
 
 @pytest.fixture(scope="module")
