@@ -74,7 +74,7 @@ def test_the_distribution_is_the_papers(word, merges, p):
     expected, found = distribution(list("▁" + word), scores, p), Counter()
     dropout = BPEDropout(ids, scores, p)
     for left_out in itertools.product([False, True], repeat=10):  # all that can be drawn, and more
-        draws = iter([0.0 if out else p for out in left_out])
+        draws = iter([math.nextafter(p, 0) if out else p for out in left_out])
         cut = tuple(pieces[n] for n in dropout.encode(word, draws.__next__))
         found[cut] += math.prod(p if out else 1 - p for out in left_out)
     assert found == pytest.approx(expected) and len(found) > 3
