@@ -3,6 +3,7 @@
 Expected values are constructed: a sine whose formula is known, a file cut at a known byte.
 """
 
+import re
 import struct
 
 import numpy as np
@@ -14,74 +15,58 @@ from asr.errors import UserError
 
 TONE_HZ = 440.0
 LOSSLESS = {"wav": {}, "flac": {}, "sph": {"format": "NIST"}}
-LOSSY = {"ogg": {}, "opus": {"format": "OGG", "subtype": "OPUS"}, "mp3": {}}
-KINDS = LOSSLESS | LOSSY
+KINDS = LOSSLESS | {"ogg": {}, "opus": {"format": "OGG", "subtype": "OPUS"}, "mp3": {}}
 
 
-def tone(rate, seconds=1.0, level=0.5):
-    return level * np.sin(2 * np.pi * TONE_HZ * np.arange(round(rate * seconds)) / rate)
+def tone(rate, level=0.5, frequency=TONE_HZ):
+    """One second."""
+    return level * np.sin(2 * np.pi * frequency * np.arange(rate) / rate)
 
 
-def save(path, rate=16000, seconds=1.0, channels=1, **options):
-    """Write a tone; a second channel is half as loud, so that their mean is 0.75 of the first."""
-    wave = np.stack([tone(rate, seconds) / (1 + channel) for channel in range(channels)], axis=1)
-    soundfile.write(path, wave, rate, **options)
+def save(path, rate=16000, channels=1):
+    """Write a tone of a second; a second channel is half as loud, so that their mean is 0.75 of the first."""
+    wave = np.stack([tone(rate) / (1 + channel) for channel in range(channels)], axis=1)
+    soundfile.write(path, wave, rate, **KINDS[path.suffix[1:]])
     return path
 
 
-def cases():
-    for kind in KINDS:
-        for rate in (8000, 16000, 44100, 48000):
-            for channels in (1, 2):
-                if not (kind == "opus" and rate == 44100):  # Opus has no such rate
-                    yield pytest.param(kind, rate, channels, id=f"{kind}-{rate}-{channels}")
-
-
-@pytest.mark.parametrize("kind,rate,channels", list(cases()))
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rate", [8000, 16000, 44100, 48000])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_container_reads_as_the_tone_it_holds(tmp_path, kind, rate, channels):
-    path = save(tmp_path / f"tone.{kind}", rate, channels=channels, **KINDS[kind])
-    found = audio.info(path)
+    if (kind, rate) == ("opus", 44100):
+        return  # Opus has no such rate
+    path, exact = save(tmp_path / f"tone.{kind}", rate, channels), kind in LOSSLESS
+    found, wave = audio.info(path), audio.load(path, 16000)
     assert (found.rate, found.channels) == (rate, channels)
-    assert found.duration == pytest.approx(
-        1.0, abs=0 if kind in LOSSLESS else 0.1
-    )  # mp3 pads to whole frames
-    wave = audio.load(path, 16000)
+    assert found.duration == pytest.approx(1.0, abs=0 if exact else 0.1)  # mp3 pads to whole frames
     assert wave.dtype == np.float32 and wave.ndim == 1 and np.abs(wave).max() <= 1
     assert len(wave) == pytest.approx(found.duration * 16000, abs=1)
-    expected = tone(16000, level=0.5 if channels == 1 else 0.375)
     middle = slice(2000, 14000)  # off the edges, where resampling and lossy coding ring
-    if kind in LOSSLESS:
-        np.testing.assert_allclose(wave[middle], expected[middle], atol=1e-3)
+    wave, expected = wave[middle], tone(16000, level=0.5 if channels == 1 else 0.375)[middle]
+    if exact:
+        np.testing.assert_allclose(wave, expected, atol=1e-3)
     else:
-        assert np.sqrt(np.mean(wave[middle] ** 2)) == pytest.approx(
-            np.sqrt(np.mean(expected[middle] ** 2)), rel=0.05
-        )
-        assert abs(np.argmax(np.abs(np.fft.rfft(wave[:16000]))) - TONE_HZ) <= 1
+        assert np.argmax(np.abs(np.fft.rfft(wave))) == TONE_HZ / 16000 * len(wave)
+        assert np.std(wave) == pytest.approx(np.std(expected), rel=0.05)
 
 
 def test_a_part_is_what_the_whole_holds_there(tmp_path):
-    path = save(tmp_path / "a.flac")
-    whole, piece = audio.load(path, 16000), audio.load(path, 16000, start=0.25, duration=0.5)
-    np.testing.assert_array_equal(piece, whole[4000:12000])
-    np.testing.assert_array_equal(audio.load(path, 16000, start=0.75), whole[12000:])
-    np.testing.assert_array_equal(
-        audio.load(path, 16000, duration=1.0008), whole
-    )  # rounded up by under 1 ms
-
-
-def test_a_part_begins_at_the_nearest_sample(tmp_path):
     path = save(tmp_path / "a.flac", 44100)
+    whole = audio.load(path, 44100)
     assert 0.57 * 44100 < 25137  # in binary fractions
-    np.testing.assert_array_equal(
-        audio.load(path, 44100, start=0.57), audio.load(path, 44100)[25137:]
-    )
+    for start, duration, first, last in (
+        (0.25, 0.5, 11025, 33075),
+        (0.75, None, 33075, 44100),
+        (0.0, 1.0008, 0, 44100),  # rounded up by under 1 ms
+        (0.57, None, 25137, 44100),
+    ):
+        np.testing.assert_array_equal(audio.load(path, 44100, start, duration), whole[first:last])
 
 
 def test_what_a_lower_rate_cannot_hold_is_filtered_away(tmp_path):
     """A tone of 12 kHz at 16 kHz would come back as one of 4 kHz."""
-    soundfile.write(
-        tmp_path / "a.wav", 0.5 * np.sin(2 * np.pi * 12000 * np.arange(48000) / 48000), 48000
-    )
+    soundfile.write(tmp_path / "a.wav", tone(48000, frequency=12000), 48000)
     assert np.abs(audio.load(tmp_path / "a.wav", 16000)[2000:14000]).max() < 1e-4
 
 
@@ -106,112 +91,84 @@ def test_a_wav_written_to_a_pipe_has_no_length_in_its_header_and_is_read(tmp_pat
     )
 
 
-def refused(path, message, **part):
-    """Both calls refuse the file, in the same words."""
+def refused(path, says, **part):
+    """Both calls refuse the file, in the same words, which begin so."""
     for call in (lambda: audio.load(path, 16000, **part), lambda: audio.info(path)):
-        with pytest.raises(UserError) as error:
+        with pytest.raises(UserError, match=f"^{re.escape(str(path))}: {says}"):
             call()
-        assert str(error.value) == f"{path}: {message}"
 
 
-def test_missing_file(tmp_path):
-    refused(tmp_path / "a.wav", "no such file")
+TEXT = "these are words, not sound: 你好\n".encode() * 40
+MP4 = b"\0\0\0\x20ftypM4A "
 
 
-def test_a_folder(tmp_path):
-    refused(tmp_path, "is a folder; expected a sound file")
-
-
-def test_zero_bytes(tmp_path):
-    (tmp_path / "a.wav").touch()
-    refused(tmp_path / "a.wav", "is empty (0 bytes); expected a recording")
+@pytest.mark.parametrize(
+    "name, content, says",
+    [
+        ("a.wav", None, "no such file"),
+        (".", None, "is a folder; expected a sound file"),
+        ("a.wav", b"", r"is empty \(0 bytes\)"),
+        *(
+            (f"a.{kind}", TEXT, "is text, not sound")
+            for kind in ("wav", "flac", "raw", "mp3", "m4a")
+        ),
+        ("a.wav", bytes(1000), r"can't be read as sound .*; expected wav, flac"),
+        ("x.m4a", MP4, "convert"),
+        ("x.mp4", b"\0\0\0\x20ftypisom", "convert"),
+        ("x.webm", b"\x1aE\xdf\xa3", "convert"),
+        ("x.aac", b"\xff\xf1\x50\x80", "convert"),
+        ("wrong-suffix.wav.x", MP4, "convert"),
+    ],
+)
+def test_what_is_no_sound_is_refused_with_the_command_that_converts_it(
+    tmp_path, name, content, says
+):
+    path = tmp_path / name
+    if says == "convert":
+        content += bytes(range(256)) * 4
+        says = f".*convert it: ffmpeg -i {path} -ar 16000 -ac 1 {path.with_suffix('.wav')}$"
+    if content is not None:
+        path.write_bytes(content)
+    refused(path, says)
 
 
 def test_zero_samples(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(0), 16000)
-    refused(tmp_path / "a.wav", "has no samples; expected a recording")
-
-
-@pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.raw", "a.mp3", "a.m4a"])
-def test_text_by_the_name_of_a_sound_file(tmp_path, name):
-    (tmp_path / name).write_text("these are words, not sound: 你好\n" * 40)
-    refused(tmp_path / name, "is text, not sound")
-
-
-def test_bytes_that_are_nothing(tmp_path):
-    (tmp_path / "a.wav").write_bytes(bytes(1000))
-    expected = "can't be read as sound (Format not recognised); expected wav, flac, ogg, opus, mp3 or NIST sphere"
-    refused(tmp_path / "a.wav", expected)
+    refused(tmp_path / "a.wav", "has no samples")
 
 
 @pytest.mark.parametrize(
-    "name,head",
+    "kind, kept, says",
     [
-        ("x.m4a", b"\0\0\0\x20ftypM4A "),
-        ("x.mp4", b"\0\0\0\x20ftypisom"),
-        ("x.webm", b"\x1aE\xdf\xa3"),
-        ("x.aac", b"\xff\xf1\x50\x80"),
-        ("wrong-suffix.wav.x", b"\0\0\0\x20ftypM4A "),
+        ("wav", 44 + 2 * 14000, "got 14000 of 48000 samples"),  # bytes of header, 2 bytes a sample
+        ("wav", 44 + 2 * 47500, "got 47500 of 48000 samples"),
+        ("sph", 1024 + 2 * 14000, "got 14000 of 48000 samples"),
+        ("sph", 1024 + 2 * 47500, "got 47500 of 48000 samples"),
+        ("flac", 30000, r"got \d+ of 48000 samples"),
+        ("mp3", 5000, r"got \d+ of 48000 samples"),
+        ("ogg", -100, "an Ogg page is cut off"),
+        ("opus", -100, "an Ogg page is cut off"),
     ],
 )
-def test_what_needs_conversion_names_the_command(tmp_path, name, head):
-    path = tmp_path / name
-    path.write_bytes(head + bytes(range(256)) * 4)
-    wav = path.with_suffix(".wav")
-    refused(
-        path, f"libsndfile can't read this kind; convert it: ffmpeg -i {path} -ar 16000 -ac 1 {wav}"
-    )
-
-
-@pytest.mark.parametrize("kind", ["wav", "sph"])
-@pytest.mark.parametrize("share", [0.3, 0.99])
-def test_truncated_uncompressed(tmp_path, kind, share):
-    """Cut at a known byte: 44 (RIFF) or 1024 (sphere) bytes of header, 2 bytes a sample."""
-    path = save(tmp_path / f"a.{kind}", **KINDS[kind])
-    header, kept = (44, 1024)[kind == "sph"], round(16000 * share)
-    path.write_bytes(path.read_bytes()[: header + 2 * kept])
-    message = f"truncated or damaged: got {kept} of 16000 samples; copy or record it again"
-    refused(path, message)
-    refused(path, message, start=0.1, duration=0.1)
-
-
-@pytest.mark.parametrize("kind", ["flac", "mp3"])
-def test_truncated_compressed(tmp_path, kind):
+def test_what_is_truncated_is_refused(tmp_path, kind, kept, says):
     path = tmp_path / f"a.{kind}"
-    noise = np.random.default_rng(0).uniform(
-        -0.5, 0.5, 48000
-    )  # a FLAC of noise is large enough to be cut
-    soundfile.write(path, noise, 16000)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    for call in (lambda: audio.load(path, 16000), lambda: audio.info(path)):
-        with pytest.raises(
-            UserError,
-            match=r"a\.\w+: truncated or damaged: got \d+ of 48000 samples; copy or record",
-        ):
-            call()
-
-
-@pytest.mark.parametrize("kind", ["ogg", "opus"])
-def test_truncated_ogg(tmp_path, kind):
-    path = tmp_path / f"a.{kind}"
-    soundfile.write(
-        path, np.random.default_rng(0).uniform(-0.5, 0.5, 16000 * 4), 16000, **KINDS[kind]
-    )
-    path.write_bytes(path.read_bytes()[:-100])
-    for call in (lambda: audio.load(path, 16000), lambda: audio.info(path)):
-        with pytest.raises(UserError, match=r"truncated or damaged: an Ogg page is cut off"):
-            call()
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 48000)
+    soundfile.write(path, noise, 16000, **KINDS[kind])
+    content = path.read_bytes()
+    assert len(content) > kept
+    path.write_bytes(content[:kept])
+    for part in ({}, {"start": 0.1, "duration": 0.1} if "got 1" in says else {}):
+        refused(path, f"truncated or damaged: {says}", **part)
 
 
 @pytest.mark.parametrize(
-    "start,duration,asked",
+    "start, duration, wanted",
     [(0.5, 0.6, "0.500 to 1.100"), (0.5, 0.502, "0.500 to 1.002"), (2.0, None, "2.000 to 1.000")],
 )
-def test_a_part_beyond_the_end(tmp_path, start, duration, asked):
+def test_a_part_beyond_the_end(tmp_path, start, duration, wanted):
     path = save(tmp_path / "a.wav")
-    with pytest.raises(UserError) as error:
-        audio.load(path, 16000, start=start, duration=duration)
-    assert str(error.value) == f"{path}: {asked} s were requested, but the file has 1.000 s"
+    with pytest.raises(UserError, match=f"^{path}: {wanted} s .* 1.000 s$"):
+        audio.load(path, 16000, start, duration)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -219,10 +176,8 @@ def test_samples_that_are_no_numbers(tmp_path, value):
     wave = tone(16000)
     wave[8000] = value
     soundfile.write(tmp_path / "a.wav", wave, 16000, subtype="FLOAT")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"^{tmp_path}/a.wav: has NaN or infinite .* 0.500 s"):
         audio.load(tmp_path / "a.wav", 16000, start=0.25)
-    message = "has NaN or infinite samples, the first at 0.500 s; write the file again"
-    assert str(error.value) == f"{tmp_path / 'a.wav'}: {message}"
 
 
 def test_real_files_of_every_corpus(shared_data):

@@ -1,7 +1,7 @@
-"""Shar: lhotse opens what asr-prepare --shar writes, and it holds the recordings' own samples; training from it is
-training from files, to the bit where one window holds all, and keeps every law of training where several do.
+"""Shar: lhotse opens what asr-prepare --shar writes, and it holds the recordings' own samples; training plans it as it
+does files where one window holds all, and keeps every law of training where several do.
 
-Expected values: lhotse's own writer and reader, the sound files, training from files, and laws.
+Expected values: lhotse's own writer and reader, the sound files, plans of files, and laws.
 """
 
 import gzip
@@ -9,13 +9,17 @@ import io
 import json
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from lhotse import CutSet
+from lhotse.shar import SharWriter
 from runs import Stop, assert_same, dev_losses, history, make_root, stopping, train, weights
+from small import rows
 
-from asr import imports
+from asr import config, tasks
 from asr.audio import archive
 from asr.audio import load as audio
 from asr.cli import prepare as command
@@ -27,29 +31,32 @@ from asr.data.validate import check_audio
 from asr.errors import UserError
 from asr.preflight.check import check
 
-KINDS = {  # suffix and how it is written → suffix in the shard
-    "a.wav": ({"subtype": "PCM_16"}, ".flac"),
-    "b.wav": ({"subtype": "PCM_24"}, ".flac"),
-    "c.wav": ({"subtype": "PCM_U8"}, ".flac"),
-    "d.wav": ({"subtype": "ULAW"}, ".flac"),
-    "e.wav": ({"subtype": "FLOAT"}, ".wav"),
-    "f.sph": ({"format": "NIST", "subtype": "PCM_16"}, ".flac"),
-    "g.flac": ({"subtype": "PCM_16"}, ".flac"),
-    "h.ogg": ({"format": "OGG", "subtype": "VORBIS"}, ".ogg"),
-    "i.opus": ({"format": "OGG", "subtype": "OPUS"}, ".opus"),
-    "j.mp3": ({}, ".mp3"),
-}
+# file | its format | its subtype | suffix in the shard
+KINDS = rows("""
+    a.wav | WAV | PCM_16 | .flac
+    b.wav | WAV | PCM_24 | .flac
+    c.wav | WAV | PCM_U8 | .flac
+    d.wav | WAV | ULAW | .flac
+    e.wav | WAV | FLOAT | .wav
+    f.sph | NIST | PCM_16 | .flac
+    g.flac | FLAC | PCM_16 | .flac
+    h.ogg | OGG | VORBIS | .ogg
+    i.opus | OGG | OPUS | .opus
+    j.mp3 | MP3 | MPEG_LAYER_III | .mp3
+""")
+LHOTSES = "acdg"  # it reads no sphere, and writes 16 bits
 
 
 @pytest.fixture
 def sounds(tmp_path):
-    """A folder with a recording of each kind, of one channel and of two."""
+    """Folders with a recording of each kind, of one channel and of two."""
     rng = np.random.default_rng(0)
-    for n, (name, (how, _)) in enumerate(KINDS.items()):
-        for channels in (1, 2):
-            path = tmp_path / "sounds" / str(channels) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            soundfile.write(path, rng.uniform(-0.9, 0.9, (8000 + 100 * n, channels)), 16000, **how)
+    for channels in (1, 2):
+        folder = tmp_path / "sounds" / str(channels)
+        folder.mkdir(parents=True)
+        for name, kind, subtype, _ in KINDS:
+            wave = rng.uniform(-0.9, 0.9, (8000, channels))
+            soundfile.write(folder / name, wave, 16000, subtype, format=kind)
     return tmp_path / "sounds"
 
 
@@ -65,128 +72,91 @@ def test_the_samples_are_the_recordings(sounds, tmp_path):
     files, stored = read(made["recordings"]), read(made["recordings.shar"])
     assert list(files) == list(stored) and len(files) == 2 * len(KINDS)
     for name, utterance in stored.items():
-        place = archive.place(utterance.path)
         assert replace(utterance, path=files[name].path) == files[name]
-        for how in ({}, {"start": 0.1, "duration": 0.2}, {"channel": 0}):
+        for how in ({"start": 0.1, "duration": 0.2}, {"channel": 0}, {}):
             got, expected = (audio.load(u.path, 16000, **how) for u in (utterance, files[name]))
             np.testing.assert_array_equal(got, expected)
-        assert len(got) == utterance.samples and place.archive.startswith(str(tmp_path / "out"))
+        assert archive.place(utterance.path).archive.startswith(str(tmp_path / "out"))
     with tarfile.open(tmp_path / "out/recordings.shar/recording.000000.tar") as tar:
-        names = [name for name in tar.getnames() if not name.endswith(".json")]
-    assert sorted(names) == sorted(f"{c}/{name}{KINDS[name][1]}" for c in (1, 2) for name in KINDS)
+        names = {f"{c}/{name}{suffix}" for c in (1, 2) for name, _, _, suffix in KINDS}
+        assert names == {name for name in tar.getnames() if not name.endswith(".json")}
 
 
 def test_lhotse_reads_it_and_writes_the_same(sounds, tmp_path, monkeypatch):
-    try:
-        imports.torchaudio()  # lhotse loads it where it is installed
-    except UserError as error:
-        pytest.skip(str(error))
-    from lhotse import CutSet
-    from lhotse.shar import SharWriter
-
-    for name in (
-        "b.wav",
-        "e.wav",
-        "f.sph",
-        "h.ogg",
-        "i.opus",
-        "j.mp3",
-    ):  # lhotse reads no sphere, writes 16 bits
-        (sounds / "1" / name).unlink()
+    for path in sounds.glob(f"1/[!{LHOTSES}].*"):
+        path.unlink()
     monkeypatch.setattr(shar, "SHARD", 3)
     made = prepare("folder", sounds / "1", tmp_path / "out", shar=True).manifests
     cuts = {cut.id: cut for cut in CutSet.from_file(made["recordings"])}
     stored = list(CutSet.from_shar(in_dir=tmp_path / "out/recordings.shar"))
-    assert sorted(cut.id for cut in stored) == sorted(cuts)
-    for cut in stored:
-        np.testing.assert_array_equal(cut.load_audio(), cuts[cut.id].load_audio())
     (tmp_path / "theirs").mkdir()
     with SharWriter(tmp_path / "theirs", fields={"recording": "flac"}, shard_size=3) as writer:
         for cut in stored:
+            np.testing.assert_array_equal(cut.load_audio(), cuts[cut.id].load_audio())
             writer.write(cuts[cut.id])
+    assert len(stored) == len(cuts) == len(LHOTSES)
     for n in (0, 1):
         assert content(tmp_path / "out/recordings.shar", n) == content(tmp_path / "theirs", n)
     assert [cut.id for cut in CutSet.from_file(made["recordings.shar"])] == list(cuts)
 
 
 def content(folder, number):
-    """Cuts, and names, manifests and samples of a shard."""
-    lines = gzip.decompress((folder / f"cuts.{number:06d}.jsonl.gz").read_bytes()).splitlines()
-    found = [json.loads(line) for line in lines]
+    """A shard's cuts, and its files by name; manifests parsed."""
+    cuts = gzip.decompress((folder / f"cuts.{number:06d}.jsonl.gz").read_bytes()).splitlines()
     with tarfile.open(folder / f"recording.{number:06d}.tar") as tar:
-        for member in tar:
-            data = tar.extractfile(member).read()
-            is_text = member.name.endswith(".json")
-            found += [
-                member.name,
-                json.loads(data) if is_text else soundfile.read(io.BytesIO(data))[0].tolist(),
-            ]
-    return found
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    """30 recordings in 8 shards of 4, prepared but not yet in Shar."""
-    for n in range(30):
-        path = tmp_path / f"sounds/{n:02d}.wav"
-        path.parent.mkdir(exist_ok=True)
-        soundfile.write(path, np.full(800 + n, n / 100), 8000)
-    prepare("folder", tmp_path / "sounds", tmp_path / "out")
-    return tmp_path
-
-
-def written(folder):
-    return {
-        p.name: (p.read_bytes(), p.stat().st_mtime_ns)
-        for p in sorted((folder / "out/recordings.shar").iterdir())
+        files = {member.name: tar.extractfile(member).read() for member in tar}
+    return list(map(json.loads, cuts)), {
+        name: json.loads(data) if name.endswith(".json") else data for name, data in files.items()
     }
 
 
-def test_finished_shards_are_kept(corpus, monkeypatch):
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """30 recordings for 8 shards."""
     monkeypatch.setattr(shar, "SHARD", 4)
-    last = list(read_shards(corpus))[-1]
-    bad = corpus / "sounds" / last
-    whole, state = bad.read_bytes(), bad.stat()
-    recording = shar.recording
-    monkeypatch.setattr(
-        shar, "recording", lambda path: refuse() if path == str(bad) else recording(path)
-    )
+    (tmp_path / "sounds").mkdir()
+    for n in range(30):
+        soundfile.write(tmp_path / f"sounds/{n:02d}.wav", np.full(800 + n, n / 100), 8000)
+    return tmp_path
 
-    def refuse():
-        raise UserError("gone")
 
+def make(corpus, **how):
+    return prepare("folder", corpus / "sounds", corpus / "out", **{"shar": True} | how)
+
+
+def written(corpus):
+    return {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in (corpus / "out/recordings.shar").iterdir()
+    }
+
+
+def test_finished_shards_are_kept_torn_ones_written_again_and_the_folder_moves(corpus, monkeypatch):
+    opened, recording = [], shar.recording
+
+    def failing(path):
+        opened.append(path)
+        if len(opened) == 19:
+            raise UserError("gone")
+        return recording(path)
+
+    monkeypatch.setattr(shar, "recording", failing)
+    monkeypatch.setattr(shar.os, "cpu_count", lambda: 1)
     with pytest.raises(UserError, match="gone"):
-        prepare("folder", corpus / "sounds", corpus / "out", shar=True)
-    monkeypatch.setattr(shar, "recording", recording)
+        make(corpus)
     before = written(corpus)
-    assert not (corpus / "out/recordings.shar.jsonl.gz").exists() and ".partial" not in str(
-        list(before)
-    )
-    finished = [name for name in before if name.startswith("cuts") and "000007" not in name]
+    assert len(before) == 8 and not (corpus / "out/recordings.shar.jsonl.gz").exists()
     torn = corpus / "out/recordings.shar/recording.000002.tar"
     torn.write_bytes(torn.read_bytes()[:3000])
-    assert not prepare("folder", corpus / "sounds", corpus / "out", shar=True).current
+    assert not make(corpus).current and make(corpus).current
     after = written(corpus)
-    kept = {name for name in before if after[name] == before[name]}
-    assert {
-        name for name in finished if "000002" not in name
-    } <= kept and "cuts.000002.jsonl.gz" not in kept
-    assert (
-        len(after) == 16
-        and bad.read_bytes() == whole
-        and bad.stat().st_mtime_ns == state.st_mtime_ns
-    )
-    assert prepare("folder", corpus / "sounds", corpus / "out", shar=True).current
-    for name, utterance in read(corpus / "out/recordings.shar.jsonl.gz").items():
+    assert len(after) == 16 and len(opened) == 19 + 4 + 14  # the torn, and those that lacked
+    assert {name for name in before if before[name] == after[name]} == {
+        name for name in before if "000002" not in name
+    }
+    (corpus / "out").rename(corpus / "elsewhere")
+    for name, utterance in read(corpus / "elsewhere/recordings.shar.jsonl.gz").items():
         assert audio.load(utterance.path, 8000)[0] == pytest.approx(int(name[:2]) / 100, abs=1e-4)
-
-
-def read_shards(corpus):
-    """Names in the order of the shards."""
-    utterances = list(manifest.read(corpus / "out/recordings.jsonl.gz"))
-    shar.write(utterances, corpus / "order", "x", "")
-    for path in sorted((corpus / "order/x.shar").glob("cuts.*")):
-        yield from read(path)
 
 
 def test_a_recording_without_a_suffix_gets_one(tmp_path):
@@ -198,73 +168,46 @@ def test_a_recording_without_a_suffix_gets_one(tmp_path):
     np.testing.assert_array_equal(audio.load(stored, 8000), audio.load(one.path, 8000))
 
 
-def test_another_recording_is_another_shar(corpus, monkeypatch):
-    monkeypatch.setattr(shar, "SHARD", 4)
-    prepare("folder", corpus / "sounds", corpus / "out", shar=True)
+def test_another_recording_is_another_shar(corpus):
+    path = make(corpus).manifests["recordings.shar"]
     soundfile.write(corpus / "sounds/07.wav", np.full(900, 0.5), 8000)
-    made = prepare("folder", corpus / "sounds", corpus / "out")
-    said = "recordings.shar: its manifest was removed, because the recordings changed; --shar copies them again"
-    assert made.notes == [said] and not (corpus / "out/recordings.shar.jsonl.gz").exists()
-    prepare("folder", corpus / "sounds", corpus / "out", shar=True)
-    assert (
-        audio.load(read(corpus / "out/recordings.shar.jsonl.gz")["07.wav"].path, 8000).tolist()
-        == [0.5] * 900
-    )
+    [note] = make(corpus, shar=False).notes
+    assert note.startswith("recordings.shar: ") and "--shar" in note and not path.exists()
+    make(corpus)
+    assert audio.load(read(path)["07.wav"].path, 8000).tolist() == [0.5] * 900
 
 
-def test_the_shar_of_a_dev_set_no_longer_wanted_does_not_stay(corpus):
+def test_the_command_names_what_it_made_and_no_shar_of_a_former_dev_set_stays(corpus, capsys):
     lines = [f"u{n}\t../sounds/{n:02d}.wav\tA\ts{n % 9}\n" for n in range(30)]
     (corpus / "tsv").mkdir()
     (corpus / "tsv/train.tsv").write_text("".join(lines))
-    prepare("tsv", corpus / "tsv", corpus / "made", dev=5, shar=True)
-    assert {path.name for path in (corpus / "made").glob("*.jsonl.gz")} == {
-        f"{split}{kind}.jsonl.gz" for split in ("train", "dev") for kind in ("", ".shar")
-    }
-    prepare("tsv", corpus / "tsv", corpus / "made")
+    arguments = ["tsv", f"{corpus}/tsv", f"{corpus}/made"]
+    command.main([*arguments, "--dev", "5", "--shar"])
+    made = {str(path) for path in (corpus / "made").glob("*.jsonl.gz")}
+    assert len(made) == 4 and made <= set(capsys.readouterr().err.replace(",", "").split())
+    command.main(arguments)
     assert [path.name for path in (corpus / "made").glob("*.jsonl.gz")] == ["train.jsonl.gz"]
 
 
-def test_the_folder_can_be_moved_and_the_command_says_what_it_made(corpus, capsys):
-    arguments = ["folder", str(corpus / "sounds"), str(corpus / "out"), "--shar"]
-    command.main(arguments)
-    assert capsys.readouterr().err.endswith(
-        "recordings.jsonl.gz, " + f"{corpus}/out/recordings.shar.jsonl.gz\n"
-    )
-    command.main(arguments)
-    assert capsys.readouterr().err == f"{corpus}/out is up to date\n"
-    (corpus / "out").rename(corpus / "elsewhere")
-    check_audio(list(manifest.read(corpus / "elsewhere/recordings.shar.jsonl.gz")))
-
-
-def test_an_archive_that_is_not_whole_is_named(corpus):
-    prepare("folder", corpus / "sounds", corpus / "out", shar=True)
-    path = corpus / "out/recordings.shar/recording.000000.tar"
-    utterances = list(manifest.read(corpus / "out/recordings.shar.jsonl.gz"))
+def test_damage_and_loss_of_an_archive_name_it(corpus):
+    utterances = list(read(make(corpus).manifests["recordings.shar"]).values())
     last = max(utterances, key=lambda u: archive.place(u.path).offset)
-    end = sum(archive.place(last.path)[1:])
-    path.write_bytes(path.read_bytes()[: end - 1])
-    says = rf"{path}: truncated: has {end - 1} of {end} bytes; asr-prepare --shar writes it again"
-    with pytest.raises(UserError, match=rf"\(1\): {last.id}: {says}"):
-        check_audio(utterances)
-    with pytest.raises(UserError, match=says):
-        audio.load(last.path, 8000)
-    path.unlink()
-    with pytest.raises(UserError, match=rf"{path}: can't be read \(No such file or directory\)"):
-        audio.load(last.path, 8000)
+    path, offset, size = archive.place(last.path)
 
+    def refused(says, call=lambda: audio.load(last.path, 8000)):
+        with pytest.raises(UserError, match=says):
+            call()
 
-def test_damage_within_an_archive_is_named(corpus):
-    prepare("folder", corpus / "sounds", corpus / "out", shar=True)
-    one = next(manifest.read(corpus / "out/recordings.shar.jsonl.gz"))
-    place = archive.place(one.path)
-    with open(place.archive, "rb+") as file:
-        file.seek(place.offset)
-        file.write(b"\0" * place.size)
-    with pytest.raises(
-        UserError,
-        match=rf"recording\.000000\.tar:{place.offset}\+{place.size}: can't be read as sound",
-    ):
-        audio.load(one.path, 8000)
+    with open(path, "rb+", buffering=0) as file:
+        file.seek(offset)
+        file.write(b"\0" * size)
+        refused(rf"{path}:{offset}\+{size}: can't be read as sound")
+        file.truncate(offset + size - 1)
+    says = f"{path}: truncated: has {offset + size - 1} of {offset + size} bytes"
+    refused(says)
+    refused(rf"\(1\): {last.id}: {says}", lambda: check_audio(utterances))
+    Path(path).unlink()
+    refused(rf"{path}: can't be read \(No such file or directory\)")
 
 
 # windows
@@ -280,94 +223,73 @@ def lie(numbers):
     return Shards.of(Strings(Ragged(np.frombuffer(b"".join(rows), np.uint8), ends)))
 
 
-@pytest.mark.parametrize("count, size", [(1, 30), (8, 5), (9, 4), (40, 25)])
-def test_each_window_holds_a_few_whole_shards(count, size):
-    numbers = np.random.default_rng(0).permutation(np.repeat(np.arange(count), size))
-    made = lie(numbers).windows(np.random.default_rng(1))
-    assert sorted(np.concatenate(made).tolist()) == list(range(count * size))
-    sets = [set(numbers[window].tolist()) for window in made]
-    assert len(made) == -(-count // bucketing.SHARD_WINDOW) and sum(map(len, sets)) == count
-    assert max(map(len, sets)) - min(map(len, sets)) <= 1
-    assert all((np.diff(window) > 0).all() for window in made)
+def random_lengths(count):
+    return np.random.default_rng(0).uniform(2, 15, count)
 
 
-def test_a_plan_goes_from_window_to_window():
-    rng = np.random.default_rng(0)
-    numbers, lengths = rng.permutation(np.arange(4000) // 100), rng.uniform(2, 15, 4000)
-    steps = plan(lengths, 60, 1, 0, 4, shards=lie(numbers))
+def batches_of(lengths, shards=None):
+    steps = plan(lengths, 60, 1, 0, 4, shards=shards)
+    assert steps == plan(lengths, 60, 1, 0, 4, shards=shards) != plan(lengths, 60, 1, 1, 4)
     batches = [batch for step in steps for batch in step]
-    assert sorted(n for batch in batches for n in batch) == list(range(4000))
-    needed = [set(numbers[batch].tolist()) for batch in batches]
-    open_, held, closed = set(), [], set()
-    for place, now in enumerate(needed):
-        open_ |= now
-        held.append(len(open_))
-        closed |= open_ - set().union(*needed[place + 1 :])
-        open_ = (
-            set() if open_ <= closed else open_
-        )  # a window's shards are all done with before the next's begin
-    assert max(held) == 8 and open_ == set() and len(closed) == 40
-    news = lie(numbers).first_needed(batches)
-    assert sorted(path for paths in news for path in paths) == sorted(
-        f"/x/{n}.tar" for n in range(40)
+    assert sorted(n for batch in batches for n in batch) == list(range(len(lengths)))
+    return batches
+
+
+@pytest.mark.parametrize("shards, windows, most", [(1, 1, 1), (9, 2, 5), (40, 5, 8)])
+def test_a_plan_goes_from_window_to_window(shards, windows, most):
+    count = 100 * shards
+    numbers, lengths = np.random.default_rng(0).permutation(count) // 100, random_lengths(count)
+    batches = batches_of(lengths, lie(numbers))
+    used = np.array([np.bincount(numbers[batch], minlength=shards) > 0 for batch in batches])
+    begun, left = np.maximum.accumulate(used), np.maximum.accumulate(used[::-1])[::-1]
+    assert (begun & left).sum(1).max() == most
+    assert (~(begun[:-1] & left[1:]).any(1)).sum() == windows - 1  # moments between them
+    padded, whole = (
+        sum(len(batch) * lengths[batch].max() for batch in some)
+        for some in (batches, batches_of(lengths))
     )
-    assert steps == plan(lengths, 60, 1, 0, 4, shards=lie(numbers))
-    assert steps != plan(lengths, 60, 1, 1, 4, shards=lie(numbers))
-    padded = sum(len(batch) * lengths[batch].max() for batch in batches)
-    whole = sum(len(batch) * lengths[batch].max() for [batch] in plan(lengths, 60, 1, 0))
     assert padded < 1.1 * whole
 
 
 def test_files_of_their_own_beside_shards_make_no_small_windows():
     numbers = np.random.default_rng(0).permutation([*np.arange(12000) // 1000, *[-1] * 5000])
-    lengths = np.random.default_rng(1).uniform(2, 15, 17000)
-    mixed = lie(numbers)
+    lengths, mixed = random_lengths(17000), lie(numbers)
     windows = mixed.windows(np.random.default_rng(1))
-    assert sorted(np.concatenate(windows).tolist()) == list(range(17000))
     assert sorted(map(len, windows)) == [5000, 6000, 6000]  # of 17 shards
-    batches = [batch for step in plan(lengths, 60, 1, 0, 4, shards=mixed) for batch in step]
-    assert len(batches) < 1.02 * len(plan(lengths, 60, 1, 0))
-    news = [path for paths in mixed.first_needed(batches) for path in paths]
-    assert sorted(news) == sorted(f"/x/{n}.tar" for n in range(12))
+    batches = batches_of(lengths, mixed)
+    assert len(batches) < 1.02 * len(batches_of(lengths))
+    needed = [path for paths in mixed.first_needed(batches) for path in paths]
+    assert sorted(needed) == sorted(f"/x/{n}.tar" for n in range(12))
 
 
 def test_one_window_is_the_plan_of_files_and_so_is_one_in_order_of_length():
-    lengths = np.random.default_rng(0).uniform(2, 15, 900)
-    numbers = np.arange(900) % 8
-    assert plan(lengths, 60, 1, 0, 4, shards=lie(numbers)) == plan(lengths, 60, 1, 0, 4)
-    numbers = np.arange(900) % 20
-    assert plan(lengths, 60, 1, 0, 4, True, shards=lie(numbers)) == plan(lengths, 60, 1, 0, 4, True)
-    assert (
-        Shards.of(Strings(Ragged(np.frombuffer(b"/a.wav/b.wav", np.uint8), np.array([0, 6, 12]))))
-        is None
-    )
+    lengths = random_lengths(900)
+    for shards, ascending in ((8, False), (20, True)):
+        some = lie(np.arange(900) % shards)
+        expected = plan(lengths, 60, 1, 0, 4, ascending)
+        assert plan(lengths, 60, 1, 0, 4, ascending, shards=some) == expected
+    assert lie([-1, -1]) is None
 
 
-def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeypatch):
-    news = [[str(tmp_path / f"{n}.tar") for n in range(m, m + 3)] for m in range(0, 30, 3)]
-    for n in range(30):
-        (tmp_path / f"{n}.tar").write_bytes(b"x" * (n * bucketing.SHARD_BLOCK // 8))
-    opened, ended = [], []
+def test_archives_are_read_through_in_order_and_a_window_ahead(monkeypatch):
+    class File(io.BytesIO):
+        def __exit__(self, *_):
+            """Stay open, to be asked how far it was read."""
 
-    class File(io.FileIO):
-        def __init__(self, path, *_, **__):
-            super().__init__(path)
-            opened.append(path)
+    sizes = {f"{n}.tar": n * bucketing.SHARD_BLOCK // 8 for n in range(30)}
+    opened, order = {}, list(sizes)
 
-        def close(self):
-            if not self.closed:
-                ended.append(self.tell())
-            super().close()
+    def opening(path, *_, **__):
+        return opened.setdefault(path, File(bytes(sizes[path])))
 
-    monkeypatch.setattr(bucketing, "open", File, raising=False)
-    order = [path for paths in news for path in paths]
-    stream = read_ahead(iter(range(10)), news)
+    monkeypatch.setattr(bucketing, "open", opening, raising=False)
+    stream = read_ahead(iter(range(10)), [order[n : n + 3] for n in range(0, 30, 3)])
     for n in range(10):
-        assert next(stream) == n
-        assert len(opened) <= bucketing.SHARD_WINDOW + 3 * n
+        assert next(stream) == n and len(opened) <= bucketing.SHARD_WINDOW + 3 * n
     assert next(stream, None) is None
-    assert opened == order[: len(opened)]
-    assert ended[:-1] == [n * bucketing.SHARD_BLOCK // 8 for n in range(len(ended) - 1)]
+    names = list(opened)
+    assert names == order[: len(names)]
+    assert all(opened[name].tell() == sizes[name] for name in names[:-1])
 
 
 # training
@@ -375,69 +297,38 @@ def test_archives_are_read_through_in_order_and_a_window_ahead(tmp_path, monkeyp
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """The corpus of tones in one shard, and in 20 of two utterances: three windows."""
+    """The corpus of tones in 20 shards of two utterances: three windows."""
     made = make_root(tmp_path_factory.mktemp("shar"))
-    prepare("tsv", made / "corpus", made / "data", shar=True)
-    utterances = list(manifest.read(made / "data/train.jsonl.gz"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shar, "SHARD", 2)
-        shar.write(utterances, made / "data", "many", "")
+        shar.write(list(manifest.read(made / "data/train.jsonl.gz")), made / "data", "many", "")
     return made
 
 
-STILL = [
-    "training.epochs=2",
-    "training.accumulate=2",
-    "model.encoder.dropout=0",
-    "model.decoder.dropout=0",
-]
-
-
-def test_one_window_trains_as_files_do(root, tmp_path):
-    made = [
-        weights(
-            train(
-                root,
-                tmp_path / name,
-                "training.epochs=1",
-                f"data.train={root}/data/{name}.jsonl.gz",
-            )
-        )
-        for name in ("train", "train.shar")
-    ]
-    assert_same(made[1], made[0])
-    assert history(tmp_path / "train.shar") == history(tmp_path / "train")
-
-
-@pytest.fixture(scope="module")
-def alone(root):
+def test_a_continued_run_workers_and_processes_change_nothing(root, tmp_path, monkeypatch):
     many = f"data.train={root}/data/many.shar.jsonl.gz"
-    return weights(train(root, root / "alone", *STILL, many, "training.processes=1")), many
+    still = ["training.accumulate=2", "model.encoder.dropout=0", "model.decoder.dropout=0"]
 
+    def run(name, *overrides):
+        return weights(train(root, tmp_path / name, many, "training.epochs=2", *still, *overrides))
 
-def test_a_continued_run_and_other_workers_change_nothing(root, alone, tmp_path, monkeypatch):
+    alone = run("alone", "training.processes=1")
+    again = "x", "training.processes=1", "data.workers=2"
     stopping(monkeypatch, 4)  # in the second epoch of two
-    arguments = [*STILL, alone[1], "training.processes=1", "data.workers=2"]
     with pytest.raises(Stop):
-        train(root, tmp_path / "x", *arguments, "training.save_steps=1")
+        run(*again, "training.save_steps=1")
     monkeypatch.undo()
-    assert_same(weights(train(root, tmp_path / "x", *arguments)), alone[0])
-    assert history(tmp_path / "x") == history(root / "alone")
+    assert_same(run(*again), alone)
+    assert history(tmp_path / "x") == history(tmp_path / "alone")
+    run("two", "training.processes=2")
+    losses = dev_losses(tmp_path / "alone")
+    assert dev_losses(tmp_path / "two") == pytest.approx(losses, rel=1e-5)
 
 
-def test_the_number_of_processes_changes_nothing(root, alone, tmp_path):
-    train(root, tmp_path / "x", *STILL, alone[1], "training.processes=2")
-    assert dev_losses(tmp_path / "x") == pytest.approx(dev_losses(root / "alone"), rel=1e-5)
-
-
-def test_the_look_before_training_finds_what_is_lost(root, tmp_path):
-    from asr import config, tasks
-
-    many = root / "data/many.shar.jsonl.gz"
-    settings = config.load(tasks.Experiment, root / "x.yaml", [f"data.train={many}"])
+def test_the_look_before_training_finds_what_is_lost(root):
+    many = f"data.train={root}/data/many.shar.jsonl.gz"
+    settings = config.load(tasks.Experiment, root / "x.yaml", [many])
     assert not check(settings).refused
-    torn = root / "data/many.shar/recording.000003.tar"
-    torn.rename(tmp_path / "torn")
+    (root / "data/many.shar/recording.000003.tar").unlink()
     found = [(p.what, p.count) for p in check(settings).problems if p.stops]
-    (tmp_path / "torn").rename(torn)
     assert found == [("missing or unreadable sound files", 2)]

@@ -3,13 +3,13 @@
 Expected ids are constructed, or laws over generated texts of Latin with apostrophes, Han and mixed scripts.
 """
 
+import re
 import unicodedata
 from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import rows
 
 from asr.errors import UserError
 from asr.text import bpe
@@ -31,36 +31,27 @@ CORPORA = {"latin": LATIN, "han": HAN, "mixed": LATIN + HAN + MIXED}
 SIZES = {"latin": 60, "han": 40, "mixed": 120}
 
 
-def refused(message, call, *args):
-    """In words that begin so."""
-    with pytest.raises(UserError) as caught:
-        call(*args)
-    assert str(caught.value).startswith(message), caught.value
-
-
-def size_of(kind, corpus):
-    """Of a vocabulary to ask for: characters are as many as the texts have."""
-    return SIZES[corpus] if kind == "bpe" else None
-
-
 def make(kind, corpus):
-    return train(kind, CORPORA[corpus], size_of(kind, corpus))
+    """Characters are as many as the texts have."""
+    return train(kind, CORPORA[corpus], SIZES[corpus] if kind == "bpe" else None)
 
 
-@pytest.fixture(
-    scope="module", params=[(k, c) for k in ("characters", "bpe") for c in CORPORA], ids="-".join
-)
-def both(request):
-    """A tokenizer and its training texts."""
-    return make(*request.param), CORPORA[request.param[1]]
-
-
-def test_training_texts_come_back(both):
-    tokenizer, texts = both
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_texts_come_back_and_saved_and_loaded_is_equal(kind, corpus, tmp_path):
+    tokenizer, texts, end = make(kind, corpus), CORPORA[corpus], sos_eos(make(kind, corpus))
+    symbols = tokenizer.symbols()
+    assert len(symbols) == len(set(symbols)) == tokenizer.vocabulary == end + 1
+    assert (symbols[0], symbols[-1]) == ("<blank>", "<sos/eos>")
+    assert all(s.strip() == s != "" for s in symbols)
+    tokenizer.save(tmp_path)
+    loaded = tokenizers.load(tmp_path)
+    assert loaded.symbols() == symbols and type(loaded) is type(tokenizer)
     for text in texts:
         ids = tokenizer.encode(text)
-        assert tokenizer.decode(ids) == text
-        assert all(0 < n < tokenizer.vocabulary - 1 for n in ids)  # neither blank nor <sos/eos>
+        assert loaded.encode(text) == ids and 0 < min(ids) <= max(ids) < end
+        assert tokenizer.decode([end, 0, *ids, 0, end]) == tokenizer.decode(ids) == text
+    assert tokenizer.decode([]) == "" and tokenizer.encode("") == tokenizer.encode("  ") == []
 
 
 def test_a_sample_is_drawn_evenly_and_again_the_same():
@@ -74,7 +65,7 @@ def test_a_sample_is_drawn_evenly_and_again_the_same():
     counts = Counter(
         text for sample in samples for text in sample
     )  # 500 each, with a deviation of 19
-    assert set(counts) == set(texts) and max(abs(count - 500) for count in counts.values()) < 80
+    assert set(counts) == set(texts) and all(420 < count < 580 for count in counts.values())
 
 
 def test_bpe_of_a_sample_knows_the_characters_of_all_texts(monkeypatch):
@@ -85,30 +76,6 @@ def test_bpe_of_a_sample_knows_the_characters_of_all_texts(monkeypatch):
     trained = train("bpe", iter(texts), 30)
     for text in ("low lower", "ÄÖ"):
         assert trained.decode(trained.encode(text)) == text
-
-
-def test_blank_and_start_are_left_out(both):
-    tokenizer, texts = both
-    ids, end = tokenizer.encode(texts[0]), sos_eos(tokenizer)
-    assert end == tokenizer.vocabulary - 1
-    assert tokenizer.decode([end, 0, *ids, 0, end]) == texts[0]
-    assert tokenizer.decode([]) == "" and tokenizer.encode("") == tokenizer.encode("  ") == []
-
-
-def test_symbols(both):
-    tokenizer, _ = both
-    symbols = tokenizer.symbols()
-    assert len(symbols) == len(set(symbols)) == tokenizer.vocabulary
-    assert (symbols[0], symbols[-1]) == ("<blank>", "<sos/eos>")
-    assert all(s.strip() == s != "" for s in symbols)
-
-
-def test_saved_and_loaded_is_equal(both, tmp_path):
-    tokenizer, texts = both
-    tokenizer.save(tmp_path)
-    loaded = tokenizers.load(tmp_path)
-    assert loaded.symbols() == tokenizer.symbols() and type(loaded) is type(tokenizer)
-    assert [loaded.encode(t) for t in texts] == [tokenizer.encode(t) for t in texts]
 
 
 def test_ids_of_characters():
@@ -129,77 +96,43 @@ def test_the_size_of_bpe_counts_blank_and_start():
     [("THE ñ", "ñ", "U+00F1"), ("的 THE", "的", "U+7684"), ("X\U0001f600", "😀", "U+1F600")],
 )
 def test_a_character_out_of_the_vocabulary_names_the_utterance(kind, text, character, code):
-    with pytest.raises(UserError) as caught:
-        make(kind, "latin").encode(text, "1089-134686-0001")
-    assert str(caught.value) == (
-        f"1089-134686-0001: character {character!r} ({code}) of {text!r} is not in the tokenizer's vocabulary; "
-        "train the tokenizer on this text, too, or remove it"
-    )
+    says = re.escape(f"x-1: character {character!r} ({code}) of {text!r} is not in the tokenizer")
+    with pytest.raises(UserError, match=f"^{says}"):
+        make(kind, "latin").encode(text, "x-1")
 
 
 def test_normalize():
     assert normalize("  a\tb\n c\u3000d\u00a0e ") == "a b c d e"
-    assert (
-        normalize("e\u0301") == "\u00e9" and normalize("\u212b") == "\u00c5"
-    )  # combining accent; Ångström sign
+    assert normalize("e\u0301\u212b") == "\u00e9\u00c5"  # combining accent; Ångström sign
     assert normalize("Don't ﬁ ½") == "Don't ﬁ ½"  # compatibility forms, case and punctuation stay
 
 
-@pytest.mark.parametrize("kind", ["characters", "bpe"])
-def test_decomposed_text_is_the_same_text(kind):
-    tokenizer = make(kind, "mixed")
-    for text in MIXED:
-        assert tokenizer.encode(unicodedata.normalize("NFD", f" {text}  ")) == tokenizer.encode(
-            text
-        )
-    decomposed = train(
-        kind, [unicodedata.normalize("NFD", t) for t in CORPORA["mixed"]], size_of(kind, "mixed")
-    )
-    assert decomposed.symbols() == tokenizer.symbols()
+def decomposed(text):
+    return unicodedata.normalize("NFD", text)
 
 
-def test_texts_of_a_lhotse_cutset(tmp_path):
-    """A manifest as lhotse itself writes it gives its texts to a tokenizer."""
-    lhotse = pytest.importorskip("lhotse")
-    from asr.data import manifest
-
-    source = lhotse.AudioSource("file", [0], "a.wav")
-    recording = lhotse.Recording("a", [source], 16000, 16000, 1.0, channel_ids=[0])
-    cuts = []
-    for n, text in enumerate(MIXED):
-        parts = [
-            lhotse.SupervisionSegment(
-                f"s{n}", "a", 0.0, 1.0, 0, text=unicodedata.normalize("NFD", text)
-            )
-        ]
-        cuts.append(lhotse.MonoCut(f"c{n}", 0.0, 1.0, 0, parts, recording=recording))
-    path = tmp_path / "cuts.jsonl.gz"
-    lhotse.CutSet.from_cuts(cuts).to_file(path)
-    texts = [utterance.text for utterance in manifest.read(path)]
-    assert train("characters", texts).symbols() == train("characters", MIXED).symbols()
-
-
-ALPHABET = sorted(set("".join(CORPORA["mixed"])) - {" "})
-WORDS = st.text(st.sampled_from(ALPHABET), min_size=1, max_size=8)
-TEXTS = st.lists(WORDS, min_size=1, max_size=5)
 TOKENIZERS = {kind: make(kind, "mixed") for kind in ("characters", "bpe")}
+WORDS = st.text(st.sampled_from(sorted(set("".join(CORPORA["mixed"])) - {" "})), min_size=1)
+TEXTS = st.lists(WORDS, min_size=1, max_size=5)
+KINDS = st.sampled_from(list(TOKENIZERS))
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)
-@given(TEXTS, st.sampled_from([" ", "  ", "\t", "\u3000"]), st.sampled_from(["characters", "bpe"]))
-def test_any_text_of_known_characters_comes_back(words, space, kind):
-    tokenizer = TOKENIZERS[kind]
-    ids = tokenizer.encode(space.join(words))
+@given(TEXTS, st.sampled_from([" ", "  ", "\t", "\u3000"]), KINDS)
+def test_any_text_of_known_characters_comes_back_composed(words, space, kind):
+    tokenizer, text = TOKENIZERS[kind], space.join(words)
+    ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == normalize(" ".join(words))
     assert all(0 < n < tokenizer.vocabulary - 1 for n in ids)
+    assert tokenizer.encode(f" {decomposed(text)}  ") == ids
+    if kind == "bpe":  # a text is encoded word by word; sentencepiece sees it whole
+        assert tokenizer._processor.encode(normalize(text)) == ids == tokenizer.encode(text)
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
-@given(TEXTS)
-def test_ids_of_bpe_are_those_of_sentencepiece(words):
-    """A text is encoded word by word; sentencepiece sees it whole."""
-    text, bpe = " ".join(words), TOKENIZERS["bpe"]
-    assert bpe.encode(text) == bpe.encode(text) == bpe._processor.encode(text)
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_decomposed_texts_make_the_same_tokenizer(kind):
+    texts, size = map(decomposed, CORPORA["mixed"]), SIZES["mixed"] if kind == "bpe" else None
+    assert train(kind, texts, size).symbols() == TOKENIZERS[kind].symbols()
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)
@@ -207,13 +140,11 @@ def test_ids_of_bpe_are_those_of_sentencepiece(words):
 def test_normalize_is_a_projection(text):
     once = normalize(text)
     assert normalize(once) == once == unicodedata.normalize("NFC", once)
-    assert normalize(unicodedata.normalize("NFD", text)) == once
+    assert normalize(decomposed(text)) == once
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
-@given(
-    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), min_size=1, max_size=4)
-)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), min_size=1))
 def test_characters_of_any_texts(texts):
     tokenizer = Characters.train(texts)
     for text in texts:
@@ -221,7 +152,7 @@ def test_characters_of_any_texts(texts):
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
-@given(st.lists(st.integers(0, 119), max_size=12), st.sampled_from(["characters", "bpe"]))
+@given(st.lists(st.integers(0, 119), max_size=12), KINDS)
 def test_any_ids_decode(ids, kind):
     """Search may propose whatever ids; the text is normalized."""
     text = TOKENIZERS[kind].decode(ids)
@@ -229,32 +160,28 @@ def test_any_ids_decode(ids, kind):
 
 
 @pytest.mark.parametrize(
-    "kind, texts, size, message",
+    "kind, texts, size, says",
     [
-        ("characters", ["", "  "], None, "tokenizer: got no text to train on"),
-        ("characters", ["A"], 50, "tokenizer: got size 50, but the texts determine"),
-        ("bpe", [], 10, "tokenizer: got no text to train on"),
+        ("characters", ["", "  "], None, "tokenizer: got no text"),
+        ("characters", ["A"], 50, "tokenizer: got size 50"),
+        ("bpe", [], 10, "tokenizer: got no text"),
         ("words", LATIN, None, "tokenizer: got kind 'words', expected one of characters, bpe"),
-        ("bpe", LATIN, None, "size: bpe needs a vocabulary size, such as 500; got None"),
-        ("bpe", LATIN, 0, "size: bpe needs a vocabulary size, such as 500; got 0"),
+        ("bpe", LATIN, None, "size: bpe needs a vocabulary size, .* got None"),
+        ("bpe", LATIN, 0, "size: bpe needs a vocabulary size, .* got 0"),
     ],
 )
-def test_mistakes_of_training(kind, texts, size, message):
-    refused(message, train, kind, texts, size)
+def test_mistakes_of_training(kind, texts, size, says):
+    with pytest.raises(UserError, match=f"^{says}"):
+        train(kind, texts, size)
 
 
 @pytest.mark.parametrize(
-    "size, reason", [(5000, "is the maximum"), (3, "their characters alone need")]
+    "size, reason", [(5000, r"(\d+) is the maximum"), (3, r"their characters alone need (\d+)")]
 )
 def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=f"vocabulary of {size} doesn't fit .*{reason}") as caught:
         train("bpe", LATIN, size)
-    message = str(caught.value)
-    assert (
-        message.startswith(f"tokenizer: a vocabulary of {size} doesn't fit these texts: ")
-        and reason in message
-    )
-    fitting = int(next(word for word in message.split(": ")[-1].split() if word.isdigit()))
+    fitting = int(re.search(reason, str(caught.value))[1])
     assert train("bpe", LATIN, fitting).vocabulary == fitting
     with pytest.raises(UserError):
         train("bpe", LATIN, fitting + (1 if size > fitting else -1))
@@ -267,48 +194,23 @@ def test_control_characters_become_no_tokens(kind, size, character):
         train(kind, [f"IT IS {character} A TEST"] * 9, size)
 
 
-GONE = "damaged, not the description of a tokenizer"
-DAMAGED = """
-    no json | { | damaged, not the description of a tokenizer; make it
-    no mapping | [1] | damaged, not the description of a tokenizer
-    no kind | {} | damaged, not the description of a tokenizer
-    a kind of later | {"kind": "words"} | got kind 'words', expected one of characters, bpe
-    no characters | {"kind": "characters"} | damaged, its characters are not a list of single
-    words | {"kind": "characters", "characters": ["ab"]} | damaged, its characters are not a list of single
-    a character twice | {"kind": "characters", "characters": ["a", "b", "a"]} | damaged, it has the
-    a control character | {"kind": "characters", "characters": ["\\u001b"]} | damaged, it has the token '\\x1b'
-    half a pair | {"kind": "characters", "characters": ["\\ud800"]} | damaged, it has the token '\\ud800', which
-    a stranger's key | {"kind": "bpe", "sha255": ""} | damaged, it holds 'sha255', which belongs
-    another digest | {"kind": "bpe", "sha256": ""} | its tokens aren't those that were written
-    no digest at all | {"kind": "bpe", "sha256": [1]} | its tokens aren't those that were written
-"""
-BROKEN = "damaged: not a sentencepiece model; make it again with asr-tokenizer"
-
-
 @pytest.mark.parametrize(
-    "name, content, message",
+    "name, content, says",
     [
-        *(("tokenizer.json", content, message) for _, content, message in rows(DAMAGED)),
-        ("tokenizer.json", "[" * 100_000, GONE),
-        ("tokenizer.json", "1" * 5000, GONE),
-        ("tokenizer.json", " " * 50_000_001, "larger than 50 MB"),
-        ("bpe.model", "text", BROKEN),
-        ("bpe.model", "", BROKEN),
+        ("tokenizer.json", None, "no tokenizer here"),
+        ("tokenizer.json", b"\xff\xfe", "damaged"),
+        ("tokenizer.json", b" " * 50_000_001, "larger than 50 MB"),
+        ("tokenizer.json", b'{"kind": "bpe", "sha255": ""}', "damaged, it holds 'sha255'"),
+        ("tokenizer.json", b'{"kind": "bpe", "sha256": ""}', "its tokens aren't those"),
+        ("tokenizer.json", b'{"kind": "bpe", "sha256": [1]}', "its tokens aren't those"),
+        ("bpe.model", None, "missing"),
+        ("bpe.model", b"text", "damaged: not a sentencepiece model"),
     ],
-    ids=lambda value: value[:40],
+    ids=lambda value: str(value)[:40],
 )
-def test_damaged_files(tmp_path, name, content, message):
+def test_damaged_and_missing_files_are_named(tmp_path, name, content, says):
+    """More of them: tests/bad_inputs/ngram.yaml."""
     TOKENIZERS["bpe"].save(tmp_path)
-    (tmp_path / name).write_text(content)
-    refused(f"{tmp_path / name}: {message}", tokenizers.load, tmp_path)
-
-
-def test_missing_and_binary_files(tmp_path):
-    described, model = tmp_path / "tokenizer.json", tmp_path / "bpe.model"
-    missing = f"{described}: no tokenizer here; asr-tokenizer makes one"
-    refused(missing, tokenizers.load, tmp_path)
-    TOKENIZERS["bpe"].save(tmp_path)
-    model.unlink()
-    refused(f"{model}: missing; make it again with asr-tokenizer", tokenizers.load, tmp_path)
-    described.write_bytes(b"\xff\xfe")
-    refused(f"{described}: damaged", tokenizers.load, tmp_path)
+    (tmp_path / name).write_bytes(content) if content else (tmp_path / name).unlink()
+    with pytest.raises(UserError, match=f"^{tmp_path / name}: {says}"):
+        tokenizers.load(tmp_path)

@@ -3,63 +3,62 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import rows
 
 from asr.errors import UserError
 from asr.scoring.error_rate import ErrorRate, error_rates
-from asr.text.normalize import convention, english, join_han, plain
+from asr.text.normalize import convention, join_han
 from asr.text.units import has_spaceless, mostly_spaceless, units
 
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("今天天气", "今 天 天 气"),
-        ("今天 天气", "今 天 天 气"),  # spaces between Han say nothing
-        ("我用IPHONE六", "我 用 IPHONE 六"),
-        ("我用 IPHONE 六", "我 用 IPHONE 六"),
-        ("OPEN THE door", "OPEN THE door"),
-        ("买3G卡 2019年", "买 3G 卡 2019 年"),  # a run of letters and figures is one
-        ("ＩＰＨＯＮＥ六", "ＩＰＨＯＮＥ 六"),  # of full width, too
-        ("好，IPHONE。", "好 ， IPHONE 。"),  # Chinese punctuation is no part of the word beside it
-        ("don't stop, go!", "don't stop, go!"),  # the word's own is, as in a word error rate
-        ("アイフォーンを買う", "ア イ フ ォ ー ン を 買 う"),
-        ("人々", "人 々"),
-        ("ｱｲ ok", "ｱ ｲ ok"),  # kana of half width
-        ("ㄅㄆ ok", "ㄅ ㄆ ok"),  # Bopomofo
-        ("ไทย ok", "ไ ท ย ok"),
-        ("ລາວ ok", "ລ າ ວ ok"),
-        ("ཀཁ ok", "ཀ ཁ ok"),  # Tibetan
-        ("ကခ ok", "က ခ ok"),  # Burmese
-        ("កខ ok", "ក ខ ok"),  # Khmer
-        ("안녕 세상", "안녕 세상"),  # Korean puts spaces between words
-        ("naïve café", "naïve café"),
-        ("𠀀〇", "𠀀 〇"),  # beyond the first 65,536 characters; the zero
-        ("　 ", ""),
-    ],
-)
-def test_units(text, expected):
-    assert units(text) == expected.split()
-
-
-MIXED = [  # reference, hypothesis, hits, substitutions, deletions, insertions
-    ("我用IPHONE六打电话", "我用IPHONE六打电话", 7, 0, 0, 0),
-    ("我用 IPHONE 六打电话", "我用IPHONE六 打电话", 7, 0, 0, 0),  # spaces don't count
-    ("我用IPHONE", "我用IPHONES", 2, 1, 0, 0),  # one word wrong, however many letters
-    ("我用IPHONE", "我用I PHONE", 2, 1, 0, 1),
-    ("我用IPHONE", "我用", 2, 0, 1, 0),
-    ("打电话", "打OK电话", 3, 0, 0, 1),  # a Latin word too many
-    ("打电话", "打OKAY LA电话", 3, 0, 0, 2),
-    ("今天天气", "今天气", 3, 0, 1, 0),
-    ("今天", "明天", 1, 1, 0, 0),
-    ("我用iPhone", "我用IPHONE", 2, 1, 0, 0),  # case counts, as nothing is rewritten
-    ("好的。", "好的", 2, 0, 1, 0),  # and so does punctuation
-    ("GO ON", "GO", 1, 0, 1, 0),
-]
+UNITS = """
+    今天天气 | 今 天 天 气
+    今天 天气 | 今 天 天 气 | spaces between Han say nothing
+    我用IPHONE六 | 我 用 IPHONE 六
+    我用 IPHONE 六 | 我 用 IPHONE 六
+    OPEN THE door | OPEN THE door
+    买3G卡 2019年 | 买 3G 卡 2019 年 | a run of letters and figures is one
+    ＩＰＨＯＮＥ六 | ＩＰＨＯＮＥ 六 | of full width, too
+    好，IPHONE。 | 好 ， IPHONE 。 | Chinese punctuation is no part of the word beside it
+    don't stop, go! | don't stop, go! | the word's own is, as in a word error rate
+    アイフォーンを買う | ア イ フ ォ ー ン を 買 う
+    人々 | 人 々
+    ｱｲ ok | ｱ ｲ ok | kana of half width
+    ㄅㄆ ok | ㄅ ㄆ ok | Bopomofo
+    ไทย ok | ไ ท ย ok
+    ລາວ ok | ລ າ ວ ok
+    ཀཁ ok | ཀ ཁ ok | Tibetan
+    ကခ ok | က ခ ok | Burmese
+    កខ ok | ក ខ ok | Khmer
+    안녕 세상 | 안녕 세상 | Korean puts spaces between words
+    naïve café | naïve café
+    𠀀〇 | 𠀀 〇 | beyond the first 65,536 characters; the zero
+"""
+MIXED = """
+    我用IPHONE六打电话 | 我用IPHONE六打电话 | 7 0 0 0
+    我用 IPHONE 六打电话 | 我用IPHONE六 打电话 | 7 0 0 0 | spaces don't count
+    我用IPHONE | 我用IPHONES | 2 1 0 0 | one word wrong, however many letters
+    我用IPHONE | 我用I PHONE | 2 1 0 1
+    我用IPHONE | 我用 | 2 0 1 0
+    打电话 | 打OK电话 | 3 0 0 1 | a Latin word too many
+    打电话 | 打OKAY LA电话 | 3 0 0 2
+    今天天气 | 今天气 | 3 0 1 0
+    今天 | 明天 | 1 1 0 0
+    我用iPhone | 我用IPHONE | 2 1 0 0 | case counts, as nothing is rewritten
+    好的。 | 好的 | 2 0 1 0 | and so does punctuation
+    GO ON | GO | 1 0 1 0
+"""
 
 
-@pytest.mark.parametrize("reference, hypothesis, hits, substitutions, deletions, insertions", MIXED)
-def test_mixed_error_rate(reference, hypothesis, hits, substitutions, deletions, insertions):
-    expected = ErrorRate(hits, substitutions, deletions, insertions)
+@pytest.mark.parametrize("row", rows(UNITS), ids=" ".join)
+def test_units(row):
+    assert units(row[0]) == row[1].split()
+
+
+@pytest.mark.parametrize("row", rows(MIXED), ids=" ".join)
+def test_mixed_error_rate(row):
+    """Reference, hypothesis, and hits, substitutions, deletions, insertions."""
+    reference, hypothesis, counts = row[:3]
+    expected = ErrorRate(*map(int, counts.split()))
     assert error_rates([reference], [hypothesis], "mixed") == [expected]
 
 
@@ -91,37 +90,25 @@ def test_which_scripts_texts_have():
     assert not mostly_spaceless([])
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("Then, whose is it?", "THEN WHOSE IS IT"),
-        ("“Don’t!” — it's the dogs' 'o'clock'...", "DON'T IT'S THE DOGS O'CLOCK"),
-        ("well-known e.g. U.S. under_score", "WELL KNOWN E G U S UNDER SCORE"),
-        (
-            "Müller & café, 5% of 3.5 €",
-            "MÜLLER & CAFÉ 5% OF 3 5 €",
-        ),  # spoken, or not for us to read
-        ("straße ﬁne", "STRASSE FINE"),
-        ("我用ｉＰｈｏｎｅ，打·电话。", "我用IPHONE 打电话"),
-        ("今天， 天气「好」！", "今天天气好"),
-        ("‑– ...", ""),
-        ("e\u0301te\u0301", "ÉTÉ"),  # composed
-    ],
-)
-def test_plain(text, expected):
-    assert plain(text) == expected
+CONVENTIONS = """
+    plain | Then, whose is it? | THEN WHOSE IS IT
+    plain | “Don’t!” — it's the dogs' 'o'clock'... | DON'T IT'S THE DOGS O'CLOCK
+    plain | well-known e.g. U.S. under_score | WELL KNOWN E G U S UNDER SCORE
+    plain | Müller & café, 5% of 3.5 € | MÜLLER & CAFÉ 5% OF 3 5 € | spoken, or not for us to read
+    plain | straße ﬁne | STRASSE FINE
+    plain | 我用ｉＰｈｏｎｅ，打·电话。 | 我用IPHONE 打电话
+    plain | 今天， 天气「好」！ | 今天天气好
+    plain | e\u0301te\u0301 | ÉTÉ | composed
+    english | Café Müller’s façade | CAFE MULLER'S FACADE
+    english | Ångström – naïve | ANGSTROM NAIVE
+    english | søk ČAPEK | SØK CAPEK | ø is a letter of its own
+"""
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("Café Müller’s façade", "CAFE MULLER'S FACADE"),
-        ("Ångström – naïve", "ANGSTROM NAIVE"),
-        ("søk ČAPEK", "SØK CAPEK"),  # ø is a letter of its own
-    ],
-)
-def test_english(text, expected):
-    assert english(text) == expected
+@pytest.mark.parametrize("row", rows(CONVENTIONS), ids=" ".join)
+def test_conventions(row):
+    name, text, expected = row[:3]
+    assert convention(name)(text) == expected and convention(name)("‑– ...") == ""
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)
@@ -136,9 +123,6 @@ def test_join_kana_too():
     assert join_han("ア イ を 買う OK 一") == "アイを買う OK 一"
 
 
-def test_an_unknown_convention():
-    with pytest.raises(UserError) as error:
+def test_an_unknown_convention_names_those_that_are_known():
+    with pytest.raises(UserError, match="^normalize: got 'plane', .*'plain'.* plain, english"):
         convention("plane")
-    assert str(error.value) == (
-        "normalize: got 'plane', no such convention; did you mean 'plain'?; known are plain, english"
-    )
