@@ -232,7 +232,7 @@ def test_mistakes_of_tables(tmp_path, capsys, sources, message):
 TINY = """training.epochs=1 training.average=1 training.processes=1 training.device=cpu training.precision=fp32
 features.fbank.sample_rate=8000 features.fbank.mels=24 features.specaugment=null model.intermediate_ctc=null
 model.consistency=null model.encoder.layers=1 model.encoder.d_model=16 model.encoder.ff=16 model.encoder.channels=4
-model.encoder.subsampling=4 model.decoder.layers=1 model.decoder.d_model=16 model.decoder.ff=16""".split()
+model.encoder.subsampling=4 model.decoder.layers=1 model.decoder.d_model=16 model.decoder.ff=16"""
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def splits(folder):
 @needs_commands
 def test_the_recipe_goes_from_a_table_to_an_error_rate(checkout):
     words = "recorded.tsv", "--name", "mine", "--dev", "15", "--test", "15"
-    status, out, err = recipe(checkout, *words, *TINY)
+    status, out, err = recipe(checkout, *words, *TINY.split())
     assert status == 0, out + err
     rates = r"wer=[\d.]+ lo=[\d.]+ hi=[\d.]+ words=\d+ rtf=[\d.]+ seconds=\d+"
     assert re.search(f"\nresult recipe=mine set=test mode=joint {rates}\n$", out), out
