@@ -160,14 +160,6 @@ def calls(name, tree):
     ]
 
 
-NEWER = "Self Never LiteralString Required NotRequired Unpack TypeVarTuple override assert_never assert_type"
-
-
-def newer_than_python_3_10(tree):
-    """Names of `typing` that Python 3.10, the oldest one supported, doesn't have."""
-    return {f"typing.{name}" for name in NEWER.split()} & set(imports(tree))
-
-
 @pytest.mark.parametrize(
     "checker, modules, planted",
     [
@@ -183,7 +175,6 @@ def newer_than_python_3_10(tree):
         (acts, ["asr.yaml_tree"], "'text'\nimport torch\ntorch.manual_seed(1)"),
         # `emit` reports a standard output that is full or closed; a bare print ends in a traceback there
         (partial(calls, "print"), ["asr.cli.command", "asr.logging"], "if x:\n    print(1)"),
-        (newer_than_python_3_10, [], "from typing import Any, Self"),
     ],
 )
 def test_a_habit_is_kept_but_in_known_modules(checker, modules, planted):

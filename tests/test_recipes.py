@@ -102,12 +102,6 @@ AISHELL = (
     "--decode '--ctc-weight 0.4 --beam 2'"
 )
 MISTAKES = """
-    out=exp/elsewhere | run.sh: out=exp/elsewhere: the recipe sets out itself, so that all steps agree
-    data.train=x | the recipe sets data.train itself
-    tokenizer=x | the recipe sets tokenizer itself
-    epochs | run.sh: epochs: expected key.path=value
-    --epochs 3 | run.sh: no such option --epochs
-    --lm | run.sh: --lm: expected a value
     --train 460 | corpus has no train-clean-360/; add it, or choose others with --train and --dev
     --config x960.yaml | corpus has no train-clean-360/
     --name new trainng.epochs=3 | trainng: no such setting; did you mean 'training'?
@@ -115,7 +109,6 @@ MISTAKES = """
     --name new --modes 'joint jiont' | run.sh: --mode: got 'jiont', expected one of joint, attention
     --name new --modes joint --decode '--beam 0' | run.sh: --beam: got 0, expected 1
     --name new --lm lm.yaml --decode-lm --lm-weight=-1 | run.sh: --lm-weight: got -1.0
-    --ngram 2 --lm lm.yaml | run.sh: got --lm and --ngram; choose one language model to decode with
 """
 
 
@@ -181,9 +174,14 @@ def test_a_plan_before_anything_is_made_names_every_step_and_the_heads_of_the_ya
 
 @needs_commands
 @pytest.mark.slow
-def test_an_n_gram_model_is_estimated_and_decoded_with(librispeech):
+def test_an_n_gram_model_is_decoded_with_and_shards_of_prepared_manifests_are_trained_on(
+    librispeech,
+):
+    """Training reads shards; tokens, the language model and decoding need none."""
     house, _ = librispeech
-    command = f"{LIBRISPEECH} --name grams --ngram 2 --decode-lm '--lm-weight 0.4'"
+    states = ["to do", "depends", "depends", "depends"]
+    assert [*house.plan(f"{LIBRISPEECH} --shar")[0].values()] == states
+    command = f"{LIBRISPEECH} --shar --name grams --ngram 2 --decode-lm '--lm-weight 0.4'"
     later = (
         "tokenizer",
         "lm.arpa.gz",
@@ -196,20 +194,10 @@ def test_an_n_gram_model_is_estimated_and_decoded_with(librispeech):
     assert "result recipe=grams set=test-clean mode=joint+lm wer=" in out
     [fused, plain] = rows(house.root / "exp/grams/results.md")
     assert (fused[2], plain[2]) == ("lm.arpa.gz 0.4", "")
-
-
-@needs_commands
-@pytest.mark.slow
-def test_shards_are_made_of_prepared_manifests_and_trained_on(librispeech):
-    """Training reads them; tokens and decoding need none."""
-    house, _ = librispeech
-    states = ["to do", "depends", "depends", "depends"]
-    assert [*house.plan(f"{LIBRISPEECH} --shar")[0].values()] == states
-    house.run(f"{LIBRISPEECH} --shar --name sharded")
-    shards = "data/sharded/train-clean-100.shar"
-    assert f"train: {shards}.jsonl.gz" in (house.root / "exp/sharded/model/config.yaml").read_text()
+    shards = "data/grams/train-clean-100.shar"
+    assert f"train: {shards}.jsonl.gz" in (house.root / "exp/grams/model/config.yaml").read_text()
     assert (house.root / f"{shards}.jsonl.gz").is_file() and (house.root / shards).is_dir()
-    assert {*house.plan(f"{LIBRISPEECH} --shar --name sharded")[0].values()} == {"done"}
+    assert {*house.plan(command)[0].values()} == {"done"}
 
 
 @needs_commands
@@ -292,16 +280,6 @@ def test_mistakes_are_one_line_and_nothing_runs(librispeech, words, message):
     before = house.times()
     _, err = house.run(f"{LIBRISPEECH} {words}", 2)
     assert message in err and len(err.splitlines()) == 1 and house.times() == before
-
-
-@needs_commands
-@pytest.mark.parametrize("config", ["own.yaml", "tiny.yaml"])
-def test_a_configuration_is_the_callers_or_the_repositorys(librispeech, config):
-    house, _ = librispeech
-    (house.root / "elsewhere").mkdir(exist_ok=True)
-    (house.root / "elsewhere/own.yaml").write_text(CONFIG)
-    words = f"recipes/librispeech/run.sh --corpus ../corpus --config {config} --name new"
-    assert "exp/new/model; time: a second" in house.plan(f"cd elsewhere; bash ../{words}")[1]
 
 
 def test_an_environment_whose_making_was_stopped_is_made_to_its_end(tmp_path):

@@ -143,6 +143,20 @@ def test_an4_has_a_place_of_its_own_for_a_gpus_model(place):
     assert not re.findall(r"<(?=data/|exp/|conf/)(?!\w+/an4-gpu[/.>])[^>]*>", said)
 
 
+def test_a_configuration_is_the_callers_or_the_repositorys(place):
+    """And so is a language model's."""
+    recipe = "recipes/librispeech/run.sh"
+    (place / "caller/own.yaml").touch()
+    words = "--lm", "own.yaml", "--config", "conf/librispeech960-conformer.yaml", "--train", "100"
+    _, _, said = run(place, recipe, *ARGUMENTS[recipe][:2], *words)
+    trained = re.findall("asr-train .*<--config> <(.*?)> <out=(.*?)>", said)
+    folder = "exp/librispeech960-conformer"
+    assert trained == [
+        (f"{place}/caller/own.yaml", f"{folder}/lm"),
+        (words[3], f"{folder}/model"),
+    ]
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_what_could_not_be_prepared_is_told_at_the_end(place, recipe):
     _, _, expected = run(place, recipe, *ARGUMENTS[recipe])
@@ -197,6 +211,12 @@ MISTAKES = """
     own/run.sh 'cor pus/all.tsv' --gpus two | run.sh: --gpus two: expected a number of GPUs, or all
     own/run.sh 'cor pus/all.tsv' --gpus 0 | run.sh: --gpus 0: expected a number of GPUs, or all
     own/run.sh 'cor pus/all.tsv' --name | run.sh: --name: expected a value
+    librispeech/run.sh data.train=x | run.sh: data.train=x: the recipe sets data.train itself
+    librispeech/run.sh tokenizer=x  | run.sh: tokenizer=x: the recipe sets tokenizer itself
+    librispeech/run.sh epochs       | run.sh: epochs: expected key.path=value
+    librispeech/run.sh --epochs 3   | run.sh: no such option --epochs
+    librispeech/run.sh --lm         | run.sh: --lm: expected a value
+    librispeech/run.sh --ngram 2 --lm lm.yaml | run.sh: got --lm and --ngram; choose one language model to decode with
     librispeech/run.sh --gpu 1       | run.sh: no such option --gpu; --help lists them
     mini/run.sh --dry-run     | run.sh: no such option --dry-run; --help lists them
     aishell/mini.sh --dry-run | mini.sh: no such option --dry-run; --help lists them
