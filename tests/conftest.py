@@ -36,13 +36,10 @@ def heeded():
     What a process inherits as ignored it keeps so: SIGINT, where the tests are a job in the background of a script;
     SIGUSR1, which commands of earlier tests have ignored.
     """
-    numbers = (signal.SIGINT, signal.SIGUSR1)
-    handlers = (signal.default_int_handler, signal.SIG_DFL)
-    before = [
-        signal.signal(number, handler) for number, handler in zip(numbers, handlers, strict=True)
-    ]
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGUSR1: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield
-    for number, handler in zip(numbers, before, strict=True):
+    for number, handler in before.items():
         signal.signal(number, handler)
 
 

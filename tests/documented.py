@@ -4,7 +4,8 @@ The commands themselves are taken from the pages (test_documentation.py), which 
 order of its text. A command that stands in no page, or in none of this table, fails the test.
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,30 +32,17 @@ class Way:
     status: int = 0
     says: str = ""
     how: str = "run"
-    whole: "Way | None" = None
+    whole: Mapping | None = None
 
 
-def way(given: dict) -> Way:
-    """The way that documented.yaml says."""
-    whole = given.get("whole")
-    return Way(**given | {"whole": whole and way(whole)})
-
-
-def filled(value, often: dict[str, str]):
-    """Put what is said `often` for its $NAME."""
-    if isinstance(value, dict):
-        return {key: filled(each, often) for key, each in value.items()}
-    if isinstance(value, str):
-        for name, words in often.items():
-            value = value.replace(f"${name}", words)
-    return value
-
-
-def read() -> dict[str, dict[str, Way]]:
-    """Read documented.yaml."""
+def read():
+    """Read documented.yaml: page → command → its way; what is said `often` stands for its $NAME."""
     tree = yaml.safe_load(Path(__file__).with_name("documented.yaml").read_text("utf-8"))
-    pages = filled(tree["pages"], tree["often"])
-    return {page: {name: way(given) for name, given in of.items()} for page, of in pages.items()}
+    pages = json.dumps(tree["pages"])
+    for name, words in tree["often"].items():
+        pages = pages.replace(f"${name}", words)
+    pages = json.loads(pages)
+    return {page: {name: Way(**way) for name, way in ways.items()} for page, ways in pages.items()}
 
 
 PAGES = read()
@@ -66,9 +54,8 @@ PAGES = read()
 def mini(root: Path) -> None:
     """The corpus of recipes/mini, complete to its recipe's eyes."""
     corpus = root / "data/mini-corpus"
-    miniatures.librispeech(
-        corpus / "LibriSpeech", {"train-mini": 60, "dev-mini": 6, "test-mini": 6}
-    )
+    sizes = {"train-mini": 60, "dev-mini": 6, "test-mini": 6}
+    miniatures.librispeech(corpus / "LibriSpeech", sizes)
     miniatures.finished(corpus, "mini-1", seed=1, hours=3.5, **{"dev-mini": 200, "test-mini": 444})
 
 
@@ -90,14 +77,13 @@ def own(root: Path) -> None:
     for name in ("musan/noise/wind", "RIRS_NOISES/simulated_rirs/room"):
         miniatures.speak(root / f"corpora/{name}.wav", "HUSH")
     for name, seed in (("train.txt", 5), ("dev.txt", 6)):
-        (root / name).write_text("".join(f"{text}\n" for text in miniatures.english(40, seed)))
+        miniatures.write(root / name, miniatures.english(40, seed))
     (root / "names.txt").write_text("NORWAY\nFOXTROT\t1.5\n")
 
 
 def recordings(root: Path) -> None:
     """The recordings that a table of one's own names."""
-    miniatures.table(root / "mine/more.tsv", miniatures.english(40))
-    (root / "mine/more.tsv").rename(root / "more.tsv")
+    miniatures.table(root / "mine/more.tsv", miniatures.english(40)).rename(root / "more.tsv")
     miniatures.speak(root / "mine/a1.wav", "HELLO WORLD")
 
 
@@ -125,15 +111,13 @@ def aishell(root: Path) -> None:
     (root / "text.txt").write_text("a\t我们\n", encoding="utf-8")
 
 
-SUBSETS = [
-    "train-clean-100",
-    "train-clean-360",
-    "train-other-500",
-    "dev-clean",
-    "test-clean",
-    "test-other",
-]
-SETUPS: dict[str, tuple[Callable[[Path], None], ...]] = {
+def librispeech(root: Path) -> None:
+    """A corner of all LibriSpeech that the recipe asks for."""
+    subsets = "train-clean-100 train-clean-360 train-other-500 dev-clean test-clean test-other"
+    miniatures.librispeech(root / "librispeech", dict.fromkeys(subsets.split(), 2))
+
+
+SETUPS = {
     "README.md": (mini, own),
     "docs/guide.md": (own,),
     "recipes/own/README.md": (recordings,),
@@ -144,8 +128,6 @@ SETUPS: dict[str, tuple[Callable[[Path], None], ...]] = {
     "recipes/mandarin/README.md": (real_mandarin,),
     "recipes/aishell/mini.md": (aishell_mini,),
     "recipes/aishell/README.md": (aishell,),
-    "recipes/librispeech/README.md": (
-        lambda root: miniatures.librispeech(root / "librispeech", dict.fromkeys(SUBSETS, 2)),
-    ),
+    "recipes/librispeech/README.md": (librispeech,),
     "docs/accuracy.md": (an4,),
 }

@@ -23,6 +23,11 @@ def root(tmp_path_factory):
     return root
 
 
+@pytest.fixture
+def recognizer(root):
+    return asr.load(root / "x", "cpu")
+
+
 def python(code):
     """Run code in a fresh interpreter; what it printed."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -36,54 +41,35 @@ def test_importing_it_imports_nothing_heavy():
 
 
 def test_every_public_name_is_there_and_listed():
-    assert set(asr.__all__) <= set(dir(asr))
-    for name in asr.__all__:
-        assert getattr(asr, name) is not None
+    assert set(asr.__all__) <= set(dir(asr)) and all(getattr(asr, name) for name in asr.__all__)
     with pytest.raises(AttributeError, match="no attribute 'transcibe'"):
         asr.transcibe  # noqa: B018
 
 
-def test_one_recording_is_transcribed_as_by_the_command(root, tmp_path):
+def test_one_recording_is_transcribed_as_by_the_command(root, recognizer, tmp_path):
     path, out = root / "corpus/dev000.wav", tmp_path / "out.json"
-    decode.main(
-        [
-            "--model",
-            str(root / "x"),
-            "--device",
-            "cpu",
-            "--beam",
-            "4",
-            "--json",
-            str(out),
-            str(path),
-        ]
-    )
-    (expected,) = map(json.loads, out.read_text().splitlines())
-    found = asr.load(root / "x", "cpu").transcribe(path, beam=4)
+    decode.main(f"--model {root}/x --device cpu --beam 4 --json {out} {path}".split())
+    expected = json.loads(out.read_text())
+    found = recognizer.transcribe(path, beam=4)
     assert isinstance(found, asr.Transcript) and found.as_json() == expected
     assert found.segments == () and found.text == found.nbest[0].text
 
 
-def test_samples_are_transcribed_as_their_file(root):
-    recognizer = asr.load(root / "x", "cpu")
+def test_samples_are_transcribed_as_their_file(root, recognizer):
     expected = recognizer.transcribe(root / "corpus/dev001.wav")
     samples, rate = soundfile.read(root / "corpus/dev001.wav", dtype="float32")
     for audio in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
         found = asr.transcribe(recognizer, audio, rate)
         assert found.nbest == expected.nbest and found.duration == expected.duration
-    assert asr.transcribe(recognizer, samples, 2 * rate).duration == pytest.approx(
-        expected.duration / 2, abs=1e-3
-    )
+    faster = asr.transcribe(recognizer, samples, 2 * rate)
+    assert faster.duration == pytest.approx(expected.duration / 2, abs=1e-3)
 
 
-def test_many_recordings_are_transcribed_in_their_order_as_each_alone(root):
-    recognizer = asr.load(root / "x", "cpu")
+def test_many_recordings_are_transcribed_in_their_order_as_each_alone(root, recognizer):
     paths = [root / f"corpus/dev00{n}.wav" for n in (3, 0, 2)]
     found = list(asr.transcribe_all(recognizer, paths, mode="ctc"))
-    assert [one.id for one in found] == [str(path) for path in paths]
-    assert [one.text for one in found] == [
-        recognizer.transcribe(path, mode="ctc").text for path in paths
-    ]
+    alone = [recognizer.transcribe(path, mode="ctc").text for path in paths]
+    assert [(one.id, one.text) for one in found] == [*zip(map(str, paths), alone, strict=True)]
     assert len(list(asr.transcribe_all(recognizer, root / "corpus", mode="ctc-greedy"))) == 48
 
 
@@ -98,8 +84,7 @@ def test_many_recordings_are_transcribed_in_their_order_as_each_alone(root):
         (np.zeros(10, np.float32), "10 samples"),
     ],
 )
-def test_a_mistake_is_a_user_error_that_names_it(root, audio, fact):
-    recognizer = asr.load(root / "x", "cpu")
+def test_a_mistake_is_a_user_error_that_names_it(root, recognizer, audio, fact):
     with pytest.raises(asr.UserError) as caught:
         recognizer.transcribe(root / audio if isinstance(audio, str) else audio)
     assert fact in str(caught.value)
@@ -120,12 +105,11 @@ def test_a_training_is_one_call_and_the_same_as_by_the_command(root, tmp_path):
     commands.main(["--config", str(root / "x.yaml"), f"out={tmp_path}/commanded", *settings])
     assert isinstance(made, asr.Recognizer)
     assert_same(made.state_dict(), asr.load(tmp_path / "commanded", "cpu").state_dict())
-    written = (tmp_path / "called/model.safetensors").stat().st_mtime_ns
-    assert_same(
-        asr.train(root / "x.yaml", f"out={tmp_path}/called", *settings).state_dict(),
-        made.state_dict(),
-    )
-    assert (tmp_path / "called/model.safetensors").stat().st_mtime_ns == written
+    weights = tmp_path / "called/model.safetensors"
+    written = weights.stat().st_mtime_ns
+    again = asr.train(root / "x.yaml", f"out={tmp_path}/called", *settings)
+    assert_same(again.state_dict(), made.state_dict())
+    assert weights.stat().st_mtime_ns == written
     with pytest.raises(asr.UserError, match=r"training\.epoch: no such setting"):
         asr.train(root / "x.yaml", "training.epoch=3")
 
@@ -133,7 +117,5 @@ def test_a_training_is_one_call_and_the_same_as_by_the_command(root, tmp_path):
 def test_an_evaluation_is_one_call(root, tmp_path):
     (tmp_path / "hyp.txt").write_text("".join(f"dev00{n}\tLOW\n" for n in range(8)))
     report = asr.score(root / "data/dev.jsonl.gz", tmp_path / "hyp.txt")
-    assert (
-        set(report.scores) == {"word", "char"}
-        and report.scores["word"].utterances["dev000"].reference > 0
-    )
+    assert set(report.scores) == {"word", "char"}
+    assert report.scores["word"].utterances["dev000"].reference > 0

@@ -7,63 +7,36 @@ Python run. The answers are constructed: tones that a recognizer learns, layouts
 import os
 import re
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import soundfile
+from checkouts import ROOT, bash, copy
 from runs import make_root, train
 from tones import CONFIG, RATE
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/extend.md"
-BLOCK = re.compile(
-    r"(?:^(?:In )?`(?P<file>[^`\n]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S
-)
+PAGE = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"(?:^(?:In )?`([^`\n]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
+PARTS = re.split(r"^## (.+)$", PAGE, flags=re.M)
+# heading → its blocks of code: the file that a block is of, if the line above names one; kind; text
+SECTIONS = {
+    heading: BLOCK.findall(text) for heading, text in zip(PARTS[1::2], PARTS[2::2], strict=True)
+}
 
 
-@dataclass(frozen=True)
-class Block:
-    """A block of code of the page; the file that it is of, if the line above names one."""
-
-    kind: str
-    text: str
-    file: str | None
-
-
-def sections() -> dict[str, list[Block]]:
-    """Heading → its blocks."""
-    parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.M)
-    found = {
-        heading: list(BLOCK.finditer(text))
-        for heading, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
-    return {
-        heading: [Block(b["kind"], b["text"], b["file"]) for b in blocks]
-        for heading, blocks in found.items()
-    }
-
-
-def change(text: str, difference: str) -> str:
+def change(text, difference):
     """Apply the lines of a block: `-` lines give way to the `+` lines below them; an import goes to the others.
 
     A line that goes may be the beginning of one, as the one that takes its place then is.
     """
-    for old, new in re.findall(r"((?:^-.*\n)*)((?:^\+.*\n)+)", difference, flags=re.M):
-        old, new = (
-            "".join(line[1:] + "\n" for line in lines.splitlines())[:-1] for lines in (old, new)
-        )
+    for block in re.findall(r"(?:^-.*\n)*(?:^\+.*\n)+", difference, flags=re.M):
+        old, new = ("\n".join(re.findall(rf"(?m)^\{sign}(.*)", block)) for sign in "-+")
         if not old:
-            assert new.startswith(("from ", "import ")), (
-                f"{new}: expected an import, or lines that it takes the place of"
-            )
+            assert new.startswith(("from ", "import ")), f"{new}: takes the place of nothing"
             old = next(line for line in text.splitlines() if line.startswith("from asr."))
             new = f"{new}\n{old}"
-        assert text.count(f"\n{old}") == 1, (
-            f"{old!r} stands there {text.count(old)} times, expected once"
-        )
+        times = text.count(f"\n{old}")
+        assert times == 1, f"{old!r} stands there {times} times, expected once"
         text = text.replace(f"\n{old}", f"\n{new}")
     return text
 
@@ -83,54 +56,6 @@ def prepared(tmp_path_factory):
     (folder / "testing_list.txt").write_text("yes/0a7c_nohash_0.wav\n")
     (folder / "validation_list.txt").write_text("no/1a7c_nohash_1.wav\nup/2a7c_nohash_2.wav\n")
     return root
-
-
-@pytest.mark.parametrize("heading", sections())
-def test_what_a_section_adds_works(prepared, tmp_path, heading):
-    blocks = sections()[heading]
-    shutil.copytree(ROOT / "asr", tmp_path / "asr", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    files = [block for block in blocks if block.file]
-    assert {block.kind for block in files} == {"python", "diff"}
-    added = [block.file for block in files if block.kind == "python"]
-    assert len(added) == 1 and not (ROOT / added[0]).exists(), "one new file"
-    for block in files:
-        path = tmp_path / block.file
-        path.write_text(
-            change(path.read_text(), block.text) if block.kind == "diff" else block.text
-        )
-    for block in (block for block in blocks if not block.file):
-        run(tmp_path, block)
-    check = CHECKS.get(heading)
-    assert check is None or run(tmp_path, Block("python", check, None))
-
-
-def run(folder: Path, block: Block) -> bool:
-    """Run a block's commands, or its Python, with the copy of the package."""
-    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests'}"}
-    commands = block.text.splitlines() if block.kind == "sh" else [block.text]
-    for command in commands:
-        name = command.split()[0].removeprefix("asr-")
-        python = (
-            [sys.executable, "-m", f"asr.cli.{name}"]
-            if block.kind == "sh"
-            else [sys.executable, "-c", command]
-        )
-        words = (
-            subprocess.list2cmdline(python) + command.removeprefix(f"asr-{name}")
-            if block.kind == "sh"
-            else python
-        )
-        done = subprocess.run(
-            words,
-            shell=block.kind == "sh",
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return True
 
 
 CHECKS = {  # what else must be so, beside the commands' success
@@ -181,17 +106,39 @@ assert 0.5 <= np.abs(clipped).max() < 1 and (clipped == clipped.max()).sum() > 1
 }
 
 
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_what_a_section_adds_works(prepared, tmp_path, heading):
+    """One new file, changes of others, then what the page runs and the check, all with the copy of the package."""
+    copy(tmp_path, "asr")
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    added, changed, commands = [], [], []
+    for file, kind, text in SECTIONS[heading]:
+        if not file:
+            commands.append((kind, text))
+        elif kind == "python":
+            added.append(file)
+            (tmp_path / file).write_text(text)
+        else:
+            changed.append(file)
+            (tmp_path / file).write_text(change((tmp_path / file).read_text(), text))
+    assert len(added) == 1 and not (ROOT / added[0]).exists() and changed
+    path = f"{tmp_path}{os.pathsep}{Path(__file__).parent}"
+    for kind, text in [*commands, ("python", CHECKS[heading])]:
+        if kind == "sh":
+            text = re.sub(r"(?m)^asr-(\w+)", r"python -m asr.cli.\1", text)
+        else:
+            text = f"python - <<'END'\n{text}\nEND"
+        status, out, err = bash(tmp_path, "-ec", text, PYTHONPATH=path)
+        assert status == 0, f"{text}\n{out}\n{err}"
+
+
 def test_every_section_has_a_check():
-    assert set(CHECKS) == set(sections())
+    assert set(CHECKS) == set(SECTIONS)
 
 
 def test_a_change_that_does_not_fit_is_refused():
-    with pytest.raises(AssertionError, match="stands there 0 times"):
-        change("a = 1\nb = 2\n", "-c = 3\n+c = 4\n")
-    with pytest.raises(AssertionError, match="stands there 2 times"):
-        change("x\na = 1\na = 1\n", "-a = 1\n+c = 4\n")
+    for times, text in (0, "x\na = 1\n"), (2, "x\nc = 3\nc = 3\n"):
+        with pytest.raises(AssertionError, match=f"stands there {times} times"):
+            change(text, "-c = 3\n+c = 4\n")
     assert change("x\na = 1\nb = 2\n", "-a = 1\n+a = 3\n+c = 4\n") == "x\na = 3\nc = 4\nb = 2\n"
-    assert (
-        change("\nfrom asr.b import c\n", "+from asr.a import b\n")
-        == "\nfrom asr.a import b\nfrom asr.b import c\n"
-    )
+    assert change("\nfrom asr.b import c\n", "+import a\n") == "\nimport a\nfrom asr.b import c\n"
