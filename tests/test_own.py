@@ -43,7 +43,7 @@ def experiment(scaled, hours):
 @functools.cache
 def count(model, mels):
     """Parameters of a model with 500 tokens."""
-    tree, source = yaml_tree.parse(model, "model"), yaml_tree.Source("model")
+    tree, source = yaml_tree.parse(model, "model"), yaml_tree.Origins("model")
     with torch.device("meta"):
 <<<<<<< HEAD
         made = Hybrid(
