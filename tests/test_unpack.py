@@ -1,6 +1,6 @@
 """Prove that archives write nothing but files and folders, within their folder, and no more than a corpus has.
 
-What is right is what Python's tarfile, zipfile and the system's tar make of archives without tricks. Archives with
+What is right is what Python's zipfile and the system's tar make of archives without tricks. Archives with
 tricks are made by hand, header by header, and each is refused, with nothing written outside and nothing left.
 """
 
@@ -11,7 +11,6 @@ import random
 import stat
 import struct
 import subprocess
-import tarfile
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -26,7 +25,7 @@ from asr.errors import UserError
 SOUND = random.Random(1).randbytes(3000)
 
 
-def raw(name, content=b"", kind=b"0", size=b"", prefix=b"", magic=b"ustar\00000", checksum=b""):
+def raw(name, content=b"", kind=b"0", size=b"", prefix=b"", magic=b"ustar\x0000", checksum=b""):
     """A member of a .tar, made by hand: its header, and its content in whole blocks."""
     size = size or b"%011o" % len(content)
     header = struct.pack(
@@ -106,29 +105,18 @@ FILES = {
 }
 
 
-TARFILE = {
-    "tarfile's gnu": tarfile.GNU_FORMAT,
-    "tarfile's pax": tarfile.PAX_FORMAT,
-    "tarfile's ustar": tarfile.USTAR_FORMAT,
-}
-
-
-@pytest.mark.parametrize("form", ["v7", "oldgnu", "gnu", "ustar", "posix", *sorted(TARFILE)])
-def test_what_tarfile_and_the_systems_tar_pack_is_unpacked(tmp_path, form):
+@pytest.mark.parametrize("form", ["v7", "oldgnu", "gnu", "ustar", "posix"])
+def test_what_the_systems_tar_packs_is_unpacked(tmp_path, form):
     folder, made = tmp_path / "in/an4", tmp_path / "made.tar.gz"
     (folder / "void").mkdir(parents=True)
     for name, data in FILES.items():
-        if LONG not in name or not form.endswith(("ustar", "v7")):
+        if LONG not in name or form not in ("ustar", "v7"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
-    if form in TARFILE:
-        with tarfile.open(made, "w:gz", format=TARFILE[form]) as archive:
-            archive.add(folder, "an4")
-    else:
-        command = ["tar", f"--format={form}", "-czf", made, "-C", folder.parent, "."]
-        done = subprocess.run(command, capture_output=True)
-        if done.returncode:
-            pytest.skip(f"this tar has no {form}: {done.stderr.decode()}")
+    command = ["tar", f"--format={form}", "-czf", made, "-C", folder.parent, "."]
+    done = subprocess.run(command, capture_output=True)
+    if done.returncode:
+        pytest.skip(f"this tar has no {form}: {done.stderr.decode()}")
     found = get(tmp_path, made.read_bytes())
     assert found == contents(folder.parent) and len(found) >= 10
 
@@ -209,9 +197,6 @@ TRICKS = [  # a row each: what it is, its bytes, the error, what it says
     ("a wrong checksum of gzip", SOUND_TAR[:-8] + bytes(8), "Damaged", "CRC"),
     ("something behind", SOUND_TAR + b"#!/bin/sh", "Damaged", "gzip"),
     ("no list", zipped("a")[:-22] + b"PK\5\6", "Damaged", "not a zip"),
-    ("a NUL in a name", zipped("ab").replace(b"ab", b"a\0"), "Refused", "isn't a name"),
-    ("a name twice", zipped("name1", "name2").replace(b"name2", b"name1"), "Refused", "twice"),
-    ("a long name", zipped("a" * 5000), "Refused", "is too long"),
 ]
 
 
