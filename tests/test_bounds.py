@@ -135,14 +135,10 @@ def hotwords_of(folder, known, content):
 
 @pytest.mark.parametrize(
     "known, given, says",
-    [
-        ("KEANE", "keane", ".*knows capitals only; write 'KEANE'"),
-        ("keane", "Keane", ".*'keane'"),
-        ("KEANE", "kéane", "|character .* not in the tokenizer's vocabulary"),
-    ],
+    [("KEANE", "keane", "knows capitals only; write 'KEANE'"), ("keane", "Keane", "'keane'")],
 )
 def test_a_hotword_in_the_other_case_is_told_so(tmp_path, known, given, says):
-    with pytest.raises(UserError, match=rf"x.txt:2: (got '{given}'{says})"):
+    with pytest.raises(UserError, match=rf"x.txt:2: got '{given}'.*{says}"):
         hotwords_of(tmp_path, known, f"{known}\n{given}\t2\n")
 
 

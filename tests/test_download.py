@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,6 @@ import pytest
 from servers import Reply, Server
 
 from asr.cli import download as cli
-from asr.data.corpora import an4
 from asr.download import archives, check, disk, fetch
 from asr.download import download as whole
 from asr.download.download import download
@@ -50,6 +50,7 @@ def sha256(data):
 SOUND = random.Random(1).randbytes(300_000)
 FILES = {"Toy/SPEAKERS.TXT": b"1 M", "Toy/train/1/2/1-2-3.flac": SOUND}
 ARCHIVE = tar(FILES)
+PART = Part("train", (), "9/train.tar.gz", 0, "Toy/train", unpacked=400_000, members=20)
 EVIL = tar({"Toy/train/../../../evil": b""})
 
 
@@ -66,16 +67,11 @@ class Toy:
     def make(self, data=ARCHIVE, **changes):
         """Have the servers give this archive."""
         part = {
-            "name": "train",
             "servers": (self.server.url, self.second.url),
-            "path": "9/train.tar.gz",
             "bytes": len(data),
-            "target": "Toy/train",
-            "unpacked": 400_000,
-            "members": 20,
             "digest": f"sha256:{sha256(data)}",
         }
-        self.part = Part(**part | changes)
+        self.part = replace(PART, **part | changes)
         source = Source("toy", (self.part,), "run.sh --corpus DIR")
         self.monkeypatch.setitem(SOURCES, "toy", source)
         self.serve(Reply(data))
@@ -449,24 +445,30 @@ def test_listed_files_arrive_and_no_others(listed):
     assert listed.files() == {n: data for n, data in LISTED.items() if n not in others}
 
 
+def listed_but(name, data=None):
+    """An archive of another file by this name, or none."""
+    return tar({n: d for n, d in (LISTED | {name: data}).items() if d is not None})
+
+
+DIFFERS = "SHA-256 differs from the published one"
+
+
 @pytest.mark.parametrize(
-    "name, data",
-    [("toy/wav/a.sph", SOUND[:-1] + b"!"), ("toy/etc/x", b""), ("toy/wav/b.sph", None)],
+    "data, why",
+    [
+        (listed_but("toy/wav/a.sph", SOUND[:-1] + b"!"), f"{DIFFERS}: toy/wav/a.sph\n"),
+        (listed_but("toy/etc/x", b""), f"{DIFFERS}: toy/etc/x\n"),
+        (listed_but("toy/wav/b.sph"), "missing: toy/wav/b.sph\n"),
+        (ARCHIVE[:-20], "not the archive: "),
+        (ARCHIVE[:-8] + bytes(8), "not the archive: "),
+        (b"<html>log in first</html>", "not the archive: "),
+        (EVIL, "not the archive: "),
+    ],
+    ids=["sound", "text", "missing", "cut off", "wrong sum", "a page", "a trick"],
 )
-def test_an_altered_file_leads_to_the_next_server(listed, name, data):
-    files = LISTED | {name: data}
-    if data is None:
-        del files[name]
-    why = f"missing: {name}" if data is None else f"SHA-256 differs from the published one: {name}"
-    listed.serve(Reply(tar(files)))
-    assert f"{listed.server.url}/9/train.tar.gz: {why}\n" in listed.run()
-    assert listed.files() == LISTED and len(listed.second.requests) == 1
-
-
-@pytest.mark.parametrize("data", [ARCHIVE[:-20], ARCHIVE[:-8] + bytes(8), b"<html>", EVIL])
-def test_what_is_no_archive_leads_to_the_next_server(listed, data):
+def test_an_altered_file_leads_to_the_next_server(listed, data, why):
     listed.serve(Reply(data))
-    listed.run()
+    assert f"{listed.server.url}/9/train.tar.gz: {why}" in listed.run()
     assert listed.files() == LISTED and len(listed.second.requests) == 1
 
 
@@ -482,7 +484,7 @@ def test_files_are_checked_after_unpacking(listed, monkeypatch):
     assert not list(listed.folder.iterdir())
 
 
-def test_an4_arrives_and_one_other_bit_is_found(shared_data, tmp_path, capsys):
+def test_an4_arrives(shared_data, tmp_path, capsys):
     """The copy at hand, packed; with a dictionary as in the published archive, and without the license."""
     if not (shared_data / "an4").is_dir():
         pytest.skip("no AN4")
@@ -494,13 +496,7 @@ def test_an4_arrives_and_one_other_bit_is_found(shared_data, tmp_path, capsys):
     cli.main(["an4", str(tmp_path)])
     assert "an4/etc/an4.dic" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"an4", "an4_sphere.tar.gz"}
-    splits = an4.read(tmp_path).splits
-    assert [len(splits[name]) for name in ("train", "test")] == [948, 130]
-    (tmp_path / "an4_sphere.tar.gz").unlink()
-    sound = tmp_path / "an4/wav/an4_clstk/fash/an251-fash-b.sph"
-    sound.write_bytes(sound.read_bytes().replace(b"\1", b"\0", 1))
-    with pytest.raises(fetch.Failure, match="an4/wav/an4_clstk/fash/an251-fash-b.sph"):
-        check.retain(check.read_list("an4.sha256"), tmp_path)
+    assert sum(1 for _ in tmp_path.glob("an4/**/*.sph")) == 948 + 130
 
 
 def test_the_list_of_an4_is_what_sha256sum_reads():
@@ -515,18 +511,14 @@ def test_the_list_of_an4_is_what_sha256sum_reads():
 # --- folders
 
 
-@pytest.mark.parametrize(
-    "name", ["file", "file/x", "loop", "nowhere", "a" * 300, "a/" * 3000, "", "a\0b"]
-)
+@pytest.mark.parametrize("name", ["file/x", "loop", "nowhere", "a" * 300, "", "a\0b"])
 def test_a_folder_that_cannot_be_one_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    Path("file").write_bytes(b"mine")
+    Path("file").touch()
     Path("loop").symlink_to("loop")
     Path("nowhere").symlink_to("absent")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match="choose another|expected a folder's name"):
         download("yesno", name, dry_run=True)
-    got = f"{name}: " if name.isprintable() and name else "FOLDER: got a"
-    assert str(caught.value).startswith(got)
 
 
 def test_a_folder_that_is_not_ours_to_write_is_refused(toy, monkeypatch):
