@@ -90,6 +90,14 @@ lm.arpa.gz: *arpa
 """
 
 
+METRICS = """\
+{"kind": "train", "loss": 9.0}
+{"kind": "dev", "wer": 0.5, "loss": 1.5}
+{"kind": "candidate", "name": "the best", "chosen": true, "wer": 0.25, "loss": 1.25}
+{"kind": "candidate", "name": "the last", "chosen": false, "wer": 0.75, "loss": 1.0}
+"""
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A corpus, its manifests, tokenizer, models of random weights, an n-gram model."""
@@ -114,13 +122,7 @@ def root(tmp_path_factory):
     facts = Template(FACTS).substitute(sizes, root=root, hours=hours, longest=longest)
     (root / "facts.yaml").write_text(facts)
     (root / "model/versions.json").write_text('{"asr": "0.1.0", "longest_seconds": 1.25}')
-    lines = [
-        {"kind": "train", "loss": 9.0},
-        {"kind": "dev", "wer": 0.5, "loss": 1.5},
-        {"kind": "candidate", "name": "the best", "chosen": True, "wer": 0.25, "loss": 1.25},
-        {"kind": "candidate", "name": "the last", "chosen": False, "wer": 0.75, "loss": 1.0},
-    ]
-    (root / "model/metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (root / "model/metrics.jsonl").write_text(METRICS)
     return root
 
 
