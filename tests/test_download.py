@@ -111,7 +111,8 @@ def toy(server, second, waits, tmp_path, monkeypatch, capsys):
 
 def test_a_corpus_arrives_and_is_recognized(toy):
     room = "disk: about 700 kB more at its fullest, 400 kB when done; "
-    assert room in toy.run("--dry-run") and toy.untouched()
+    toy.folder.rmdir()
+    assert room in toy.run("--dry-run") and not toy.server.requests and not toy.folder.exists()
     assert room in toy.run() and toy.files() == FILES
     toy.server.requests.clear()
     assert "there already" in toy.run()
@@ -173,6 +174,12 @@ def test_all_reasons_are_told_where_no_server_has_it(toy, waits):
     line = toy.refused()
     assert f"is there a network? (127.0.0.1:{gone.server_port}: Connection refused); " in line
     assert waits == [1, 2] and toy.untouched()
+
+
+def test_what_is_misspelled_is_named(toy):
+    assert "did you mean 'train'?" in toy.refused("--parts", "trane")
+    with pytest.raises(UserError, match="got 'tox', expected a corpus: .*did you mean 'toy'"):
+        download("tox", toy.folder)
 
 
 # --- the disk
@@ -511,7 +518,7 @@ def test_the_list_of_an4_is_what_sha256sum_reads():
 # --- folders
 
 
-@pytest.mark.parametrize("name", ["file/x", "loop", "nowhere", "a" * 300, "", "a\0b"])
+@pytest.mark.parametrize("name", ["file", "file/x", "loop", "nowhere", "a" * 300, "", "a\0b"])
 def test_a_folder_that_cannot_be_one_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
