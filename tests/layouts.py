@@ -23,25 +23,19 @@ def librispeech(folder, subsets=("train-mini", "dev-clean")):
         chapter = folder / subset / str(10 + n) / "7"
         for k in range(2):
             sound(chapter / f"{10 + n}-7-000{k}.flac", 0.5 + k)
-        (chapter / f"{10 + n}-7.trans.txt").write_text(
-            "".join(f"{10 + n}-7-000{k} WORD  NUMBER {k}\n" for k in (0, 1))
-        )
+        lines = [f"{10 + n}-7-000{k} WORD  NUMBER {k}\n" for k in (0, 1)]
+        (chapter / f"{10 + n}-7.trans.txt").write_text("".join(lines))
     return folder
 
 
 def aishell(folder):
-    for split, name in (
-        ("train", "S0002W1"),
-        ("train", "S0002W2"),
-        ("train", "S0002W9"),
-        ("test", "S0003W1"),
-    ):
-        sound(folder / "data_aishell" / "wav" / split / name[:5] / f"{name}.wav")
+    for name in ("train/S0002/S0002W1", "train/S0002/S0002W2", "train/S0002/S0002W9"):
+        sound(folder / f"data_aishell/wav/{name}.wav")
+    sound(folder / "data_aishell/wav/test/S0003/S0003W1.wav")
+    transcript = folder / "data_aishell/transcript/aishell_transcript_v0.8.txt"
+    transcript.parent.mkdir()
     lines = "S0002W1 而 对 楼市\nS0002W2 我 用 IPHONE 六\nS0003W1 甚至\n"
-    (folder / "data_aishell/transcript").mkdir()
-    (folder / "data_aishell/transcript/aishell_transcript_v0.8.txt").write_text(
-        lines, encoding="utf-8"
-    )
+    transcript.write_text(lines, encoding="utf-8")
     return folder
 
 
@@ -62,13 +56,14 @@ def an4(folder, speakers=12, each=10):
 def tsv(folder, name, lines, sounds=("a", "b", "c")):
     for stem in sounds:
         sound(folder / "clips" / f"{stem}.wav")
-    (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (folder / name).write_text("\n".join([*lines, ""]), encoding="utf-8", errors="surrogateescape")
     return folder / name
 
 
-def assert_refused(message, corpus, source, out, **options):
-    """The corpus is refused in these words, and nothing is written."""
+def refused(corpus, source, *facts, **options):
+    """The corpus is refused with these facts, and nothing is written."""
+    out = source.with_name(f"{source.name}-out")
     with pytest.raises(UserError) as error:
         prepare(corpus, source, out, **options)
-    assert str(error.value) == message
+    assert all(fact in str(error.value) for fact in facts), error.value
     assert not out.exists()

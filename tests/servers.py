@@ -28,7 +28,7 @@ class Reply:
     modified: str = ""
     leads: str = ""
     claims: str | None = None
-    span: str | None = None
+    span: str = ""
     phrase: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -77,50 +77,37 @@ class Handler(BaseHTTPRequestHandler):
         request = Request(self.path, self.headers["Range"], self.headers["If-Range"])
         self.server.requests.append(request)
         if reply.leads:
-            self.redirect(reply)
-            return
-        if reply.status not in (200, 206):
+            self.send_response(302)
+            self.send_header("Location", reply.leads)
+            self.end_headers()
+        elif reply.status in (200, 206):
+            self.answer(reply, request)
+        else:
             self.send_error(reply.status, reply.phrase)
-            return
-        start = self.begin(reply, request)
-        if start is not None:
-            body = reply.data[start : None if reply.cut is None else start + reply.cut]
-            self.wfile.write(body)
-            request.sent = len(body)
 
-    def redirect(self, reply):
-        """Lead elsewhere."""
-        self.send_response(302, reply.phrase)
-        self.send_header("Location", reply.leads)
-        self.end_headers()
-
-    def begin(self, reply, request):
-        """Send the headers; return where the body starts, None if there is none."""
+    def answer(self, reply, request):
+        """Send the headers, and the body from where it is asked for."""
         same = reply.deaf or request.if_range in (None, reply.etag, reply.modified)
         start = int(request.range[6:-1]) if request.range and reply.ranges and same else 0
-        if start and start >= len(reply.data):
+        size = len(reply.data)
+        if start and start >= size:
             self.send_error(416)
-            return None
-        self.send_response(206 if start else reply.status)
-        claims = str(len(reply.data) - start) if reply.claims is None else reply.claims
-        if claims:
-            self.send_header("Content-Length", claims)
-        if start or reply.status == 206:
-            span = (
-                f"bytes {start}-{len(reply.data) - 1}/{len(reply.data)}"
-                if reply.span is None
-                else reply.span
-            )
-            self.send_header("Content-Range", span)
-        for name, value in (
-            ("ETag", reply.etag),
-            ("Last-Modified", reply.modified),
-            *reply.headers,
-        ):
-            if value:
+            return
+        status = 206 if start else reply.status
+        headers = {
+            "Content-Length": str(size - start) if reply.claims is None else reply.claims,
+            "Content-Range": reply.span or f"bytes {start}-{size - 1}/{size}",
+            "ETag": reply.etag,
+            "Last-Modified": reply.modified,
+        }
+        self.send_response(status)
+        for name, value in [*headers.items(), *reply.headers]:
+            if value and (name != "Content-Range" or status == 206):
                 self.send_header(name, value)
         self.end_headers()
-        return start
+        body = reply.data[start:][: reply.cut]
+        self.wfile.write(body)
+        request.sent = len(body)
 
     def log_message(self, *_):
         """Say nothing."""

@@ -9,13 +9,13 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
+from small import rows
 
 from asr import files
 from asr.data import manifest, texts
 from asr.data.manifest import Utterance
 from asr.errors import UserError
 from asr.search import arpa, hotwords
-from asr.text import tokenizer
 from asr.text.bpe import BPE, LONGEST, parts
 from asr.text.characters import Characters
 
@@ -32,10 +32,10 @@ def packed(path, *pieces):
 
 
 READERS = {
-    "manifest": ("x.jsonl.gz", LINE.encode() + b"\n", lambda path: list(manifest.read(path))),
-    "text": ("x.txt.gz", b"some words\n", lambda path: list(texts.read(path))),
-    "manifest as text": ("x.jsonl.gz", LINE.encode() + b"\n", lambda path: list(texts.read(path))),
-    "n-gram model": ("x.arpa.gz", b"\\data\\\n", lambda path: arpa.read_arpa(path, SYMBOLS)),
+    "manifest": ("x.jsonl.gz", LINE, lambda path: list(manifest.read(path))),
+    "text": ("x.txt.gz", "some words", lambda path: list(texts.read(path))),
+    "manifest as text": ("x.jsonl.gz", LINE, lambda path: list(texts.read(path))),
+    "n-gram model": ("x.arpa.gz", "\\data\\", lambda path: arpa.read_arpa(path, SYMBOLS)),
 }
 
 
@@ -43,7 +43,7 @@ READERS = {
 def test_a_line_of_any_length_takes_little_memory(tmp_path, kind):
     """200 MB in 200 kB; eight gigabytes would be no different."""
     name, first, read = READERS[kind]
-    path = packed(tmp_path / name, first, *[b"x" * (1 << 20)] * 200)
+    path = packed(tmp_path / name, f"{first}\n".encode(), *[b"x" * (1 << 20)] * 200)
     tracemalloc.start()
     with pytest.raises(UserError, match=rf"{name}:2: a line of more than"):
         read(path)
@@ -57,35 +57,38 @@ def test_an_ordinary_line_of_a_megabyte_is_read(tmp_path, kind):
     name, first, read = READERS[kind]
     long = replace(GOOD, id="u2", text="word " * 200_000)
     second = json.dumps(long.line()) if kind == "manifest" else long.text
-    assert len(read(packed(tmp_path / name, first, second.encode()))) == 2
+    assert len(read(packed(tmp_path / name, f"{first}\n{second}".encode()))) == 2
+
+
+CHANGES = r"""
+    "start": 0.0 | "start": NaN | start: got nan, expected a number
+    "start": 0.0 | "start": -Infinity | start: got -inf, expected a number
+    "start": 0.0 | "start": 1e999 | start: got inf, expected a number
+    16000 | 99999999999 | rate: got 99999999999, expected 1,000 to 1,000,000 Hz
+    16000 | -16000 | rate: got -16000, expected
+    "u1" | "\ud800" | half a surrogate pair
+    "u1" | "a\nb\tc" | control character
+    "u1" | "\u001b]0;x\u0007" | control character
+    "GO" | "\udfff" | half a surrogate pair
+    [0] | [] | channel: got 0
+    "/a.wav" | 7 | path: got 7, expected a string
+"""
 
 
 @pytest.mark.parametrize(
     "line, says",
     [
+        *((LINE.replace(old, new, 1), says) for old, new, says in rows(CHANGES)),
+        (LINE.replace("16000", "1" * 5000, 1), "a number of thousands of digits"),
         ("[" * 20000, "nested too deep"),
         ('{"a":' * 20000, "nested too deep"),
-        (LINE.replace("16000", "1" * 5000, 1), "a number of thousands of digits"),
-        (LINE.replace('"start": 0.0', '"start": NaN'), "start: got nan, expected a number"),
-        (LINE.replace('"start": 0.0', '"start": -Infinity'), "start: got -inf, expected a number"),
-        (LINE.replace('"start": 0.0', '"start": 1e999'), "start: got inf, expected a number"),
-        (
-            LINE.replace("16000", "99999999999", 1),
-            "rate: got 99999999999, expected 1,000 to 1,000,000 Hz",
-        ),
-        (LINE.replace("16000", "-16000", 1), "rate: got -16000, expected"),
-        (LINE.replace('"id": "u1"', r'"id": "\ud800"'), "half a surrogate pair"),
-        (LINE.replace('"id": "u1"', r'"id": "a\nb\tc"'), "control character"),
-        (LINE.replace('"id": "u1"', r'"id": "\u001b]0;x\u0007"'), "control character"),
-        (LINE.replace('"GO"', r'"\udfff"'), "half a surrogate pair"),
-        (LINE.replace("[0]", "[]"), "channel: got 0"),
-        (LINE.replace('"/a.wav"', "7"), "path: got 7, expected a string"),
         ("\ufeff" * 2 + LINE, "MonoCut"),
         ("null", "MonoCut"),
         ("7", "MonoCut"),
         ('{"recording": null}', "MonoCut"),
         ('{"recording": {"sources": [7]}}', "MonoCut"),
     ],
+    ids=lambda value: value[:40],
 )
 def test_a_hostile_line_of_a_manifest(tmp_path, line, says):
     path = tmp_path / "x.jsonl"
@@ -97,62 +100,49 @@ def test_a_hostile_line_of_a_manifest(tmp_path, line, says):
     assert said.isprintable() and len(said) < 1000
 
 
-@pytest.mark.parametrize("count", ["9" * 5000, "9" * 13])
-def test_a_count_of_an_arpa_file_that_cannot_be(tmp_path, count):
-    (tmp_path / "x.arpa").write_text(f"\\data\\\nngram 1={count}\n\n\\1-grams:\n-1 a\n")
-    with pytest.raises(UserError, match=r"x.arpa:2: .*a count of 12 digits at most"):
-        arpa.read_arpa(tmp_path / "x.arpa", SYMBOLS)
-
-
-def test_a_count_that_the_file_has_not_got(tmp_path):
-    (tmp_path / "x.arpa").write_text(f"\\data\\\nngram 1={10**11}\n\n\\1-grams:\n-1 a\n")
-    with pytest.raises(
-        UserError, match=r"x.arpa: ends after line 5, expected 1-gram 2 of 100000000000"
-    ):
-        arpa.read_arpa(tmp_path / "x.arpa", SYMBOLS)
-
-
 @pytest.mark.parametrize(
-    "content", ["[" * 20000, '{"kind": ' * 20000, '{"kind": ' + "1" * 5000 + "}", "7", "{}"]
+    "count, says",
+    [
+        ("9" * 5000, r":2: .*a count of 12 digits at most"),
+        ("9" * 13, r":2: .*a count of 12 digits at most"),
+        (10**11, r": ends after line 5, expected 1-gram 2 of 100000000000"),
+    ],
+    ids=["5000 digits", "13 digits", "more than there are"],
 )
-def test_a_hostile_description_of_a_tokenizer(tmp_path, content):
-    (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(UserError, match=r"tokenizer.json: "):
-        tokenizer.load(tmp_path)
+def test_a_count_of_an_arpa_file_that_cannot_be(tmp_path, count, says):
+    (tmp_path / "x.arpa").write_text(f"\\data\\\nngram 1={count}\n\n\\1-grams:\n-1 a\n")
+    with pytest.raises(UserError, match=f"x.arpa{says}"):
+        arpa.read_arpa(tmp_path / "x.arpa", SYMBOLS)
 
 
 def test_a_text_of_one_long_line_is_learned_from_and_no_part_is_left_out():
     long = "ab ba " * 200_000
     assert len(long) > 4 * LONGEST
     divided = list(parts([long.strip(), "short"]))
-    assert " ".join(divided) == long.strip() + " short" and max(map(len, divided)) <= LONGEST
-    alone, beside = BPE.train([long], 9), BPE.train(["c d"] * 3 + [long], 11)
-    assert "▁ab" in alone.symbols() and "▁ab" in beside.symbols()
+    assert " ".join(divided) == f"{long}short" and max(map(len, divided)) <= LONGEST
+    for others, size in (([], 9), (["c d"] * 3, 11)):
+        assert "▁ab" in BPE.train([*others, long], size).symbols()
     with pytest.raises(UserError, match=r"a word of more than 262,144 characters \('xxx") as error:
         BPE.train(["x" * 3_000_000], 20)
     assert "INTERNAL" not in str(error.value)
 
 
-def test_a_hotword_in_the_other_case_is_told_so(tmp_path):
-    path = tmp_path / "words.txt"
-    for known, given, says in (
-        ("KEANE", "keane", "knows capitals only; write 'KEANE'"),
-        ("keane", "Keane", "'keane'"),
-    ):
-        made = Characters.train([known])
-        path.write_text(f"{known}\n{given}\t2\n")
-        with pytest.raises(UserError, match=rf"words.txt:2: got '{given}'.*{says}"):
-            hotwords.read_phrases(path, made.encode, made.symbols(), 1.0)
-        path.write_text("kéane\n")
-        with pytest.raises(
-            UserError, match=r"words.txt:1: character .* not in the tokenizer's vocabulary"
-        ):
-            hotwords.read_phrases(path, made.encode, made.symbols(), 1.0)
+def hotwords_of(folder, known, content):
+    (folder / "x.txt").write_text(content)
+    made = Characters.train([known])
+    return hotwords.read_phrases(folder / "x.txt", made.encode, made.symbols(), 1.0)
 
 
-@pytest.mark.parametrize("weight", ["1e300", "inf", "nan", "-1", "0", "9" * 5000])
+@pytest.mark.parametrize(
+    "known, given, says",
+    [("KEANE", "keane", "knows capitals only; write 'KEANE'"), ("keane", "Keane", "'keane'")],
+)
+def test_a_hotword_in_the_other_case_is_told_so(tmp_path, known, given, says):
+    with pytest.raises(UserError, match=rf"x.txt:2: got '{given}'.*{says}"):
+        hotwords_of(tmp_path, known, f"{known}\n{given}\t2\n")
+
+
+@pytest.mark.parametrize("weight", ["1e300", "inf", "-1", "9" * 5000])  # others: test_hotwords.py
 def test_a_weight_of_a_hotword_that_cannot_be(tmp_path, weight):
-    (tmp_path / "x.txt").write_text(f"A\t{weight}\n")
-    made = Characters.train(["A"])
     with pytest.raises(UserError, match=r"x.txt:1: got weight '"):
-        hotwords.read_phrases(tmp_path / "x.txt", made.encode, made.symbols(), 1.0)
+        hotwords_of(tmp_path, "A", f"A\t{weight}\n")

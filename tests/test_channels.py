@@ -5,13 +5,10 @@ Expected values: lhotse's own cuts, read by lhotse, and two channels whose sampl
 
 import gzip
 import json
-import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
-import torch
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from lhotse.audio import AudioSource
 
@@ -55,36 +52,30 @@ def heard(u):
     return audio.load(u.path, RATE, u.start, u.duration, u.channel)
 
 
-def test_two_cuts_of_a_stereo_file_are_its_channels(tmp_path, path):
-    cuts = [cut(path, "left", 0), cut(path, "right", 1)]
-    for u, one in zip(read(tmp_path, *cuts), cuts, strict=True):
-        np.testing.assert_allclose(heard(u), one.load_audio()[0], atol=1e-6)
-        assert (u.channel, u.channels, u.text) == (one.channel, 2, u.id.upper())
-
-
 def test_whatever_reads_recordings_reads_the_channel(tmp_path, path):
-    """Training's batches, noises, Shar and decoding."""
-    utterances = read(tmp_path, cut(path, "left", 0), cut(path, "right", 1))
-    made = table.read(tmp_path / "x.jsonl.gz")
-    batch = batches.SpeechDataset(made, [[1], [1]], RATE)[[0, 1]]
-    torch.testing.assert_close(
-        batch.waveforms[:, :8000].double(), torch.tensor(np.stack([LEFT, RIGHT]))
-    )
-    drawn = effect.Recordings(tmp_path / "x.jsonl.gz")
+    """Two cuts of a stereo file are its channels, for training's batches, noises, Shar and decoding."""
+    cuts = [cut(path, "left", 0), cut(path, "right", 1)]
+    utterances, lines = read(tmp_path, *cuts), tmp_path / "x.jsonl.gz"
+    assert [(u.channel, u.channels, u.text) for u in utterances] == [
+        (0, 2, "LEFT"),
+        (1, 2, "RIGHT"),
+    ]
+    theirs = [cut.load_audio()[0] for cut in cuts]
+    np.testing.assert_allclose(list(map(heard, utterances)), theirs, atol=1e-6)
+    batch = batches.SpeechDataset(table.read(lines), [[1], [1]], RATE)[[0, 1]].waveforms
+    np.testing.assert_allclose(batch[:, :8000].numpy(), [LEFT, RIGHT])
+    drawn = effect.Recordings(lines)
     np.testing.assert_allclose(drawn.load(1, RATE), RIGHT)
     np.testing.assert_allclose(drawn.stretch(0, RATE, 8000, 0.0), LEFT)
     shar.write(utterances, tmp_path / "out", "train", "")
-    for u, wave in zip(
-        manifest.read(tmp_path / "out/train.shar.jsonl.gz"), (LEFT, RIGHT), strict=True
-    ):
-        np.testing.assert_allclose(heard(u), wave)
-    assert [s.channel for s in find([], [str(tmp_path / "x.jsonl.gz")])] == [0, 1]
+    stored = manifest.read(tmp_path / "out/train.shar.jsonl.gz")
+    np.testing.assert_allclose(list(map(heard, stored)), [LEFT, RIGHT])
+    assert [s.channel for s in find([], [str(lines)])] == [0, 1]
 
 
 def test_channels_in_files_of_their_own(tmp_path):
     """As of AMI: channel 1 of the recording is the only one of its file."""
-    for n, wave in enumerate((LEFT, RIGHT)):
-        soundfile.write(tmp_path / f"{n}.wav", wave, RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "1.wav", RIGHT, RATE, subtype="FLOAT")
     parts = [AudioSource("file", [n], str(tmp_path / f"{n}.wav")) for n in (0, 1)]
     recording = Recording("call", parts, RATE, 8000, 0.5, [0, 1])
     [u] = read(tmp_path, cut(None, "right", 1, recording))
@@ -95,108 +86,96 @@ def test_channels_in_files_of_their_own(tmp_path):
 def refusal(tmp_path, line):
     with gzip.open(tmp_path / "y.jsonl.gz", "wt") as file:
         file.write(json.dumps(line))
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"^{tmp_path}/y.jsonl.gz:1: ") as error:
         list(manifest.read(tmp_path / "y.jsonl.gz"))
-    assert str(error.value).startswith(f"{tmp_path}/y.jsonl.gz:1: ")
     return str(error.value)
 
 
 def test_what_is_not_done_is_refused_by_name(tmp_path, path):
     good, recording = cut(path, "right", 1), Recording.from_file(path, recording_id="call")
+    line = good.to_dict()
     cases = {
         "MultiCut": recording.to_cut().to_dict(),
         "MixedCut": good.append(good).to_dict(),
-        r"transforms \(Speed\)": good.perturb_speed(1.1).to_dict(),
-        r"changed \(Resample\)": good.resample(8000).to_dict(),
-        r"channel: got 2, expected one of its recording's \(0, 1\)": good.to_dict()
-        | {"channel": 2},
-        r"channel: got \[0, 1\]": good.to_dict() | {"channel": [0, 1]},
-        "channel: got None": good.to_dict() | {"channel": None},
-        "text of channel 1 beside channel 0": good.to_dict() | {"channel": 0},
-        "of features": {k: v for k, v in good.to_dict().items() if k != "recording"}
-        | {"features": {}},
+        "changed (Speed)": good.perturb_speed(1.1).to_dict(),
+        "changed (Resample)": good.resample(8000).to_dict(),
+        "channel: got 2, expected one of its recording's (0, 1)": line | {"channel": 2},
+        "channel: got [0, 1]": line | {"channel": [0, 1]},
+        "channel: got None": line | {"channel": None},
+        "text of channel 1 beside channel 0": line | {"channel": 0},
+        "of features": {k: v for k, v in line.items() if k != "recording"} | {"features": {}},
     }
     for kind in ("url", "command", "memory"):
         other = Recording("r", [AudioSource(kind, [0], "x")], RATE, 8000, 0.5)
         cases[f"type '{kind}'"] = cut(None, "x", 0, other).to_dict()
     for expected, line in cases.items():
-        assert re.search(expected, refusal(tmp_path, line)), expected
+        assert expected in refusal(tmp_path, line)
 
 
-def test_what_asr_prepare_writes_of_stereo_is_equal_to_lhotses_and_says_what_is_meant(
-    tmp_path, path
+@pytest.mark.parametrize(
+    "wave, channel, expected, custom",
+    [
+        ([LEFT, RIGHT], None, MEAN, {"mono": "mean"}),
+        ([LEFT, RIGHT], 0, LEFT, {"mono": "channel"}),
+        ([LEFT, RIGHT], 1, RIGHT, {"mono": "channel"}),
+        ([LEFT], None, LEFT, None),
+    ],
+)
+def test_what_asr_prepare_writes_is_equal_to_lhotses_and_says_what_is_meant(
+    tmp_path, wave, channel, expected, custom
 ):
-    (tmp_path / "x.tsv").write_text("id\tpath\ttext\nu\tcall.wav\tGO\n")
-    for channel, expected, mono in (
-        (None, MEAN, "mean"),
-        (0, LEFT, "channel"),
-        (1, RIGHT, "channel"),
-    ):
-        made = prepare("tsv", tmp_path / "x.tsv", tmp_path / "out", channel=channel).manifests["x"]
-        [u] = manifest.read(made)
-        assert u.channel == channel
-        np.testing.assert_allclose(heard(u), expected)
-        recording = Recording.from_file(path, recording_id="u")
-        said = SupervisionSegment("u", "u", 0.0, 0.5, channel=channel or 0, text="GO")
-        theirs = MonoCut(
-            "u",
-            0.0,
-            0.5,
-            channel or 0,
-            supervisions=[said],
-            recording=recording,
-            custom={"mono": mono},
-        )
-        assert list(CutSet.from_file(made)) == [theirs]
-        assert json.loads(gzip.decompress(made.read_bytes())) == theirs.to_dict()
-        assert manifest.Utterance.of_cut(theirs) == u
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.stack(wave, 1), RATE, subtype="FLOAT")
+    (tmp_path / "x.tsv").write_text("id\tpath\ttext\tspeaker\nu\ta.wav\tGO\tann\n")
+    made = prepare("tsv", tmp_path / "x.tsv", tmp_path / "out", channel=channel).manifests["x"]
+    [u] = manifest.read(made)
+    assert (u.channel, u.path) == (channel, str(path))
+    np.testing.assert_allclose(heard(u), expected)
+    recording, at = Recording.from_file(path, recording_id="u"), channel or 0
+    said = SupervisionSegment("u", "u", 0.0, 0.5, channel=at, text="GO", speaker="ann")
+    theirs = MonoCut("u", 0.0, 0.5, at, supervisions=[said], recording=recording, custom=custom)
+    assert list(CutSet.from_file(made)) == [theirs]
+    assert json.loads(gzip.decompress(made.read_bytes())) == theirs.to_dict()
+    assert manifest.Utterance.of_cut(theirs) == manifest.Utterance.of_line(u.line()) == u
 
 
 def test_a_stereo_line_of_before_is_refused_for_it_may_mean_either(tmp_path, path):
-    u = manifest.Utterance("u", str(path), RATE, 8000, 2, 0.0, 0.5, "GO")
-    before = {name: value for name, value in u.line().items() if name != "custom"}
-    said = refusal(tmp_path, before)
-    assert "run asr-prepare again" in said and '"mono": "mean"' in said
-    mono = replace(u, channels=1)
-    assert "custom" not in mono.line() and manifest.Utterance.of_line(mono.line()) == mono
+    line = manifest.Utterance("u", str(path), RATE, 8000, 2, 0.0, 0.5, "GO").line()
+    del line["custom"]
+    assert '"mono": "mean"' in refusal(tmp_path, line)
+
+
+def run(tmp_path, *lines, more=()):
+    """Have asr-prepare read a table; its exit status."""
+    (tmp_path / "x.tsv").write_text("\n".join(["id\tpath\ttext\tchannel", *lines, ""]))
+    with pytest.raises(SystemExit) as end:
+        command.main(["tsv", str(tmp_path / "x.tsv"), str(tmp_path / "out"), *more])
+    return end.value.code
 
 
 def test_a_table_says_the_channel_of_each_and_a_file_without_it_is_a_bad_one(
     tmp_path, path, capsys
 ):
     soundfile.write(tmp_path / "mono.wav", LEFT, RATE, subtype="FLOAT")
-    rows = [
-        "id\tpath\ttext\tchannel",
-        "a\tcall.wav\tA\t1",
-        "b\tcall.wav\tB\t0",
-        "c\tmono.wav\tC\t",
-        "d\tmono.wav\tD\t1",
-    ]
-    (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")
-    with pytest.raises(SystemExit) as end:
-        command.main(["tsv", str(tmp_path / "x.tsv"), str(tmp_path / "out")])
-    assert end.value.code == 3
+    rows = ["a\tcall.wav\tA\t1", "b\tcall.wav\tB\t0", "c\tmono.wav\tC\t", "d\tmono.wav\tD\t1"]
+    assert run(tmp_path, *rows) == 3
     assert "has 1 channel, counted from 0; channel 1 was requested" in capsys.readouterr().err
     found = {u.id: heard(u)[0] for u in manifest.read(tmp_path / "out/x.jsonl.gz")}
     assert found == pytest.approx({"a": -0.25, "b": 0.5, "c": 0.5})
-    (tmp_path / "x.tsv").write_text(f"{rows[0]}\na\tcall.wav\tA\tleft\n")
-    with pytest.raises(
-        UserError, match=r"x.tsv:2: channel: got 'left', expected a number from 0 on"
-    ):
-        prepare("tsv", tmp_path / "x.tsv", tmp_path / "out")
-    for wish in ("-1", "left", "1.5", "99999999999999999999"):
-        with pytest.raises(SystemExit) as end:
-            command.main(["tsv", str(tmp_path / "x.tsv"), str(tmp_path / "out"), "--channel", wish])
-        assert end.value.code == 2
+    assert run(tmp_path, "a\tcall.wav\tA\tleft") == 2
+    assert "x.tsv:2: channel: got 'left', expected a number from 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wish", ["-1", "left", "1.5", "99999999999999999999"])
+def test_a_channel_that_is_no_number_is_refused(tmp_path, path, wish, capsys):
+    assert run(tmp_path, "a\tcall.wav\tA\t", more=["--channel", wish]) == 2
+    assert "--channel" in capsys.readouterr().err
 
 
 def test_channels_that_cancel_each_other_out_are_noted(tmp_path):
     wave = np.sin(np.arange(8000))
     soundfile.write(tmp_path / "phase.wav", np.stack([wave, -wave], 1), RATE)
     (tmp_path / "x.tsv").write_text("id\tpath\ttext\nu\tphase.wav\tGO\n")
-    notes = prepare("tsv", tmp_path / "x.tsv", tmp_path / "mean").notes
-    assert any(
-        "cancel each other out" in note and "phase.wav" in note and "--channel 0" in note
-        for note in notes
-    )
+    [_, note] = prepare("tsv", tmp_path / "x.tsv", tmp_path / "mean").notes
+    assert all(fact in note for fact in ("cancel each other out", "phase.wav", "--channel 0"))
     assert prepare("tsv", tmp_path / "x.tsv", tmp_path / "one", channel=0).notes == []

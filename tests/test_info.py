@@ -5,14 +5,17 @@ Bad input of it stands in bad_inputs/info.yaml.
 
 import gzip
 import json
-import os
+import shutil
 import subprocess
 import sys
+from string import Template
 
 import numpy as np
 import pytest
 import soundfile
-from tones import CONFIG, RATE, write_corpus
+import yaml
+from small import rows
+from tones import CONFIG, write_corpus
 
 from asr import config, tasks
 from asr.cli.info import main
@@ -20,7 +23,7 @@ from asr.data import manifest
 from asr.data.prepare import prepare
 from asr.errors import UserError
 from asr.info.folders import Finding, printable
-from asr.info.look import look, table_kind
+from asr.info.look import look
 from asr.stamp import Stamp
 from asr.text import kneser_ney, tokenizer
 from asr.training.build import build
@@ -37,44 +40,103 @@ training: {{epochs: 1}}
 """
 
 
+FACTS = """  # of what the fixture makes: path → what asr-info says of it, among other facts
+model:
+  kind: model folder, a recognizer
+  parameters: $model
+  encoder: {kind: transformer, layers: 2, d_model: 32, heads: 2, ff: 64}
+  tokenizer: characters, 11 ids with blank and <sos/eos>
+  sample_rate_hz: 8000
+  longest_heard_s: 1.25
+  dev: {wer: 0.25, loss: 1.25}  # of the weights that became the model
+  trained_on: $root/data/train.jsonl.gz
+lm:
+  kind: model folder, a language model
+  parameters: $lm
+  layers: {kind: lm, layers: 1, d_model: 16, heads: 2, ff: 32}
+tokenizer:
+  kind: tokenizer
+  kind_and_size: characters, 11 ids with blank and <sos/eos>
+  tokens: ▁ D G H I L M O W
+data/train.jsonl.gz:
+  kind: manifest
+  utterances: 6
+  hours: $hours
+  longest_s: $longest
+  rates_hz: [8000]
+  channels: [1]
+  speakers: 4
+  with_text: 6
+  recordings_in: [files]
+  first_recording: $root/corpus/train000.wav
+  first_is_there: true
+data/train.shar.jsonl.gz: {kind: manifest, recordings_in: [Shar], first_is_there: true}
+data:
+  kind: folder of manifests
+  manifests: [dev.jsonl.gz, dev.shar.jsonl.gz, train.jsonl.gz, train.shar.jsonl.gz]
+  made_by: asr-prepare
+  made_of: $root/corpus
+data/train.shar: {kind: folder of manifests}
+data/.stamp.json: {kind: stamp of finished work, command: asr-prepare, inputs: 0}
+corpus: {kind: folder of sound files, files: 10}
+model.yaml: {kind: configuration of asr-train, model: hybrid, encoder: transformer}
+model/model.safetensors: {kind: weights (safetensors), parameters: $model, types: [F32]}
+lm.arpa: &arpa
+  kind: n-gram language model (ARPA)
+  order: 2
+  ngrams: [12, 15]
+  first_words: <unk> ▁ D G H I L M
+lm.arpa.gz: *arpa
+"""
+
+
+METRICS = """\
+{"kind": "train", "loss": 9.0}
+{"kind": "dev", "wer": 0.5, "loss": 1.5}
+{"kind": "candidate", "name": "the best", "chosen": true, "wer": 0.25, "loss": 1.25}
+{"kind": "candidate", "name": "the last", "chosen": false, "wer": 0.75, "loss": 1.0}
+"""
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A corpus, its manifests, tokenizer, models of random weights, an n-gram model, texts."""
+    """A corpus, its manifests, tokenizer, models of random weights, an n-gram model."""
     root = tmp_path_factory.mktemp("info")
     write_corpus(root / "corpus", {"train": 6, "dev": 4})
     prepare("tsv", root / "corpus", root / "data", shar=True)
     tokens = tokenizer.train("characters", ["LOW MID HIGH"])
     tokens.save(root / "tokenizer")
-    (root / "x.yaml").write_text(CONFIG.format(root=root))
-    (root / "lm.yaml").write_text(LM.format(root=root))
     sentences = [tokens.encode(text) for text in ("LOW MID", "HIGH LOW MID", "MID")]
-    kneser_ney.write_arpa(
-        root / "lm.arpa.gz", kneser_ney.estimate(sentences, tokens.vocabulary, 2), tokens.symbols()
-    )
-    kneser_ney.write_arpa(
-        root / "lm.arpa", kneser_ney.estimate(sentences, tokens.vocabulary, 2), tokens.symbols()
-    )
-    for name in ("x", "lm"):
+    model = kneser_ney.estimate(sentences, tokens.vocabulary, 2)
+    for name in ("lm.arpa", "lm.arpa.gz"):
+        kneser_ney.write_arpa(root / name, model, tokens.symbols())
+    sizes = {}
+    for name, text in {"model": CONFIG, "lm": LM}.items():
+        (root / f"{name}.yaml").write_text(text.format(root=root))
         settings = config.load(tasks.Experiment, root / f"{name}.yaml")
         model = build(settings)
         model.save(settings.out, config.dump(settings))
-        (root / f"{name}.count").write_text(str(sum(p.numel() for p in model.parameters())))
-    facts = {"asr": "0.1.0", "torch": "2.14.1", "commit": "1234567", "longest_seconds": 1.25}
-    (root / "model/versions.json").write_text(json.dumps(facts))
-    lines = [
-        {"kind": "train", "loss": 9.0},
-        {"kind": "dev", "wer": 0.5, "loss": 1.5},
-        {"kind": "candidate", "name": "the best", "chosen": True, "wer": 0.25, "loss": 1.25},
-        {"kind": "candidate", "name": "the last", "chosen": False, "wer": 0.75, "loss": 1.0},
-    ]
-    (root / "model/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        sizes[name] = sum(p.numel() for p in model.parameters())
+    seconds = [u.duration for u in manifest.read(root / "data/train.jsonl.gz")]
+    hours, longest = round(sum(seconds) / 3600, 3), round(max(seconds), 2)
+    facts = Template(FACTS).substitute(sizes, root=root, hours=hours, longest=longest)
+    (root / "facts.yaml").write_text(facts)
+    (root / "model/versions.json").write_text('{"asr": "0.1.0", "longest_seconds": 1.25}')
+    (root / "model/metrics.jsonl").write_text(METRICS)
     return root
 
 
-def facts(path, *names):
-    """Some facts of what a path is."""
+@pytest.fixture
+def copied(root, tmp_path):
+    """A copy of the model folder."""
+    return shutil.copytree(root / "model", tmp_path / "model")
+
+
+def check(path, **facts):
+    """A path has these facts among others."""
     found = look(str(path))
-    return found.kind, *(found.facts.get(name) for name in names)
+    found = {"kind": found.kind} | found.facts
+    assert {name: found.get(name) for name in facts} == facts
 
 
 def refused(path):
@@ -83,110 +145,36 @@ def refused(path):
     return str(error.value)
 
 
-def copy(root, tmp_path):
-    """A copy of the model folder."""
-    import shutil
-
-    shutil.copytree(root / "model", tmp_path / "model")
-    return tmp_path / "model"
+@pytest.mark.parametrize("path", yaml.safe_load(FACTS))
+def test_facts(root, path):
+    check(root / path, **yaml.safe_load((root / "facts.yaml").read_text())[path])
 
 
-def test_a_recognizer(root):
-    kind, parameters, encoder, tokens, rate, heard, dev = facts(
-        root / "model",
-        "parameters",
-        "encoder",
-        "tokenizer",
-        "sample_rate_hz",
-        "longest_heard_s",
-        "dev",
-    )
-    assert kind == "model folder, a recognizer" and parameters == int(
-        (root / "x.count").read_text()
-    )
-    assert encoder == {"kind": "transformer", "layers": 2, "d_model": 32, "heads": 2, "ff": 64}
-    assert tokens.startswith("characters, 11 ids") and (rate, heard) == (RATE, 1.25)
-    assert dev == {"wer": 0.25, "loss": 1.25}  # of the weights that became the model
-    assert look(str(root / "model")).facts["trained_on"] == f"{root}/data/train.jsonl.gz"
+def test_whether_a_training_is_finished(copied):
+    assert "isn't finished" in look(str(copied)).facts["state"]
+    Stamp(copied, "asr-train", {}, []).write()
+    check(copied, kind="model folder, a recognizer", state="finished")
+    (copied / "model.safetensors").unlink()
+    assert "model.safetensors: missing" in refused(copied)
+    (copied / "run.json").write_text("{}")
+    check(copied, kind="training of a recognizer without weights yet")
 
 
-def test_whether_a_training_is_finished(root, tmp_path):
-    folder = copy(root, tmp_path)
-    assert "isn't finished" in look(str(folder)).facts["state"]
-    Stamp(folder, "asr-train", {}, []).write()
-    assert look(str(folder)).facts["state"] == "finished"
-    (folder / "model.safetensors").unlink()
-    assert "model.safetensors: missing" in refused(folder)
-    (folder / "run.json").write_text("{}")
-    assert look(str(folder)).kind == "training of a recognizer without weights yet"
+def test_a_model_with_the_tokenizer_of_another(copied):
+    tokenizer.train("characters", ["AB"]).save(copied)
+    assert "tokenizer.json: has 4 ids, the weights have 11" in refused(copied)
 
 
-def test_a_language_model(root):
-    kind, parameters, layers = facts(root / "lm", "parameters", "layers")
-    assert kind == "model folder, a language model" and parameters == int(
-        (root / "lm.count").read_text()
-    )
-    assert layers["d_model"] == 16
-
-
-def test_a_model_with_the_tokenizer_of_another(root, tmp_path):
-    folder = copy(root, tmp_path)
-    tokenizer.train("characters", ["AB"]).save(folder)
-    assert "tokenizer.json: has 4 ids, the weights have 11" in refused(folder)
-
-
-def test_tokenizers(root, tmp_path):
-    kind, size, tokens = facts(root / "tokenizer", "kind_and_size", "tokens")
-    assert (kind, tokens) == ("tokenizer", "▁ D G H I L M O W") and size.startswith(
-        "characters, 11 ids"
-    )
+def test_a_tokenizer_of_bpe(tmp_path):
     tokenizer.train("bpe", ["LOW MID HIGH"] * 9, 16).save(tmp_path)
-    assert look(str(tmp_path)).facts["kind_and_size"].startswith("bpe, 16 ids")
-    assert look(str(tmp_path / "bpe.model")).kind == "tokenizer"
+    for path in (tmp_path, tmp_path / "bpe.model"):
+        check(path, kind="tokenizer", kind_and_size="bpe, 16 ids with blank and <sos/eos>")
 
 
-def test_a_manifest(root):
-    listed = list(manifest.read(root / "data/train.jsonl.gz"))
-    found = look(str(root / "data/train.jsonl.gz"))
-    assert found.kind == "manifest" and found.facts == {
-        "utterances": 6,
-        "hours": round(sum(u.duration for u in listed) / 3600, 3),
-        "longest_s": round(max(u.duration for u in listed), 2),
-        "rates_hz": [RATE],
-        "channels": [1],
-        "speakers": 4,
-        "with_text": 6,
-        "recordings_in": ["files"],
-        "first_recording": str(root / "corpus/train000.wav"),
-        "first_is_there": True,
-    }
-    assert facts(root / "data/train.shar.jsonl.gz", "recordings_in", "first_is_there")[1:] == (
-        ["Shar"],
-        True,
-    )
-    kind, manifests, made_by, made_of = facts(root / "data", "manifests", "made_by", "made_of")
-    assert kind == "folder of manifests" and len(manifests) == 4
-    assert (made_by, made_of) == ("asr-prepare", str(root / "corpus"))
-    assert look(str(root / "data/train.shar")).kind == "folder of manifests"  # its cuts
-
-
-def test_a_manifest_whose_recordings_have_gone(root, tmp_path):
-    moved = [
-        u.__class__(**{**u.__dict__, "path": "/gone.wav"})
-        for u in manifest.read(root / "data/dev.jsonl.gz")
-    ]
-    manifest.write(tmp_path / "dev.jsonl.gz", moved)
-    assert facts(tmp_path / "dev.jsonl.gz", "first_is_there", "first_recording")[1:] == (
-        False,
-        "/gone.wav",
-    )
-
-
-@pytest.mark.parametrize("name", ["lm.arpa", "lm.arpa.gz"])
-def test_an_n_gram_model(root, tmp_path, name):
-    kind, order, counts, first = facts(root / name, "order", "ngrams", "first_words")
-    assert kind == "n-gram language model (ARPA)" and order == len(counts) == 2 and counts[0] == 12
-    assert first.startswith("<unk> ▁ D G")
+def test_a_manifest_whose_recordings_have_gone(tmp_path):
+    path = tmp_path / "x.jsonl.gz"
+    manifest.write(path, [manifest.Utterance("u", "/gone.wav", 8000, 8000, 1, 0.0, 1.0, "A")])
+    check(path, kind="manifest", first_is_there=False, first_recording="/gone.wav")
 
 
 def test_an_n_gram_model_that_is_cut(root, tmp_path):
@@ -194,124 +182,77 @@ def test_an_n_gram_model_that_is_cut(root, tmp_path):
     assert "a.arpa: truncated" in refused(tmp_path / "a.arpa")
 
 
-def test_recordings(tmp_path):
-    soundfile.write(tmp_path / "a.flac", np.zeros((8000, 2)), 16000)
-    assert facts(tmp_path / "a.flac", "rate_hz", "channels", "seconds") == (
-        "recording",
-        16000,
-        2,
-        0.5,
-    )
-    assert "FLAC" in look(str(tmp_path / "a.flac")).facts["format"]
-    os.rename(tmp_path / "a.flac", tmp_path / "without")  # known by its first bytes
-    assert look(str(tmp_path / "without")).kind == "recording"
+def test_a_recording_is_known_by_its_first_bytes(tmp_path):
+    soundfile.write(tmp_path / "x", np.zeros((8000, 2)), 16000, format="FLAC")
+    check(tmp_path / "x", kind="recording", rate_hz=16000, channels=2, seconds=0.5)
+    assert "FLAC" in look(str(tmp_path / "x")).facts["format"]
 
 
-def test_a_folder_of_recordings(root):
-    assert facts(root / "corpus", "files") == ("folder of sound files", 10)
+TEXTS = r"""
+    LOW MID\n\nHIGH\n | text | {lines: 3, words: 3, without_text: 1}
+    a\tLOW MID\nb\t\n | texts with ids (id<TAB>text), as written by asr-decode | {lines: 2, words: 2, without_text: 1}
+    a\tLOW\nMID\n | text with tabs in 1 of 2 lines | {lines: 2, words: 2, without_text: 0}
+    id\tpath\ttext\na\ta.wav\tLOW\n | table of recordings, for asr-prepare tsv | {lines: 2, without_text: 0}
+    client_id\tpath\tsentence\na\ta.mp3\tLOW\n | table of Common Voice | {lines: 2}
+"""
 
 
-def test_texts(tmp_path):
-    cases = {
-        "LOW MID\n\nHIGH\n": ("text", 3, 3, 1),
-        "a\tLOW MID\nb\t\n": ("texts with ids (id<TAB>text), as written by asr-decode", 2, 2, 1),
-        "a\tLOW\nMID\n": ("text with tabs in 1 of 2 lines", 2, 2, 0),
-        "id\tpath\ttext\na\ta.wav\tLOW\n": ("table of recordings, for asr-prepare tsv", 2, None, 0),
-    }
-    for content, (kind, lines, words, empty) in cases.items():
-        (tmp_path / "t").write_text(content)
-        found = look(str(tmp_path / "t"))
-        assert (found.kind, found.facts["lines"], found.facts["without_text"]) == (
-            kind,
-            lines,
-            empty,
-        )
-        assert words in (None, found.facts["words"])
+@pytest.mark.parametrize("content, kind, facts", rows(TEXTS))
+def test_texts(tmp_path, content, kind, facts):
+    (tmp_path / "t").write_text(content.encode().decode("unicode_escape"))
+    check(tmp_path / "t", kind=kind, **yaml.safe_load(facts))
+
+
+def test_characters_of_a_text(tmp_path):
     (tmp_path / "t.gz").write_bytes(gzip.compress("ÄÖ\n".encode()))
-    assert facts(tmp_path / "t.gz", "characters") == ("text", 2)
-    assert table_kind(b"client_id\tpath\tsentence\n", 1, 1) == "table of Common Voice"
-
-
-def test_a_text_that_is_no_utf8_further_on(tmp_path):
+    check(tmp_path / "t.gz", kind="text", characters=2)
     (tmp_path / "t").write_bytes(b"LOW\n" * 3000 + b"\xff\n")
     assert "t:3001: not UTF-8 text (byte 1 of the line)" in refused(tmp_path / "t")
-
-
-def test_other_files(root, tmp_path):
-    assert facts(root / "x.yaml", "model", "encoder") == (
-        "configuration of asr-train",
-        "hybrid",
-        "transformer",
-    )
-    kind, parameters, types = facts(root / "model/model.safetensors", "parameters", "types")
-    assert (
-        kind == "weights (safetensors)"
-        and parameters == int((root / "x.count").read_text())
-        and types == ["F32"]
-    )
-    kind, by, inputs = facts(root / "data/.stamp.json", "command", "inputs")
-    assert (kind, by, inputs) == ("stamp of finished work", "asr-prepare", 0)
 
 
 def test_what_is_nothing_names_what_is_near(root, tmp_path):
     assert "did you mean 'tokenizer'?" in refused(root / "tokenzier")
     (tmp_path / "run/model").mkdir(parents=True)
-    (tmp_path / "run/model/config.yaml").write_text("")
-    assert f"it holds model; did you mean {tmp_path}/run/model?" in refused(tmp_path / "run")
+    (tmp_path / "run/model/config.yaml").touch()
+    assert f"did you mean {tmp_path}/run/model?" in refused(tmp_path / "run")
 
 
 def test_one_bad_of_several(root, tmp_path, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["--json", str(root / "lm.arpa"), str(tmp_path / "gone"), str(root / "tokenizer")])
+    gone = str(tmp_path / "gone")
+    with pytest.raises(SystemExit, match="3"):
+        main(["--json", str(root / "lm.arpa"), gone, str(root / "tokenizer")])
     said = capsys.readouterr()
-    assert (
-        caught.value.code == 3
-        and "1 of 3 couldn't be described" in said.err
-        and f"{tmp_path}/gone: no such" in said.err
-    )
-    assert [json.loads(line)["kind"] for line in said.out.splitlines()] == [
-        "n-gram language model (ARPA)",
-        "tokenizer",
-    ]
-    with pytest.raises(SystemExit) as caught:
-        main([str(tmp_path / "gone"), str(tmp_path / "gone too")])
-    assert caught.value.code == 2
+    assert "1 of 3 couldn't be described" in said.err and f"{gone}: no such" in said.err
+    kinds = [json.loads(line)["kind"] for line in said.out.splitlines()]
+    assert kinds == ["n-gram language model (ARPA)", "tokenizer"]
+    with pytest.raises(SystemExit, match="2"):
+        main([gone, gone])
 
 
 def test_a_terminal_gets_no_commands():
     assert printable("a\x1b[2J\u202eb\udcff ä") == "a\\x1b[2J\\u202eb\\udcff ä"
-    finding = Finding("\x1b", "text", {"first": "\x07", "list": ["\x9b"], "dict": {"\x1b": 1}})
-    assert (
-        "\x1b" not in finding.text()
-        and "\x07" not in finding.text()
-        and "\x9b" not in finding.text()
-    )
+    facts = {"first": "\x07", "list": ["\x9b"], "dict": {"\x1b": 1}}
+    shown = Finding("\x1b", "text", facts).text()
+    assert not set(shown) & set("\x1b\x07\x9b")
 
 
-def test_a_person_reads_numbers(capsys):
-    text = Finding(
-        "m", "model", {"parameters": 1234567, "none": None, "there": True, "wer": 0.1234567}
-    ).text()
-    assert text == "m: model\n  parameters  1,234,567\n  there       yes\n  wer         0.1235"
+def test_a_person_reads_numbers():
+    facts = {"parameters": 1234567, "none": None, "there": True, "wer": 0.1234567}
+    shown = Finding("m", "model", facts).text()
+    assert shown == "m: model\n  parameters  1,234,567\n  there       yes\n  wer         0.1235"
 
 
-def test_accepting(monkeypatch, capsys):
-    monkeypatch.setattr(
-        "asr.models.folder.accept", lambda path: ["config.yaml"] * (path == "a"), raising=False
-    )
-    main(["--accept", "a", "b"])
-    said = capsys.readouterr().err
-    assert (
-        "a: accepted, with changes to config.yaml" in said
-        and "b: accepted, nothing had changed" in said
-    )
+def test_accepting(copied, capsys):
+    settings = copied / "config.yaml"
+    settings.write_text(settings.read_text().replace("dropout: 0.05", "dropout: 0.1"))
+    for says in ("accepted, with changes to config.yaml", "accepted, nothing had changed"):
+        main(["--accept", str(copied)])
+        assert f"{copied}: {says}" in capsys.readouterr().err
 
 
 def test_it_is_told_without_pytorch(root):
-    paths = [
-        str(root / name)
-        for name in ("model", "lm", "tokenizer", "data", "lm.arpa", "corpus/train000.wav")
-    ]
+    names = ("model", "lm", "tokenizer", "data", "lm.arpa", "corpus")
     script = "import sys; from asr.cli.info import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", script, *paths], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.count("\n\n") == len(paths) - 1
+    command = [sys.executable, "-c", script, *(str(root / name) for name in names)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.count("\n\n") == 5

@@ -45,17 +45,7 @@ def count(model, mels):
     """Parameters of a model with 500 tokens."""
     tree, source = yaml_tree.parse(model, "model"), yaml_tree.Origins("model")
     with torch.device("meta"):
-<<<<<<< HEAD
-        made = Hybrid(
-            config.check(
-                HybridSettings, yaml_tree.parse(model, "model"), yaml_tree.Origins("model")
-            ),
-            mels,
-            500,
-        )
-=======
         made = Hybrid(config.check(HybridSettings, tree, source), mels, 500)
->>>>>>> tF
     return sum(p.numel() for p in made.parameters())
 
 

@@ -1,6 +1,6 @@
 """Prove that archives write nothing but files and folders, within their folder, and no more than a corpus has.
 
-What is right is what Python's tarfile, zipfile and the system's tar make of archives without tricks. Archives with
+What is right is what Python's zipfile and the system's tar make of archives without tricks. Archives with
 tricks are made by hand, header by header, and each is refused, with nothing written outside and nothing left.
 """
 
@@ -11,7 +11,6 @@ import random
 import stat
 import struct
 import subprocess
-import tarfile
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -21,63 +20,58 @@ import yaml
 
 from asr.download import archives
 from asr.download.archives import Budget, Damaged, Refused, unpack
-from asr.download.disk import unwritten
 from asr.errors import UserError
 
 SOUND = random.Random(1).randbytes(3000)
 
 
-def raw(name, content=b"", kind=b"0", size=None, prefix=b"", magic=b"ustar\x0000", checksum=None):
+def raw(name, content=b"", kind=b"0", size=b"", prefix=b"", magic=b"ustar\x0000", checksum=b""):
     """A member of a .tar, made by hand: its header, and its content in whole blocks."""
-    size = b"%011o" % len(content) if size is None else size
-    header = (
-        name.ljust(100, b"\0")
-        + b"0006777\0"
-        + b"0000000\0" * 2
-        + size.ljust(12, b"\0")
-        + b"00000000000\0"
+    size = size or b"%011o" % len(content)
+    header = struct.pack(
+        "100s8s8s8s12s12s8sc100s8s80s155s12x",
+        *(name, b"0006777", b"0000000", b"0000000", size, b"00000000000", b" " * 8, kind),
+        *(b"", magic, b"", prefix),
     )
-    header += (
-        b" " * 8 + kind + bytes(100) + magic + bytes(80) + prefix.ljust(155, b"\0") + bytes(12)
-    )
-    header = header[:148] + (checksum or b"%06o\0 " % sum(header)) + header[156:]
-    return header + content + bytes(-len(content) % 512)
+    checksum = checksum or b"%06o\0 " % sum(header)
+    return header[:148] + checksum + header[156:] + content + bytes(-len(content) % 512)
 
 
 def pax(kind=b"x", **values):
-    """A header with pax's records."""
-    lines = b""
-    for key, value in values.items():
-        line = b" %s=%s\n" % (key.encode(), value)
-        length = len(line) + 1
-        while len(b"%d" % length) + len(line) != length:
-            length += 1
-        lines += b"%d" % length + line
-    return raw(b"PaxHeader", lines, kind)
+    """A header with pax's records: a length of six digits, key and value."""
+    records = [
+        b"%06d %s=%s\n" % (len(key) + len(value) + 9, key.encode(), value)
+        for key, value in values.items()
+    ]
+    return raw(b"PaxHeader", b"".join(records), kind)
 
 
 def packed(*members, end=bytes(1024)):
     return gzip.compress(b"".join(members) + end, 1)
 
 
-def zipped(*names, method=zipfile.ZIP_STORED, **changes):
-    """A .zip of members that have SOUND; `changes` are made in what its list says of them."""
+RECORDS = {"local": b"PK\3\4", "central": b"PK\1\2", "end": b"PK\5\6"}
+
+
+def zipped(*names, method=zipfile.ZIP_STORED, at=(), **changes):
+    """A .zip of members that have SOUND.
+
+    at:       bytes written over: a record, their place in it, and what they become
+    changes:  made in what its list says of the members
+    """
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name in names:
-            info = zipfile.ZipInfo(name)
-            info.compress_type = method
-            archive.writestr(info, b"" if name.endswith("/") else SOUND)
+            content = b"" if name.endswith("/") else SOUND
+            archive.writestr(zipfile.ZipInfo(name), content, method)
         for info in archive.infolist():
-            for key, value in changes.items():
-                setattr(info, key, value)
-    return buffer.getvalue()
-
-
-def patched(data, signature, at, value):
-    """A .zip, two bytes of whose record are others."""
-    start = data.rindex(signature) + at
-    return data[:start] + value + data[start + len(value) :]
+            for change in changes.items():
+                setattr(info, *change)
+    data = buffer.getvalue()
+    for record, place, value in at:
+        start = data.rindex(RECORDS[record]) + place
+        data = data[:start] + text(value) + data[start + len(text(value)) :]
+    return data
 
 
 def get(tmp_path, data, bytes=1 << 20, members=100):
@@ -111,51 +105,27 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        tarfile.GNU_FORMAT,
-        tarfile.PAX_FORMAT,
-        tarfile.USTAR_FORMAT,
-        "v7",
-        "oldgnu",
-        "gnu",
-        "ustar",
-        "posix",
-    ],
-)
-def test_what_tarfile_and_the_systems_tar_pack_is_unpacked(tmp_path, form):
+@pytest.mark.parametrize("form", ["v7", "oldgnu", "gnu", "ustar", "posix"])
+def test_what_the_systems_tar_packs_is_unpacked(tmp_path, form):
     folder, made = tmp_path / "in/an4", tmp_path / "made.tar.gz"
     (folder / "void").mkdir(parents=True)
     for name, data in FILES.items():
-        if LONG not in name or form not in (tarfile.USTAR_FORMAT, "ustar", "v7"):
+        if LONG not in name or form not in ("ustar", "v7"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
-    if isinstance(form, int):
-        with tarfile.open(made, "w:gz", format=form) as archive:
-            archive.add(folder, "an4")
-    else:
-        done = subprocess.run(
-            ["tar", f"--format={form}", "-czf", made, "-C", folder.parent, "."], capture_output=True
-        )
-        if done.returncode:
-            pytest.skip(f"this tar has no {form}: {done.stderr.decode()}")
+    command = ["tar", f"--format={form}", "-czf", made, "-C", folder.parent, "."]
+    done = subprocess.run(command, capture_output=True)
+    if done.returncode:
+        pytest.skip(f"this tar has no {form}: {done.stderr.decode()}")
     found = get(tmp_path, made.read_bytes())
     assert found == contents(folder.parent) and len(found) >= 10
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_what_zipfile_packs_is_unpacked(tmp_path, method):
-    found = get(
-        tmp_path, zipped("RIRS/", "RIRS/a.wav", "RIRS/real/b.wav", "RIRS/c ü.wav", method=method)
-    )
-    assert found == {
-        "RIRS": None,
-        "RIRS/a.wav": SOUND,
-        "RIRS/real": None,
-        "RIRS/real/b.wav": SOUND,
-        "RIRS/c ü.wav": SOUND,
-    }
+    names = "RIRS/", "RIRS/a.wav", "RIRS/real/b.wav", "RIRS/c ü.wav"
+    found = get(tmp_path, zipped(*names, method=method))
+    assert found == dict.fromkeys(names[1:], SOUND) | {"RIRS": None, "RIRS/real": None}
 
 
 def test_modes_are_those_of_the_umask(tmp_path):
@@ -186,30 +156,24 @@ def text(value):
 def member(given):
     """A member of a .tar of archives.yaml."""
     given = {"name": given, "content": "x"} if isinstance(given, str) else given
-    kind = {"kind": text(given["kind"])} if "kind" in given else {}
-    if "pax" in given:
-        return pax(**kind, **{key: text(value) for key, value in given["pax"].items()})
-    return raw(**{key: text(value) for key, value in given.items()})
+    values = given.pop("pax", {}) | given
+    make = raw if "name" in given else pax
+    return make(**{key: text(value) for key, value in values.items()})
 
 
-def listed(given):
-    """A .zip of archives.yaml."""
-    given = {"names": ["a"], "at": [], **given}
-    names, places = given.pop("names"), given.pop("at")
-    data = zipped(*names, **given)
-    for record, at, value in places:
-        data = patched(data, RECORDS[record], at, text(value))
-    return data
+def archive(kind, given):
+    """An archive of archives.yaml."""
+    if kind == "tar":
+        return packed(*map(member, given))
+    return zipped(*given.pop("names", "a"), **given)
 
 
-RECORDS = {"local": b"PK\3\4", "central": b"PK\1\2", "end": b"PK\5\6"}
+YAML = Path(__file__).with_name("archives.yaml")
 SOUND_TAR = packed(raw(b"a", SOUND))
 TRICKS = [  # a row each: what it is, its bytes, the error, what it says
     *(
-        (trick, listed(given) if kind == "zip" else packed(*map(member, given)), error, why)
-        for kind, errors in yaml.safe_load(
-            Path(__file__).with_name("archives.yaml").read_text()
-        ).items()
+        (trick, archive(kind, given), error, why)
+        for kind, errors in yaml.safe_load(YAML.read_text()).items()
         for error, whys in errors.items()
         for why, tricks in whys.items()
         for trick, given in tricks.items()
@@ -233,9 +197,6 @@ TRICKS = [  # a row each: what it is, its bytes, the error, what it says
     ("a wrong checksum of gzip", SOUND_TAR[:-8] + bytes(8), "Damaged", "CRC"),
     ("something behind", SOUND_TAR + b"#!/bin/sh", "Damaged", "gzip"),
     ("no list", zipped("a")[:-22] + b"PK\5\6", "Damaged", "not a zip"),
-    ("a NUL in a name", zipped("ab").replace(b"ab", b"a\0"), "Refused", "isn't a name"),
-    ("a name twice", zipped("name1", "name2").replace(b"name2", b"name1"), "Refused", "twice"),
-    ("a long name", zipped("a" * 5000), "Refused", "is too long"),
 ]
 
 
@@ -249,12 +210,11 @@ def test_tricks_are_refused(tmp_path, data, error, why):
 
 def test_names_that_a_disk_takes_for_one_are_refused(tmp_path, monkeypatch):
     """A disk that doesn't tell A from a, as macOS has it, says that the file is there."""
-    from asr.download import archives as module
 
     def without_case(path, mode):
         return open(str(path).lower(), mode)
 
-    monkeypatch.setattr(module, "open", without_case, raising=False)
+    monkeypatch.setattr(archives, "open", without_case, raising=False)
     with pytest.raises(Refused, match="twice"):
         get(tmp_path, packed(raw(b"readme", b"x"), raw(b"README", b"y")))
 
@@ -262,51 +222,55 @@ def test_names_that_a_disk_takes_for_one_are_refused(tmp_path, monkeypatch):
 # --- sizes
 
 
-def test_all_that_is_decompressed_counts(tmp_path):
-    """A bomb in each place where bytes can stand: a member, many, headers, behind the end; nothing stays."""
-    bombs = {
-        "a member": packed(raw(b"a", bytes(3 << 20))),
-        "members": packed(*(raw(b"%d" % n, bytes(40_000)) for n in range(80))),
-        "headers": packed(*(pax(comment=bytes(50_000)) for _ in range(60)), raw(b"a")),
-        "behind the end": packed(raw(b"a", b"x"), end=bytes(3 << 20)),
-    }
-    for data in bombs.values():
-        with pytest.raises(Refused, match="more than the corpus"):
-            get(tmp_path, data, bytes=1 << 20)
-        assert not (tmp_path / "out").exists()
-    assert get(tmp_path, bombs["a member"], bytes=4 << 20) == {"a": bytes(3 << 20)}
+BOMBS = {  # 3 MB in each place where bytes can stand
+    "a member": packed(raw(b"a", bytes(3 << 20))),
+    "members": packed(*(raw(b"%d" % n, bytes(40_000)) for n in range(80))),
+    "headers": packed(*(pax(comment=bytes(50_000)) for _ in range(60)), raw(b"a")),
+    "behind the end": packed(raw(b"a", b"x"), end=bytes(3 << 20)),
+}
 
 
-def test_files_and_folders_are_counted(tmp_path):
-    """Also those that are only made on the way to another."""
-    for data in (
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_all_that_is_decompressed_counts(tmp_path, bomb):
+    with pytest.raises(Refused, match="more than the corpus"):
+        get(tmp_path, BOMBS[bomb], bytes=1 << 20)
+    assert not (tmp_path / "out").exists()
+    assert get(tmp_path, BOMBS[bomb], bytes=4 << 20)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
         packed(*(raw(b"%d" % n) for n in range(101))),
         packed(*(raw(b"a/%d/b/c/d/e" % n) for n in range(20))),
         zipped(*(f"{n}/" for n in range(101))),
-    ):
-        with pytest.raises(Refused, match="more files and folders"):
-            get(tmp_path, data, members=100)
-        assert not (tmp_path / "out").exists()
+    ],
+    ids=["files", "folders on the way", "folders"],
+)
+def test_files_and_folders_are_counted(tmp_path, data):
+    with pytest.raises(Refused, match="more files and folders"):
+        get(tmp_path, data, members=100)
+    assert not (tmp_path / "out").exists()
 
 
-def test_hostile_headers_take_no_memory_and_no_recursion(tmp_path):
-    archives = [
-        packed(
-            raw(b"x", bytes(20 << 20), b"x"), raw(b"a")
-        ),  # a pax header of 20 MB that is really there
-        packed(raw(b"x", b"a" * (20 << 20), b"L"), raw(b"a")),
-        packed(*(pax(comment=b"x") for _ in range(2000)), raw(b"../a")),
-        packed(*(raw(b"L", b"a", b"L") for _ in range(2000)), raw(b"a", kind=b"2")),
-        patched(zipped("a"), RECORDS["end"], 12, struct.pack("<I", 20 << 20)) + bytes(20 << 20),
-    ]
-    for data in archives:
-        (tmp_path / "x").write_bytes(data)
-        tracemalloc.start()
-        with pytest.raises((Refused, Damaged)):
-            get(tmp_path, data, bytes=1 << 30)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 8 << 20
+HOSTILE = {  # headers of 20 MB that are really there, and very many
+    "pax": lambda: packed(raw(b"x", bytes(20 << 20), b"x"), raw(b"a")),
+    "GNU": lambda: packed(raw(b"x", b"a" * (20 << 20), b"L"), raw(b"a")),
+    "many of pax": lambda: packed(*[pax(comment=b"x")] * 2000, raw(b"../a")),
+    "many of GNU": lambda: packed(*[raw(b"L", b"a", b"L")] * 2000, raw(b"a", kind=b"2")),
+    "zip": lambda: zipped("a", at=[["end", 12, "\0\0\x40\x01"]]) + bytes(20 << 20),
+}
+
+
+@pytest.mark.parametrize("header", HOSTILE)
+def test_hostile_headers_take_no_memory_and_no_recursion(tmp_path, header):
+    data = HOSTILE[header]()
+    tracemalloc.start()
+    with pytest.raises((Refused, Damaged)):
+        get(tmp_path, data, bytes=1 << 30)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
 
 
 def test_a_zip_with_a_long_list_of_members_is_refused(tmp_path):
@@ -316,40 +280,39 @@ def test_a_zip_with_a_long_list_of_members_is_refused(tmp_path):
         get(tmp_path, data, bytes=1 << 30, members=10)
 
 
-def test_damage_anywhere_is_damage_or_refused(tmp_path):
+PIECES = [
+    raw(b"a/b", SOUND),
+    pax(path=b"a/long", size=b"5"),
+    raw(b"x", b"12345"),
+    raw(b"L", b"q\0", b"L"),
+    raw(b"y", b"z"),
+]
+WHOLE = {
+    "x.tar.gz": b"".join(PIECES) + bytes(1024),
+    "x.zip": zipped("a/b", "c", "d/", method=zipfile.ZIP_DEFLATED),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_damage_anywhere_is_damage_or_refused(tmp_path, name):
     """Random bytes of sound archives are others: never another exception, never a file outside."""
-    whole = b"".join(
-        [
-            raw(b"a/b", SOUND),
-            pax(path=b"a/long", size=b"5"),
-            raw(b"x", b"12345"),
-            raw(b"L", b"q\0", b"L"),
-        ]
-    )
-    tars, zips = (
-        whole + raw(b"y", b"z") + bytes(1024),
-        zipped("a/b", "c", "d/", method=zipfile.ZIP_DEFLATED),
-    )
-    numbers, failed = random.Random(5), 0
-    for n in range(400):
-        data = bytearray(tars if n % 2 else zips)
-        for _ in range(numbers.choice([1, 1, 3])):
-            data[numbers.randrange(len(data))] = numbers.choice(
-                [0, 1, 0x2F, 0x2E, 0x35, 0x80, 0xFF, numbers.randrange(256)]
-            )
+    draw, failed = random.Random(5), 0
+    for _ in range(200):
+        data = bytearray(WHOLE[name])
+        for _ in range(draw.choice([1, 1, 3])):
+            byte = draw.choice(b"\0\1/.5\x80\xff" + draw.randbytes(1))
+            data[draw.randrange(len(data))] = byte
+        (tmp_path / name).write_bytes(gzip.compress(data, 1) if name == "x.tar.gz" else data)
         try:
-            archive = tmp_path / ("x.tar.gz" if n % 2 else "x.zip")
-            archive.write_bytes(gzip.compress(data, 1) if n % 2 else data)
-            unpack(archive, tmp_path / "out", Budget(1 << 20, 100))
+            unpack(tmp_path / name, tmp_path / "out", Budget(1 << 20, 100))
         except (Refused, Damaged) as error:
             failed += 1
             assert str(error).isprintable() and not (tmp_path / "out").exists()
-        assert {path.name for path in tmp_path.iterdir()} <= {"out", "x.tar.gz", "x.zip"}
-    assert failed > 150
+        assert {path.name for path in tmp_path.iterdir()} <= {"out", name}
+    assert failed > 75
 
 
 def test_an_error_of_the_disk_is_a_line(tmp_path):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match="No such file"):
         unpack(tmp_path / "absent.tar.gz", tmp_path / "out", Budget(1, 1))
-    assert "No such file" in str(caught.value) and not (tmp_path / "out").exists()
-    assert "why" in str(unwritten(OSError("why"), tmp_path, ""))
+    assert not (tmp_path / "out").exists()
