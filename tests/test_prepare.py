@@ -272,3 +272,10 @@ def test_real_yesno_and_librispeech(shared_data, tmp_path):
     assert made["test"].words == 240
     made = prepare("librispeech", shared_data / "librispeech", tmp_path / "librispeech").statistics
     assert {name: counts.utterances for name, counts in made.items()} == {"test-other": 20}
+
+
+@pytest.mark.slow
+def test_real_tsv(shared_data, tmp_path):
+    made = prepare("tsv", shared_data / "common_voice_en", tmp_path / "out")
+    assert made.statistics["train"].utterances + made.statistics["dev"].utterances == 2110
+    assert made.statistics["train"].speakers + made.statistics["dev"].speakers == 408
