@@ -98,7 +98,7 @@ def test_what_is_not_done_is_refused_by_name(tmp_path, path):
         "MultiCut": recording.to_cut().to_dict(),
         "MixedCut": good.append(good).to_dict(),
         "transforms (Speed)": good.perturb_speed(1.1).to_dict(),
-        "changed (Resample)": good.resample(8000).to_dict(),
+        "transforms (Resample)": good.resample(8000).to_dict(),
         "channel: got 2, expected one of its recording's (0, 1)": line | {"channel": 2},
         "channel: got [0, 1]": line | {"channel": [0, 1]},
         "channel: got None": line | {"channel": None},
