@@ -25,9 +25,9 @@ def make_root(root):
     return root
 
 
-def train(root, out, *overrides):
+def train(root, out, *overrides, name="x"):
     """Three epochs of five steps, unless overridden, in the folder `out`; the model."""
-    arguments = (root / "x.yaml", [f"out={out}", "training.epochs=3", *overrides])
+    arguments = (root / f"{name}.yaml", [f"out={out}", "training.epochs=3", *overrides])
     return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
 
 
@@ -91,3 +91,10 @@ def wait_for_state(out, number, process):
     while not list((out / "checkpoints").glob(f"state-{number:06d}-*")):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.02)
+
+
+def end(process, status, seconds=90):
+    """Wait for a process to end with a status; what it said on stderr."""
+    _, said = process.communicate(timeout=seconds)
+    assert process.returncode == status, said
+    return said
