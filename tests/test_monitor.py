@@ -263,16 +263,15 @@ CURVES = {
 }
 
 
-def drawn(axes):
-    """Legend → its points."""
-    return {
-        line.get_label(): list(zip(*map(list, line.get_data()), strict=True))
-        for line in axes.get_lines()
-    }
-
-
 def panels(figure):
-    return {axes.get_title(loc="left"): drawn(axes) for axes in figure.axes}
+    """Panel → legend → its points."""
+    return {
+        axes.get_title(loc="left"): {
+            line.get_label(): list(map(tuple, line.get_xydata().tolist()))
+            for line in axes.get_lines()
+        }
+        for axes in figure.axes
+    }
 
 
 def test_the_curves_are_the_figures():
