@@ -329,14 +329,14 @@ def test_memory_of_weights_gradients_and_states(clean, frozen):
 
 
 def test_time_is_that_of_the_median_when_its_size_is_known(clean, monkeypatch):
-    seconds = iter([Seconds(1.0, 9.0, 1.0), Seconds(9.0, 9.0, 9.0), Seconds(0.5, 2.0, 0.25)] * 3)
+    seconds = iter([Seconds(1.0, 9.0, 1.0), Seconds(9.0, 9.0, 9.0), Seconds(3.0, 1.0, 0.25)] * 3)
     monkeypatch.setattr(prediction, "step", lambda *_: next(seconds))
     alone, several = (
         look(clean, "training.accumulate=3", *more).measurement
         for more in (["training.processes=1"], ["training.processes=2", "data.workers=2"])
     )
-    assert (alone.step, alone.processes) == (3 * 2.5 + 0.25, 1)  # nobody reads ahead
-    assert (several.step, several.processes) == (2 * 2.0 + 0.25, 2)
+    assert (alone.step, alone.processes) == (3 * 4.0 + 0.25, 1)  # nobody reads ahead
+    assert (several.step, several.processes) == (2 * 1.5 + 0.25, 2)
     report = replace(look(clean, "training.epochs=100"), measurement=replace(alone, step=7.0))
     total = 100 * report.prediction.steps * 7.0
     assert f"7.00 s a step; {span(total / 100)} an epoch, {span(total)} in all" in report.text()
