@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import Stop, assert_same, dev_losses, history, stopping, train, weights
+from runs import (
+    Stop,
+    assert_same,
+    assert_uninterrupted,
+    dev_losses,
+    history,
+    stop,
+    stopping,
+    train,
+    weights,
+)
 from safetensors.torch import load_file
 from tones import write_corpus
 
@@ -48,9 +58,7 @@ def test_a_run_is_of_all_the_commits_and_machines_of_its_sessions(root, tmp_path
 
 
 def test_same_seed_same_losses_whatever_the_workers(root, whole, tmp_path):
-    again = weights(train(root, tmp_path / "again", "data.workers=2"))
-    assert history(tmp_path / "again") == history(whole[0])
-    assert_same(again, whole[1])
+    assert_uninterrupted(root, tmp_path / "again", whole, "data.workers=2")
 
 
 def test_parts_of_a_training_set_are_the_whole(root, tmp_path):
@@ -61,7 +69,8 @@ def test_parts_of_a_training_set_are_the_whole(root, tmp_path):
         return list(split.utterances), list(map(list, split.labels)), inputs
 
     path = str(root / "data/train.jsonl.gz")
-    utterances, parts = list(manifest.read(path)), [str(tmp_path / name) for name in "ab"]
+    utterances = list(manifest.read(path))
+    parts = [f"{tmp_path}/{name}.jsonl.gz" for name in "ab"]
     manifest.write(parts[0], utterances[:11])
     manifest.write(parts[1], utterances[11:])
     *got, inputs = read(parts)
@@ -79,20 +88,15 @@ def test_another_seed_other_losses(root, whole, tmp_path):
 
 
 @pytest.mark.parametrize("stop_at", [2, 5, 8])
-def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
-    out = tmp_path / "x"
-    with monkeypatch.context() as patched, pytest.raises(Stop):
-        stopping(patched, stop_at)
-        train(root, out, "training.save_steps=1")
-    states = Checkpoints(out / "checkpoints", 2, print)
+def test_continued_equals_uninterrupted(root, whole, tmp_path, stop_at):
+    stop(root, tmp_path / "x", stop_at, "training.save_steps=1")
+    states = Checkpoints(tmp_path / "x/checkpoints", 2, print)
     assert states.load()["progress"]["step"] == stop_at and len(states.paths()) == 2
-    assert_same(weights(train(root, out)), whole[1])
-    assert history(out) == history(whole[0])
+    assert_uninterrupted(root, tmp_path / "x", whole)
 
 
 def test_recomputed_activations_change_nothing(root, whole, tmp_path):
-    how = "training.activation_checkpointing=true"
-    assert_same(weights(train(root, tmp_path / "x", how)), whole[1])
+    assert_uninterrupted(root, tmp_path / "x", whole, "training.activation_checkpointing=true")
 
 
 def test_sound_files_are_looked_at_when_a_run_begins_and_not_when_it_continues(
@@ -111,18 +115,13 @@ def flip_a_bit(path):
     path.write_bytes(content)
 
 
-def test_a_damaged_state_is_passed_over(root, whole, tmp_path, monkeypatch, capsys):
+def test_a_damaged_state_is_passed_over(root, whole, tmp_path, capsys):
     """Of two, of a run that was stopped in its second epoch."""
-    out = tmp_path / "x"
-    with monkeypatch.context() as patched, pytest.raises(Stop):
-        stopping(patched, 8)
-        train(root, out, "training.save_steps=2")
-    newest = max((out / "checkpoints").glob("state-*"))
+    stop(root, tmp_path / "x", 8, "training.save_steps=2")
+    newest = max((tmp_path / "x/checkpoints").glob("state-*"))
     flip_a_bit(newest)
-    continued = weights(train(root, out))
+    assert_uninterrupted(root, tmp_path / "x", whole)
     assert re.search(rf"{newest}: damaged \(.*\), so it is passed over", capsys.readouterr().err)
-    assert_same(continued, whole[1])
-    assert history(out) == history(whole[0])
 
 
 def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, capsys):
@@ -159,7 +158,7 @@ def unchosen(root, tmp_path_factory):
 
 def test_the_choice_of_weights_is_told_when_it_is_left(root, whole, unchosen, tmp_path, capsys):
     out = shutil.copytree(unchosen, tmp_path / "x")
-    assert_same(weights(train(root, out)), whole[1])
+    assert_uninterrupted(root, out, whole)
     said = capsys.readouterr().err
     assert "only the choice of weights is left" in said and "continuing at" not in said
 
