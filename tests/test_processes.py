@@ -15,13 +15,13 @@ import torch
 import torch.distributed as dist
 from pytest import approx
 from runs import (
-    Stop,
     assert_same,
+    assert_uninterrupted,
     dev_losses,
     end,
     history,
     launch,
-    stopping,
+    stop,
     train,
     wait_for_state,
     weights,
@@ -55,15 +55,12 @@ MUON = ["optimizer={kind: muon, lr: 4e-3}", "training.precision=bf16", "training
 
 
 @pytest.mark.parametrize("more, size", [([], 4), (MUON, 3)], ids=["adamw", "muon, bf16, clipped"])
-def test_the_number_of_processes_changes_no_bit(root, tmp_path, monkeypatch, more, size):
+def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
     """With dropout, masks and validation; begun by one process, gone on by several."""
     one, x, more = tmp_path / "one", tmp_path / "x", [*more, *TWICE, "training.save_steps=1"]
-    expected = weights(train(root, one, *more, "training.processes=1"))
-    with monkeypatch.context() as patched, pytest.raises(Stop):
-        stopping(patched, 1)
-        train(root, x, *more, "training.processes=1")
-    assert_same(weights(train(root, x, *more, f"training.processes={size}")), expected)
-    assert history(x) == history(one)
+    alone = one, weights(train(root, one, *more, "training.processes=1"))
+    stop(root, x, 1, *more, "training.processes=1")
+    assert_uninterrupted(root, x, alone, *more, f"training.processes={size}")
 
 
 @pytest.mark.parametrize("before", ["true", "false"], ids=["shards first", "shards last"])
@@ -102,7 +99,7 @@ def test_a_batch_that_a_step_lacks_is_made_up_by_one_without_weight(size, batche
 
 def test_one_process_has_nothing_to_shard(root, alone, tmp_path):
     how = ["training.processes=1", "training.shard=true"]
-    assert_same(weights(train(root, tmp_path / "x", *STILL, *how)), alone[1])
+    assert_uninterrupted(root, tmp_path / "x", alone, *STILL, *how)
 
 
 def test_torchrun_changes_nothing(root, alone, tmp_path):
@@ -166,12 +163,19 @@ def fail_beside_a_deaf_one(group):
     time.sleep(50)
 
 
-@pytest.mark.parametrize("task", [fail_in_the_second, fail_beside_a_deaf_one])
-def test_an_error_is_that_of_the_process_that_failed_first_and_ends_all(monkeypatch, task):
+SECOND = r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"
+
+
+def test_an_error_is_that_of_the_process_that_failed_first():
+    with pytest.raises(launching.ProcessFailed, match=SECOND):
+        launching.spawn(fail_in_the_second, 2)
+
+
+def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
     monkeypatch.setattr(launching, "GRACE", 0.2)
-    began, said = time.monotonic(), r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"
-    with pytest.raises(launching.ProcessFailed, match=said):
-        launching.spawn(task, 2)
+    began = time.monotonic()
+    with pytest.raises(launching.ProcessFailed, match=SECOND):
+        launching.spawn(fail_beside_a_deaf_one, 2)
     assert time.monotonic() - began < 45
 
 
