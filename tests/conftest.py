@@ -29,6 +29,22 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def root(tmp_path_factory) -> Path:
+    """The folder of a corpus to train on (runs.py), where a file of tests makes none of its own."""
+    from runs import make_root
+
+    return make_root(tmp_path_factory.mktemp("root"))
+
+
+@pytest.fixture(scope="session")
+def whole(root):
+    """A run on it: its folder, and the weights that it makes."""
+    from runs import train, weights
+
+    return root / "whole", weights(train(root, root / "whole"))
+
+
 @pytest.fixture
 def heeded():
     """SIGINT and SIGUSR1 as they come in processes that a test starts.

@@ -43,21 +43,18 @@ class Forks:
     """The process that forks. `run` takes a command's arguments, and how its process is to be (bad_inputs/)."""
 
     def __init__(self, home: Path):
-        unreachable = (
-            "http://127.0.0.1:9"  # nobody listens there: no test asks a server of the world
-        )
-        proxies = dict.fromkeys(
-            ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), unreachable
-        )
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        path = {
-            "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-            )
+        nobody = "http://127.0.0.1:9"  # nobody listens there: no test asks a server of the world
+        proxies = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+        threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        paths = f"{Path(__file__).parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        self.env = {
+            **os.environ,
+            **dict.fromkeys(proxies, nobody),
+            **dict.fromkeys(threads, "1"),
+            "PYTHONPATH": paths,
+            "no_proxy": "127.0.0.1",
+            "HOME": str(home),
         }
-        self.env = (
-            os.environ | proxies | threads | path | {"no_proxy": "127.0.0.1", "HOME": str(home)}
-        )
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.env
         )
@@ -80,19 +77,16 @@ class Forks:
         try:
             done = subprocess.run(
                 [sys.executable, "-c", script, *rest],
-                **{
-                    "cwd": cwd,
-                    "env": env,
-                    "stdin": subprocess.DEVNULL,
-                    "capture_output": True,
-                    "timeout": seconds,
-                },
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
             return Result(None, "", "", seconds)
-        return Result(
-            done.returncode, text(done.stdout), text(done.stderr), time.monotonic() - begun
-        )
+        took = time.monotonic() - begun
+        return Result(done.returncode, text(done.stdout), text(done.stderr), took)
 
     def close(self) -> None:
         """End."""
@@ -137,15 +131,12 @@ def import_all() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     for each in pkgutil.walk_packages(asr.__path__, "asr."):
         importlib.import_module(each.name)
-    for name in (
-        "torch._dynamo",
-        "torch.utils.tensorboard",
-        "matplotlib.backends.backend_agg",
-        "sentencepiece",
-    ):
-        importlib.import_module(name)
-    tasks = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
-    assert len(tasks) == 1, "threads are running, which a fork would lose"
+    importlib.import_module("torch._dynamo")
+    importlib.import_module("torch.utils.tensorboard")
+    importlib.import_module("matplotlib.backends.backend_agg")
+    importlib.import_module("sentencepiece")
+    tasks = Path("/proc/self/task")
+    assert not tasks.is_dir() or len(list(tasks.iterdir())) == 1, "a fork would lose threads"
 
 
 def memory_of_data() -> int:
@@ -164,22 +155,13 @@ def become(request: dict, out: int, err: int, base: int) -> None:
     piped, feeding = os.pipe()
     os.write(feeding, request.get("stdin", "").encode())
     os.close(feeding)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(piped if "stdin" in request else null, 0)
-    os.close(piped)
-    os.close(null)
-    for number, given, usual in (
-        (1, request.get("stdout", ""), out),
-        (2, request.get("stderr", ""), err),
-    ):
+    os.dup2(piped if "stdin" in request else os.open(os.devnull, os.O_RDONLY), 0)
+    for number, name, usual in ((1, "stdout", out), (2, "stderr", err)):
+        given = request.get(name, "")
         if given is None:
             os.close(number)
-        elif given:
-            opened = os.open(given, os.O_WRONLY)
-            os.dup2(opened, number)
-            os.close(opened)
         else:
-            os.dup2(usual, number)
+            os.dup2(os.open(given, os.O_WRONLY) if given else usual, number)
     os.close(out)
     os.close(err)
     streams()
@@ -267,20 +249,23 @@ def finished(main) -> int:
 
 def watch(child: int, out: int, err: int, seconds: float) -> dict:
     """Read what a forked process says until it ends, or its time is over; then end all that it has begun."""
-    begun, said, open_ = time.monotonic(), {out: b"", err: b""}, {out, err}
-    status = None
-    while time.monotonic() - begun < seconds:
-        for number in select.select(list(open_), [], [], 0.01)[0] if open_ else ():
+    begun, said, status = time.monotonic(), {out: b"", err: b""}, None
+    open_ = {out, err}
+
+    def read(patience: float) -> bool:
+        ready = select.select(list(open_), [], [], patience)[0]
+        for number in ready:
             block = os.read(number, 1 << 16)
             said[number] += block
             if not block:
                 open_.discard(number)
+        return bool(ready)
+
+    while status is None and time.monotonic() - begun < seconds:
+        read(0.01)
         ended, code = os.waitpid(child, os.WNOHANG)
         if ended:
             status = os.waitstatus_to_exitcode(code)
-            break
-        if not open_:
-            time.sleep(0.002)
     if status is None:
         os.kill(child, signal.SIGUSR2)  # it says where it is
         time.sleep(0.3)
@@ -288,20 +273,12 @@ def watch(child: int, out: int, err: int, seconds: float) -> dict:
         os.killpg(child, signal.SIGKILL)
     if status is None:
         os.waitpid(child, 0)
-    while ready := select.select(list(open_), [], [], 0)[0] if open_ else ():
-        for number in ready:
-            block = os.read(number, 1 << 16)
-            said[number] += block
-            if not block:
-                open_.discard(number)
+    while read(0):
+        pass
     os.close(out)
     os.close(err)
-    return {
-        "status": status,
-        "out": text(said[out]),
-        "err": text(said[err]),
-        "seconds": round(time.monotonic() - begun, 3),
-    }
+    took = round(time.monotonic() - begun, 3)
+    return {"status": status, "out": text(said[out]), "err": text(said[err]), "seconds": took}
 
 
 if __name__ == "__main__":

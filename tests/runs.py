@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 import torch
 from tones import CONFIG, write_corpus
 
@@ -25,9 +26,9 @@ def make_root(root):
     return root
 
 
-def train(root, out, *overrides):
+def train(root, out, *overrides, name="x"):
     """Three epochs of five steps, unless overridden, in the folder `out`; the model."""
-    arguments = (root / "x.yaml", [f"out={out}", "training.epochs=3", *overrides])
+    arguments = (root / f"{name}.yaml", [f"out={out}", "training.epochs=3", *overrides])
     return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
 
 
@@ -67,19 +68,24 @@ def stopping(monkeypatch, stop_at):
     monkeypatch.setattr(Trainer, "train_step", stop)
 
 
+def stop(root, out, stop_at, *overrides):
+    """Train until `stop_at` steps are done, and fail."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
+        stopping(patch, stop_at)
+        train(root, out, *overrides)
+
+
+def assert_uninterrupted(root, out, whole, *overrides):
+    """Go on with a run: weights and metrics come to be, to the bit, those of `whole`, a folder and its weights."""
+    assert_same(weights(train(root, out, *overrides)), whole[1])
+    assert history(out) == history(whole[0])
+
+
 def launch(root, out, *overrides, through=()):
     """Start asr-train as a process of its own, in a process group of its own; through: a launcher's arguments."""
-    command = [
-        sys.executable,
-        *through,
-        "-m",
-        "asr.cli.train",
-        "--config",
-        str(root / "x.yaml"),
-        f"out={out}",
-    ]
+    command = [sys.executable, *through, "-m", "asr.cli.train", "--config", f"{root}/x.yaml"]
     return subprocess.Popen(
-        [*command, "training.epochs=3", *overrides],
+        [*command, f"out={out}", "training.epochs=3", *overrides],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -91,3 +97,10 @@ def wait_for_state(out, number, process):
     while not list((out / "checkpoints").glob(f"state-{number:06d}-*")):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.02)
+
+
+def end(process, status, seconds=90):
+    """Wait for a process to end with a status; what it said on stderr."""
+    _, said = process.communicate(timeout=seconds)
+    assert process.returncode == status, said
+    return said

@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import matplotlib.image
 import pytest
 import torch
 from pytest import approx
+from runs import history
 from small import options
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -20,7 +22,7 @@ from asr import imports
 from asr.errors import UserError
 from asr.training import metrics as shown_metrics
 from asr.training import plots
-from asr.training.metrics import TIMES, MetricsFile
+from asr.training.metrics import MetricsFile
 from asr.training.monitor import MOST_SKIPPED, Monitor
 
 DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d "
@@ -37,16 +39,8 @@ def take(monitor, step, ctc=3.0, tokens=10, norm=1.0, seconds=0.5):
     monitor.step(sums, norm, 1e-3 / step, step, step / 4, 20.0, seconds / 10, seconds)
 
 
-def lines(out, *kinds, untimed=False):
-    return [
-        {name: fact for name, fact in line.items() if not untimed or name not in TIMES}
-        for line in MetricsFile(out / "metrics.jsonl").read()
-        if not kinds or line["kind"] in kinds
-    ]
-
-
 def steps(out, kind):
-    return [line["step"] for line in lines(out, kind)]
+    return [line["step"] for line in history(out) if line["kind"] == kind]
 
 
 def board(out):
@@ -65,40 +59,29 @@ def test_lines_are_means_since_the_line_before(tmp_path):
     monitor = build(tmp_path)
     for step, sums in enumerate([(6.0, 10, 1), (3.0, 20, 2), (5.0, 10, 4), (5.0, 40, 6)], 1):
         take(monitor, step, *sums)
-    figures = ["ctc", "attention", "accuracy", "gradient_norm", "lr", "s_per_second", "wait"]
-    common = dict(zip(figures[4:], (None, approx(40.0), approx(0.1)), strict=True))
-    first, second = lines(tmp_path)
-    assert list(first) == ["kind", "date", "step", "epoch", *figures]
-    expected = options(
-        "kind: train, step: 2, epoch: 0.5, accuracy: 0.5, gradient_norm: 1.5, lr: 5.0e-4"
-    )
-    means = {"ctc": approx(9 / 30), "attention": approx(18 / 30)}
-    assert first == {"date": first["date"]} | common | means | expected
-    expected = options(
-        "kind: train, step: 4, epoch: 1.0, accuracy: 0.5, gradient_norm: 5.0, lr: 2.5e-4"
-    )
-    means = {"ctc": approx(10 / 50), "attention": approx(20 / 50)}
-    assert second == {"date": second["date"]} | common | means | expected
+    monitor.close()
+    figures = "ctc", "attention", "accuracy", "gradient_norm", "lr", "s_per_second", "wait"
+    expected = [0.3, 0.6, 0.5, 1.5, 5e-4, 40, 0.1], [0.2, 0.4, 0.5, 5, 2.5e-4, 40, 0.1]
+    lines = MetricsFile(tmp_path / "metrics.jsonl").read()
+    for line, step, values in zip(lines, (2, 4), expected, strict=True):
+        assert list(line) == ["kind", "date", "step", "epoch", *figures]
+        assert (line["kind"], line["step"], line["epoch"]) == ("train", step, step / 4)
+        assert [line[name] for name in figures] == approx(values)
+    for name, *values in zip(figures, *expected, strict=True):
+        assert scalars(tmp_path, f"train/{name}") == dict(zip((2, 4), values, strict=True))
     log = (tmp_path / "train.log").read_text().splitlines()
     shown = r"ctc 0\.300 att 0\.600 acc 50\.0% \| norm 1\.50 lr 5\.00e-04 \| 40 s/s wait 10%"
     assert len(log) == 2 and re.fullmatch(rf"{DATE}epoch   0\.50 step      2 \| {shown}", log[0])
-    monitor.close()
-    for name in figures:
-        assert scalars(tmp_path, f"train/{name}") == {2: first[name], 4: second[name]}
 
 
 def test_a_validation_is_said_logged_and_recorded_and_begins_new_means(tmp_path, capsys):
-    monitor, figures = (
-        build(tmp_path, log_every=100),
-        options("loss: 1.5, accuracy: 0.75, wer: 0.25"),
-    )
-    figures["made_up"] = 2 / 3
+    monitor = build(tmp_path, log_every=100)
+    figures = options("loss: 1.5, accuracy: 0.75, wer: 0.25, made_up: 0.66666667")
     take(monitor, 1, ctc=4.0)
     take(monitor, 2, ctc=2.0)
     assert monitor.line() == SHOWN
     monitor.validated(figures, 1, 2, best=True)
     take(monitor, 3, ctc=5.0)
-    assert monitor.line().startswith("ctc 0.500 ")
     monitor.validated({"loss": math.inf, "wer": math.nan}, 2, 3, best=False)
     expected = f"""\
 epoch   1 step      2 | train {SHOWN} | dev loss 1.500 acc 75.0% wer 25.00% made_up 0.6667 *
@@ -107,9 +90,8 @@ epoch   2 step      3 | train ctc 0.500 att 1.000 acc 50.0% | 40 s/s wait 10% | 
     assert capsys.readouterr().err == expected
     log = (tmp_path / "train.log").read_text()
     assert re.sub(f"^{DATE}", "", log, flags=re.M) == expected != log
-    unknown = {"loss": None, "wer": None}  # JSON knows no NaN
-    dev = [{"epoch": 1, "step": 2, **figures}, {"epoch": 2, "step": 3, **unknown}]
-    assert lines(tmp_path, untimed=True) == [{"kind": "dev", **line} for line in dev]
+    unknown = options("kind: dev, epoch: 2, step: 3, loss: null, wer: null")  # JSON knows no NaN
+    assert history(tmp_path) == [options("kind: dev, epoch: 1, step: 2") | figures, unknown]
     assert scalars(tmp_path, "dev/wer")[2] == 0.25
 
 
@@ -120,7 +102,7 @@ def test_what_is_not_finite_is_left_out_of_the_means(tmp_path):
         take(monitor, step, ctc, norm=norm)
     for step in (4, 5, 6):
         take(monitor, step, norm=math.nan)
-    first, second = lines(tmp_path)
+    first, second = history(tmp_path)
     assert (first["ctc"], first["gradient_norm"]) == (approx(8 / 20), 2.0)
     assert second["gradient_norm"] is None
 
@@ -148,66 +130,55 @@ def test_continued_equals_uninterrupted(tmp_path, saved_at, stop):
     continued.state = json.loads(state)
     continued.rewind(saved_at)
     run(continued, saved_at + 1, 13)
-    assert lines(out, untimed=True) == lines(whole, untimed=True)
+    assert history(out) == history(whole)
     continued.close()
-    for folder in (whole, out):
-        assert steps(folder, "train") == [3, 6, 9, 12] and steps(folder, "dev") == [4, 8, 12]
-    assert [*scalars(out, "train/ctc")] == [3, 6, 9, 12]
-    assert [*scalars(out, "dev/loss")] == [4, 8, 12]
+    assert steps(out, "train") == [3, 6, 9, 12] == [*scalars(out, "train/ctc")]
+    assert steps(out, "dev") == [4, 8, 12] == [*scalars(out, "dev/loss")]
 
 
 def test_a_validation_that_a_kill_came_after_is_not_written_twice(tmp_path):
     """Saved at an epoch's last step, before its validation: the step is the same, but the validation comes again."""
     monitor = build(tmp_path)
     run(monitor, 1, 8, validate=False)
-    state = monitor.state
-    monitor.validated({"loss": 0.5}, 2, 8, best=True)
+    state, validate = monitor.state, partial(monitor.validated, {"loss": 0.5}, 2, 8, best=True)
+    validate()
     monitor.chosen("ema", {"ema": {"loss": 0.5}}, 2, 8)
     monitor.state = state
     monitor.rewind(8)
     assert steps(tmp_path, "dev") == [4]
-    monitor.validated({"loss": 0.5}, 2, 8, best=True)
+    validate()
     monitor.rewind(8)
-    found = [steps(tmp_path, kind) for kind in ("dev", "train", "candidate")]
-    assert found == [[4, 8], [2, 4, 6, 8], []]
+    assert (steps(tmp_path, "dev"), steps(tmp_path, "candidate")) == ([4, 8], [])
+    assert steps(tmp_path, "train") == [2, 4, 6, 8]
 
 
-def test_the_log_is_never_rewound(tmp_path):
-    monitor = build(tmp_path)
+def test_a_rewind_leaves_the_log_and_if_it_fails_the_metrics_too(tmp_path, monkeypatch):
+    monitor, log, metrics = build(tmp_path), tmp_path / "train.log", tmp_path / "metrics.jsonl"
     run(monitor, 1, 4)
-    before = (tmp_path / "train.log").read_text()
+    before = log.read_text(), metrics.read_bytes()
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(os, "replace", lambda *_: 1 / 0)
+        monitor.rewind(2)
+    assert before == (log.read_text(), metrics.read_bytes())
     monitor.rewind(0)
     monitor.log("continuing at epoch 1, batch 1")
-    assert lines(tmp_path) == []
-    added = (tmp_path / "train.log").read_text().removeprefix(before)
+    assert not history(tmp_path)
+    added = log.read_text().removeprefix(before[0])
     assert re.fullmatch(DATE + "continuing at epoch 1, batch 1\n", added)
 
 
-def test_a_rewind_that_fails_leaves_the_file_whole(tmp_path, monkeypatch):
-    monitor = build(tmp_path)
-    run(monitor, 1, 4)
-    before = (tmp_path / "metrics.jsonl").read_bytes()
-    monkeypatch.setattr(os, "replace", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        monitor.rewind(2)
-    assert (tmp_path / "metrics.jsonl").read_bytes() == before
-
-
 def test_skipped_steps_are_said_and_too_many_in_a_row_end_the_training(tmp_path, capsys):
-    monitor = build(tmp_path)
-    for n in range(1, MOST_SKIPPED):
-        monitor.skipped("utterances a, b", n, "its loss isn't finite")
-        take(monitor, n, norm=math.nan)
+    monitor, other = build(tmp_path), build(tmp_path, speaks=False)
+    for _ in range(2):  # with a good step between them, the count begins anew
+        for n in range(1, MOST_SKIPPED):
+            monitor.skipped("utterances a, b", n, "its loss isn't finite")
+            take(monitor, n, norm=math.nan)  # is none
+        last = json.dumps(monitor.state)
+        take(monitor, 10)
     assert said(capsys)[0] == "step 1 left out: its loss isn't finite; utterances a, b"
-    monitor.state = json.loads(json.dumps(monitor.state))
-    take(monitor, 10)  # a good one: the count begins anew
-    for n in range(1, MOST_SKIPPED):
-        monitor.skipped("a", n, "its loss isn't finite")
-        take(monitor, n, norm=math.nan)  # is none
-    other = build(tmp_path, speaks=False)  # another process counts alike, and a continued one
-    other.state = monitor.state
     message = "10 steps in a row .* its gradient isn't finite; .*optimizer.lr.*precision=fp32$"
-    for each in (monitor, other):
+    for each in (monitor, other):  # another process counts alike, and a continued one
+        each.state = json.loads(last)
         with pytest.raises(UserError, match=f"^training: {message}") as caught:
             each.skipped("a", 20, "its gradient isn't finite")
     assert (tmp_path / "train.log").read_text().endswith(f" {caught.value}\n")
@@ -226,10 +197,9 @@ def test_the_candidates_are_shown_as_a_table(tmp_path, capsys):
         "  best                    2.000       -",
         "the model is: last",
     ]
-    found = lines(tmp_path, untimed=True)
-    assert [line["chosen"] for line in found] == [False, True, False]
+    _, chosen, last = history(tmp_path)
     ema = "kind: candidate, epoch: 4, step: 40, name: ema, chosen: true, loss: 12.25, wer: 0.1"
-    assert found[1] == options(ema)
+    assert chosen == options(ema) and not last["chosen"]
 
 
 def test_other_processes_write_nothing_and_keep_the_same_state(tmp_path, monkeypatch, capsys):
@@ -275,10 +245,6 @@ SPEECH = [
         "kind: candidate, epoch: 10, name: ema, chosen: true, loss: 1.25",
     )
 ]
-TEXT = [
-    options("kind: train, step: 1, epoch: 1, nll: 2.0, lr: 1.0e-3"),
-    options("kind: dev, step: 1, epoch: 1, loss: 2.1, perplexity: 8.2"),
-]
 CURVES = {
     "loss per token": {
         "train ctc": [(0.5, 30.0), (5.5, 2.0)],
@@ -297,16 +263,15 @@ CURVES = {
 }
 
 
-def drawn(axes):
-    """Legend → its points."""
-    return {
-        line.get_label(): list(zip(*map(list, line.get_data()), strict=True))
-        for line in axes.get_lines()
-    }
-
-
 def panels(figure):
-    return {axes.get_title(loc="left"): drawn(axes) for axes in figure.axes}
+    """Panel → legend → its points."""
+    return {
+        axes.get_title(loc="left"): {
+            line.get_label(): list(map(tuple, line.get_xydata().tolist()))
+            for line in axes.get_lines()
+        }
+        for axes in figure.axes
+    }
 
 
 def test_the_curves_are_the_figures():
@@ -319,9 +284,9 @@ def test_the_curves_are_the_figures():
 
 
 def test_the_curves_of_a_language_model_show_perplexities():
-    found = panels(plots.curves(TEXT))
-    assert list(found) == ["loss per token", "perplexity on dev", "learning rate"]
-    assert found["perplexity on dev"] == {"dev ppl, best 8.20": [(1, 8.2)]}
+    text = "kind: dev, step: 1, epoch: 1, loss: 2.1, perplexity: 8.2"
+    expected = {"dev ppl, best 8.20": [(1, 8.2)]}
+    assert panels(plots.curves([options(text)]))["perplexity on dev"] == expected
 
 
 @pytest.mark.parametrize(
@@ -359,7 +324,7 @@ def test_without_matplotlib_it_is_said_once_and_training_goes_on(tmp_path, monke
     monitor.close()
     [line] = [line for line in said(capsys) if "matplotlib" in line]
     assert re.match(r"no plots .*\(.*None in sys.modules\); pip install 'matplotlib>=3.8'", line)
-    assert len(lines(tmp_path, "dev")) == 3 and not (tmp_path / "curves.png").exists()
+    assert len(steps(tmp_path, "dev")) == 3 and not (tmp_path / "curves.png").exists()
     with pytest.raises(UserError, match="^matplotlib can't be imported"):
         imports.matplotlib("matplotlib.figure")
 
@@ -376,11 +341,9 @@ monitor.step({"ctc": 3.0, "correct": 1.0, "tokens": 2.0}, 1.0, 1e-3, 1, 0.5, 9.0
 monitor.close()
 assert "matplotlib.pyplot" not in sys.modules
 """
-    asking = {"MPLBACKEND": "tkagg"}  # which would ask for a display
-    environment = {n: v for n, v in os.environ.items() if not n.endswith("DISPLAY")} | asking
-    command = [sys.executable, "-c", code, tmp_path]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    screens = {name: "" for name in os.environ if name.endswith("DISPLAY")}
+    environment = os.environ | screens | {"MPLBACKEND": "tkagg"}  # which would ask for a display
+    subprocess.run([sys.executable, "-c", code, tmp_path], env=environment, check=True)
     assert (tmp_path / "curves.png").exists()
 
 

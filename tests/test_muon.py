@@ -1,5 +1,6 @@
 """Prove Muon: it is PyTorch's to the bit, in however many processes; a step evens out the singular values, as a
-decomposition shows; which weights it has; a training with it that was stopped and goes on is the uninterrupted one.
+decomposition shows; which weights it has. That a training with it, stopped and continued by more processes, is the
+uninterrupted one to the bit, test_processes.py proves.
 """
 
 import copy
@@ -8,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import Stop, assert_same, dev_losses, history, make_root, stopping, train, weights
 from torch import nn
 from torch.testing import assert_close
 
@@ -220,31 +220,3 @@ def test_a_state_that_is_saved_and_loaded_goes_on_alike():
         assert_close(p, q, rtol=0, atol=0)
     with pytest.raises(ValueError, match="shorter|longer"):
         Together(made.parts[0]).load_state_dict(made.state_dict())
-
-
-def test_continued_equals_uninterrupted(tmp_path, monkeypatch):
-    root = make_root(tmp_path / "root")
-    muon = "optimizer={kind: muon, lr: 2e-3}"
-    expected = weights(train(root, tmp_path / "whole", muon))
-    stopping(monkeypatch, 7)
-    with pytest.raises(Stop):
-        train(root, tmp_path / "x", muon, "training.save_steps=1")
-    monkeypatch.undo()
-    assert_same(weights(train(root, tmp_path / "x", muon)), expected)
-    assert history(tmp_path / "x") == history(tmp_path / "whole")
-    losses = dev_losses(tmp_path / "whole")
-    assert losses[-1] < losses[0]
-
-
-def test_the_number_of_processes_changes_little(tmp_path):
-    """The gradients differ by rounding to float32, of which rounding to bf16 makes more."""
-    root = make_root(tmp_path / "root")
-    more = [
-        "optimizer={kind: muon, lr: 2e-3}",
-        "model.encoder.dropout=0",
-        "model.decoder.dropout=0",
-    ]
-    more += ["training.accumulate=4", "training.epochs=2"]
-    for n in (1, 2):
-        train(root, tmp_path / f"{n}", *more, f"training.processes={n}")
-    assert dev_losses(tmp_path / "2") == pytest.approx(dev_losses(tmp_path / "1"), rel=0.02)

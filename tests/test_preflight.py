@@ -5,30 +5,29 @@ what it foretells is what the training does; and that it leaves no file behind. 
 import gzip
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
 import yaml
-from runs import history
+from runs import history, make_root, train
 from small import rows
 from test_lm import CONFIG as LM_CONFIG
-from tones import CONFIG, RATE, write_corpus
+from tones import CONFIG, RATE
 
 from asr import config, tasks
 from asr.cli import train as command
 from asr.data import manifest
 from asr.data.manifest import Utterance
-from asr.data.prepare import prepare
 from asr.errors import UserError
 from asr.preflight import prediction, problems
 from asr.preflight.check import check
 from asr.preflight.prediction import Seconds, span
 from asr.text import tokenizer
-from asr.training import memory, run
+from asr.training import memory
 from asr.training.build import build
-from asr.training.identity import stamp_of
 
 LIMITS = ["data.min_seconds=0.2", "data.max_seconds=2.0", "data.max_tokens=10"]
 
@@ -40,9 +39,12 @@ def utterance(folder, name, text, seconds=1.0, speaker=None):
     return Utterance(name, str(path), RATE, samples, 1, 0.0, seconds, text, speaker)
 
 
+def load(root, *overrides, name="x"):
+    return config.load(tasks.Experiment, root / f"{name}.yaml", overrides)
+
+
 def look(root, *overrides, tests=(), name="x"):
-    settings = config.load(tasks.Experiment, root / f"{name}.yaml", overrides)
-    return check(settings, [str(path) for path in tests])
+    return check(load(root, *overrides, name=name), [str(path) for path in tests])
 
 
 def told(report):
@@ -87,10 +89,11 @@ def utterances(folder, table):
         yield replace(utterance(folder, name, *said), **changes)
 
 
-@pytest.fixture
-def root(tmp_path):
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
     """An experiment whose training set has each fault once or twice, among eight good utterances."""
-    folder, data = tmp_path / "corpus", tmp_path / "data"
+    root = tmp_path_factory.mktemp("faults")
+    folder, data = root / "corpus", root / "data"
     folder.mkdir()
     data.mkdir()
     good = [utterance(folder, f"good{n}", "LOW", speaker="ann") for n in range(8)]
@@ -99,26 +102,20 @@ def root(tmp_path):
     (folder / "text.wav").write_text("no sound")
     lines[3:3] = ["", "{no JSON", '{"id": "x"}']  # an empty line counts as one, not as an utterance
     (data / "train.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    manifest.write(data / "dev.jsonl.gz", utterances(folder, DEV))
-    manifest.write(data / "test.jsonl.gz", utterances(folder, TEST))
-    tokenizer.train("characters", ["LOW MID HIGH"]).save(tmp_path / "tokenizer")
-    (tmp_path / "x.yaml").write_text(CONFIG.format(root=tmp_path))
-    return tmp_path
+    for split, table in {"dev": DEV, "test": TEST}.items():
+        manifest.write(data / f"{split}.jsonl.gz", utterances(folder, table))
+    tokenizer.train("characters", ["LOW MID HIGH"]).save(root / "tokenizer")
+    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    return root
 
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
     """A corpus without a fault whose sets share nothing, and a language model's texts alike."""
-    root = tmp_path_factory.mktemp("clean")
-    write_corpus(root / "corpus", {"train": 40, "dev": 6})
-    prepare("tsv", root / "corpus", root / "data")
-    dev, train = (
-        list(manifest.read(root / f"data/{split}.jsonl.gz")) for split in ("dev", "train")
-    )
-    manifest.write(root / "data/dev.jsonl.gz", [replace(u, text="HIGH HIGH") for u in dev])
-    manifest.write(root / "data/train.jsonl.gz", [u for u in train if u.text != "HIGH HIGH"])
-    tokenizer.train("characters", ["LOW MID HIGH"]).save(root / "tokenizer")
-    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    root = make_root(tmp_path_factory.mktemp("clean"))
+    dev, train = (root / f"data/{split}.jsonl.gz" for split in ("dev", "train"))
+    manifest.write(dev, [replace(u, text="HIGH") for u in list(manifest.read(dev))])
+    manifest.write(train, [u for u in list(manifest.read(train)) if u.text != "HIGH"])
     (root / "train.txt").write_text("LOW MID\nHIGH\nLOW LOW\n" * 20)
     (root / "dev.txt").write_text("MID LOW\n")
     (root / "lm.yaml").write_text(LM_CONFIG.format(root=root))
@@ -165,13 +162,10 @@ texts shared with train: ["ROOT/data/dev.jsonl.gz:2: dev1: 'LOW' is in TRAIN:1"]
 """
 
 
-def test_every_planted_fault_is_found_and_counted(root):
+def test_every_planted_fault_is_found_counted_and_shown_with_line_and_id(root):
     report = look(root, *LIMITS, tests=[root / "data/test.jsonl.gz"])
     assert sorted(told(report)) == sorted(FOUND.strip().splitlines()) and report.refused
-
-
-def test_examples_name_line_and_id(root):
-    examples = {p.what: p.examples for p in look(root, *LIMITS).problems}
+    examples = {p.what: p.examples for p in report.problems}
     text = EXAMPLES.replace("TRAIN", f"{root}/data/train.jsonl.gz").replace("ROOT", str(root))
     for what, lines in yaml.safe_load(text).items():
         for got, line in zip(examples[what], lines, strict=True):
@@ -196,72 +190,53 @@ def test_the_faults_of_several_manifests_name_theirs(root, tmp_path):
 
 def test_what_training_refuses_is_what_the_check_calls_an_error(root, tmp_path):
     """Each utterance with an error, alone among good ones, stops the training; each with a warning doesn't."""
-    source = list(manifest.numbered(root / "data/train.jsonl.gz"))
-    good = [u for _, u in source if isinstance(u, Utterance) and u.id.startswith("good")][:8]
-    for _, each in source:
-        if not isinstance(each, Utterance) or each.id.startswith("good"):
-            continue
-        manifest.write(tmp_path / "one.jsonl.gz", [*good, each])
-        overrides = [
-            *LIMITS,
-            f"data.train={tmp_path}/one.jsonl.gz",
-            f"data.dev={tmp_path}/one.jsonl.gz",
-        ]
-        settings = config.load(tasks.Experiment, root / "x.yaml", overrides)
-        refused = False
-        try:
+    path, lines = tmp_path / "one.jsonl.gz", manifest.numbered(root / "data/train.jsonl.gz")
+    utterances = [each for _, each in lines if isinstance(each, Utterance)]
+    good, rest = [], []
+    for each in utterances:
+        (good if each.id.startswith("good") else rest).append(each)
+    for each in rest:
+        manifest.write(path, [*good[:8], each])
+        settings = load(root, *LIMITS, f"data.train={path}", f"data.dev={path}")
+        stops = each.id not in ("short", "long", "wordy")
+        with pytest.raises(UserError) if stops else nullcontext():
             settings.read(build(settings))
-        except UserError:
-            refused = True
-        assert check(settings).refused == refused == (each.id not in ("short", "long", "wordy")), (
-            each.id
-        )
+        assert check(settings).refused == stops, each
 
 
 def test_settings_and_unreadable_data_are_told_together(root, tmp_path):
-    (tmp_path / "cut.jsonl.gz").write_bytes((root / "data/test.jsonl.gz").read_bytes()[:-20])
-    paths = [f"data.dev={tmp_path}/no.jsonl.gz", f"init_from={tmp_path}/no"]
-    report = look(root, *paths, *LIMITS, tests=[tmp_path / "cut.jsonl.gz"])
-    said = [p.what for p in report.problems if not p.of]
-    assert said[0] == f"init_from: {tmp_path}/no: no such model folder; asr-train makes one"
-    assert said[1] == f"{tmp_path}/no.jsonl.gz: no such manifest; asr-prepare makes it"
-    assert "cut.jsonl.gz: damaged after line" in said[2] and len(said) == 3
-
-
-def test_what_augmentation_cannot_read_is_told(clean, tmp_path):
-    report = look(clean, f"data.augment={{noise: {{manifest: {tmp_path}/no.jsonl.gz}}}}")
-    assert report.refused and [p.what.partition(";")[0] for p in report.problems] == [
-        f"{tmp_path}/no.jsonl.gz: no such manifest"
-    ]
+    no, cut = f"{tmp_path}/no", tmp_path / "cut.jsonl.gz"
+    cut.write_bytes((root / "data/test.jsonl.gz").read_bytes()[:-20])
+    noise = f"data.augment={{noise: {{manifest: {no}.gz}}}}"
+    report = look(root, f"data.dev={no}.jsonl.gz", f"init_from={no}", noise, *LIMITS, tests=[cut])
+    first, augment, dev, test = [p.what for p in report.problems if not p.of]
+    assert first == f"init_from: {no}: no such model folder; asr-train makes one"
+    assert augment.startswith(f"{no}.gz: no such manifest")
+    assert dev == f"{no}.jsonl.gz: no such manifest; asr-prepare makes it"
+    assert "cut.jsonl.gz: damaged after line" in test
 
 
 def test_sets_without_a_usable_utterance(clean, tmp_path):
-    with gzip.open(tmp_path / "none.jsonl.gz", "wt"):
-        pass
-    report = look(clean, f"data.train={tmp_path}/none.jsonl.gz", "data.max_seconds=0.1")
+    empty = tmp_path / "none.jsonl.gz"
+    empty.write_bytes(gzip.compress(b""))
+    report = look(clean, f"data.train={empty}", "data.max_seconds=0.1")
     assert [p.what for p in report.problems if p.stops] == [
-        f"{tmp_path}/none.jsonl.gz: has no utterances; asr-prepare makes manifests",
+        f"{empty}: has no utterances; asr-prepare makes manifests",
         f"{clean}/data/dev.jsonl.gz: the length limits leave no utterance; widen them",
     ]
-    assert (
-        report.prediction is None
-        and report.measurement is None
-        and "asr-train would refuse this" in report.text()
-    )
+    assert report.prediction is report.measurement is None
+    assert "asr-train would refuse this" in report.text()
 
 
 def test_a_recording_that_only_reading_shows_to_be_bad(clean, tmp_path):
+    bad, path = utterance(tmp_path, "nan", "LOW"), tmp_path / "x.jsonl.gz"
     samples = np.full(RATE, 0.1)
     samples[100] = np.nan
     soundfile.write(tmp_path / "nan.wav", samples, RATE, subtype="FLOAT")
-    manifest.write(
-        tmp_path / "x.jsonl.gz",
-        [Utterance("n", f"{tmp_path}/nan.wav", RATE, RATE, 1, 0.0, 1.0, "LOW")],
-    )
-    report = look(clean, f"data.train={tmp_path}/x.jsonl.gz")
-    assert [p.what for p in report.problems] == [
-        f"{tmp_path}/nan.wav: has NaN or infinite samples, the first at 0.013 s; write the file again"
-    ]
+    manifest.write(path, [bad])
+    [problem] = look(clean, f"data.train={path}").problems
+    said = f"{tmp_path}/nan.wav: has NaN or infinite samples, the first at 0.013 s"
+    assert problem.what.startswith(said)
 
 
 def test_texts_of_a_language_model(clean, tmp_path):
@@ -282,10 +257,8 @@ def test_texts_of_a_language_model(clean, tmp_path):
     ]
     assert (report.prediction.examples, report.prediction.size) == (3, 3 + 3 + 7 + 3)  # with ends
     (tmp_path / "latin.txt").write_bytes("LOW\nLÖW\n".encode("latin-1"))
-    report = look(clean, f"data.train={tmp_path}/latin.txt", name="lm")
-    assert [p.what for p in report.problems] == [
-        f"{tmp_path}/latin.txt:2: not UTF-8 text (byte 2 of the line)"
-    ]
+    [problem] = look(clean, f"data.train={tmp_path}/latin.txt", name="lm").problems
+    assert problem.what == f"{tmp_path}/latin.txt:2: not UTF-8 text (byte 2 of the line)"
 
 
 def test_of_a_large_text_the_first_lines_are_looked_at(clean, monkeypatch):
@@ -293,8 +266,8 @@ def test_of_a_large_text_the_first_lines_are_looked_at(clean, monkeypatch):
     assert not look(clean, name="lm").problems
     monkeypatch.setattr(problems, "LINES", 59)
     report = look(clean, name="lm")
-    what = f"only the first 59 lines of {clean}/train.txt were checked and counted"
-    assert [line.endswith(what) for line in told(report)] == [True]
+    [said] = told(report)
+    assert said.endswith(f"only the first 59 lines of {clean}/train.txt were checked and counted")
     assert report.prediction.examples == 59 and not report.refused
 
 
@@ -307,33 +280,23 @@ def test_clean_data_have_no_problem(clean, name):
     assert not report.problems and not report.refused and "\nno problem found\n" in report.text()
 
 
-@pytest.mark.parametrize(
-    "name, batch", [("x", "data.batch_seconds=3"), ("lm", "data.batch_tokens=47")]
-)
+@pytest.mark.parametrize("name, batch", {"x": "seconds=3", "lm": "tokens=47"}.items())
 def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
-    overrides = [
-        f"out={tmp_path}/x",
-        batch,
-        "training.epochs=2",
-        "training.accumulate=2",
-        "training.processes=1",
-    ]
-    prediction = look(clean, *overrides, name=name).prediction
-    arguments = clean / f"{name}.yaml", overrides
-    settings = config.load(tasks.Experiment, *arguments)
-    model = run.train(settings, stamp_of(*arguments))
+    overrides = [f"data.batch_{batch}", "training.epochs=2", "training.accumulate=2"]
+    overrides += ["training.processes=1"]
+    settings = load(clean, *overrides, name=name)
+    prediction = check(settings).prediction
+    model = train(clean, tmp_path / "x", *overrides, name=name)
     steps = [line["step"] for line in history(tmp_path / "x") if line["kind"] == "dev"]
     assert prediction.steps == steps[0] > 2 and prediction.epochs == 2
     assert prediction.parameters == prediction.trained == sum(p.numel() for p in model.parameters())
-    train = settings.read(model).train
-    task = settings.task(model, train, train)
-    lens = [u.duration for u in train.utterances] if name == "x" else [len(y) + 1 for y in train]
-    padded = sum(
-        len(batch) * max(lens[n] for n in batch) for step in task.plan(0, 2) for batch in step
+    examples = settings.read(model).train
+    plan = settings.task(model, examples, examples).plan(0, 2)
+    lens = (
+        [u.duration for u in examples.utterances] if name == "x" else [len(y) + 1 for y in examples]
     )
-    assert (
-        prediction.padding == pytest.approx(1 - sum(lens) / padded) and 0 < prediction.padding < 1
-    )
+    padded = sum(len(batch) * max(lens[n] for n in batch) for step in plan for batch in step)
+    assert 0 < prediction.padding == pytest.approx(1 - sum(lens) / padded)
     assert prediction.size == pytest.approx(sum(lens)) and prediction.examples == len(lens)
 
 
@@ -342,55 +305,44 @@ def test_batches_that_memory_decides_are_measured(clean, monkeypatch, capsys):
     monkeypatch.setattr(memory, "later_bytes", lambda *_, **__: 0)
     monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), 2e6)[1])
     report = look(clean, "data.batch_seconds=auto", "training.processes=1")
-    seconds = float(
-        re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", capsys.readouterr().err)[1]
-    )
-    assert (
-        report.prediction.steps == look(clean, f"data.batch_seconds={seconds}").prediction.steps > 1
-    )
+    said = capsys.readouterr().err
+    seconds = re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", said)[1]
+    expected = look(clean, f"data.batch_seconds={seconds}").prediction
+    assert report.prediction.steps == expected.steps > 1
 
 
-def test_memory_of_weights_gradients_and_states(clean):
-    whole, frozen = look(clean), look(clean, "freeze=[model.encoder.*]")
-    model = build(config.load(tasks.Experiment, clean / "x.yaml"))
-    encoder = sum(p.numel() for p in model.model.encoder.parameters())
-    for report, trained in (
-        (whole, whole.prediction.parameters),
-        (frozen, whole.prediction.parameters - encoder),
-    ):
-        assert report.prediction.trained == trained
-        assert report.measurement.weights == 4 * (
-            report.prediction.parameters + 2 * 24
-        )  # CMVN: mean, std
-        assert report.measurement.gradients == 4 * trained
-        assert (
-            8 * trained < report.measurement.states < 8.1 * trained
-        )  # two moments, and each tensor's step
-    assert f"{encoder:,} of them frozen" in frozen.text()
-    assert whole.measurement.peak > whole.measurement.weights
+@pytest.mark.parametrize("frozen", ["", "model.encoder.*"])
+def test_memory_of_weights_gradients_and_states(clean, frozen):
+    report, model = look(clean, f"freeze=[{frozen}]"), build(load(clean))
+    encoder, total = (
+        sum(p.numel() for p in part.parameters()) for part in (model.model.encoder, model)
+    )
+    trained, measured = total - encoder * bool(frozen), report.measurement
+    assert (report.prediction.parameters, report.prediction.trained) == (total, trained)
+    assert measured.weights == 4 * (total + 2 * 24)  # CMVN: mean, std
+    assert measured.gradients == 4 * trained
+    assert 8 < measured.states / trained < 8.1  # two moments, and each tensor's step
+    assert (f"{encoder:,} of them frozen" in report.text()) == bool(frozen)
+    assert measured.peak > measured.weights
 
 
 def test_time_is_that_of_the_median_when_its_size_is_known(clean, monkeypatch):
-    seconds = iter([Seconds(1.0, 9.0, 1.0), Seconds(9.0, 9.0, 9.0), Seconds(0.5, 2.0, 0.25)] * 3)
+    seconds = iter([Seconds(1.0, 9.0, 1.0), Seconds(9.0, 9.0, 9.0), Seconds(3.0, 1.0, 0.25)] * 3)
     monkeypatch.setattr(prediction, "step", lambda *_: next(seconds))
-    alone = look(clean, "training.processes=1", "training.accumulate=3").measurement
-    assert (alone.step, alone.processes) == (3 * 2.5 + 0.25, 1)  # nobody reads ahead
-    several = look(
-        clean, "training.processes=2", "training.accumulate=3", "data.workers=2"
-    ).measurement
-    assert (several.step, several.processes) == (2 * 2.0 + 0.25, 2)
+    alone, several = (
+        look(clean, "training.accumulate=3", *more).measurement
+        for more in (["training.processes=1"], ["training.processes=2", "data.workers=2"])
+    )
+    assert (alone.step, alone.processes) == (3 * 4.0 + 0.25, 1)  # nobody reads ahead
+    assert (several.step, several.processes) == (2 * 1.5 + 0.25, 2)
     report = replace(look(clean, "training.epochs=100"), measurement=replace(alone, step=7.0))
     total = 100 * report.prediction.steps * 7.0
     assert f"7.00 s a step; {span(total / 100)} an epoch, {span(total)} in all" in report.text()
 
 
 def test_spans():
-    assert [span(s) for s in (2, 90, 5400, 129600)] == [
-        "2.0 seconds",
-        "1.5 minutes",
-        "1.5 hours",
-        "1.5 days",
-    ]
+    expected = ["2.0 seconds", "1.5 minutes", "1.5 hours", "1.5 days"]
+    assert [span(s) for s in (2, 90, 5400, 129600)] == expected
 
 
 # ---- the command
@@ -398,27 +350,26 @@ def test_spans():
 
 def test_the_command_prints_and_leaves_nothing_behind(clean, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in clean.rglob("*")}
-    command.main(
-        ["--config", str(clean / "x.yaml"), "--check", "--test", str(clean / "data/dev.jsonl.gz")]
-    )
+    before, dev = times(clean), f"{clean}/data/dev.jsonl.gz"
+    command.main(["--config", f"{clean}/x.yaml", "--check", "--test", dev])
     printed = capsys.readouterr().out
-    assert "warning  test  6 of 6 (100.0%)  ids shared with dev\n" in printed
-    assert (
-        f"\n    {clean}/data/dev.jsonl.gz:1: dev000: 'dev000' is in {clean}/data/dev.jsonl.gz:1\n"
-        in printed
-    )
-    assert "\n    and 3 more\n    fix: give each recording to one set alone\n" in printed
+    assert "warning  test  8 of 8 (100.0%)  ids shared with dev\n" in printed
+    assert f"\n    {dev}:1: dev000: 'dev000' is in {dev}:1\n" in printed
+    assert "\n    and 5 more\n    fix: give each recording to one set alone\n" in printed
     assert "asr-train would start (0 kinds of error, 3 of warning)" in printed
-    assert {path: path.stat().st_mtime_ns for path in clean.rglob("*")} == before
-    assert list(tmp_path.iterdir()) == [] and not (clean / "model").exists()
+    assert times(clean) == before and not times(tmp_path)
 
 
-def test_errors_end_in_exit_status_2(root, capsys):
+def times(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [(["--check"], "asr-train would refuse this"), (["--test", "x"], "--test needs --check")],
+)
+def test_errors_end_in_exit_status_2(root, capsys, arguments, said):
     with pytest.raises(SystemExit) as caught:
-        command.main(["--config", str(root / "x.yaml"), "--check"])
-    assert caught.value.code == 2 and "asr-train would refuse this" in capsys.readouterr().out
+        command.main(["--config", f"{root}/x.yaml", *arguments])
+    assert caught.value.code == 2 and said in "".join(capsys.readouterr())
     assert not (root / "model").exists()
-    with pytest.raises(SystemExit):
-        command.main(["--config", str(root / "x.yaml"), "--test", "x"])
-    assert "--test needs --check" in capsys.readouterr().err

@@ -13,18 +13,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from pytest import approx
 from runs import (
-    Stop,
     assert_same,
+    assert_uninterrupted,
     dev_losses,
+    end,
     history,
     launch,
-    make_root,
-    stopping,
+    stop,
     train,
     wait_for_state,
     weights,
 )
+from torch.testing import assert_close
 
 from asr.cli import train as command
 from asr.errors import UserError
@@ -37,18 +39,11 @@ from asr.training.session import Session
 from asr.training.settings import LoopSettings
 from asr.training.signals import Stopped
 
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("processes"))
-
-
-STILL = [
-    "model.encoder.dropout=0",
-    "model.decoder.dropout=0",
-    "training.epochs=2",
-    "training.accumulate=4",
-]
+TWICE = ["training.epochs=2", "training.accumulate=4"]
+STILL = [*TWICE, "model.encoder.dropout=0", "model.decoder.dropout=0"]
+LONG = [*STILL, "training.processes=2", "training.save_steps=1", "training.epochs=500"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.fixture(scope="module")
@@ -56,165 +51,107 @@ def alone(root):
     return root / "alone", weights(train(root, root / "alone", *STILL, "training.processes=1"))
 
 
-def assert_same_training(out, made, alone):
-    """But for rounding, and for the keys' biases, which softmax ignores: their gradient is nothing but rounding."""
-    assert dev_losses(out) == pytest.approx(dev_losses(alone[0]), rel=1e-5)
-    counted = [name for name in made if not name.endswith("key.bias")]
-    expected = {n: alone[1][n] for n in counted}
-    torch.testing.assert_close({n: made[n] for n in counted}, expected, rtol=1e-3, atol=1e-4)
-
-
 MUON = ["optimizer={kind: muon, lr: 4e-3}", "training.precision=bf16", "training.clip=0.5"]
 
 
 @pytest.mark.parametrize("more, size", [([], 4), (MUON, 3)], ids=["adamw", "muon, bf16, clipped"])
-def test_the_number_of_processes_changes_no_bit(root, tmp_path, monkeypatch, more, size):
+def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
     """With dropout, masks and validation; begun by one process, gone on by several."""
-    more = [*more, "training.epochs=2", "training.accumulate=4", "training.save_steps=1"]
-    expected = weights(train(root, tmp_path / "one", *more, "training.processes=1"))
-    with monkeypatch.context() as patched, pytest.raises(Stop):
-        stopping(patched, 1)
-        train(root, tmp_path / "x", *more, "training.processes=1")
-    assert_same(weights(train(root, tmp_path / "x", *more, f"training.processes={size}")), expected)
-    assert history(tmp_path / "x") == history(tmp_path / "one")
+    one, x, more = tmp_path / "one", tmp_path / "x", [*more, *TWICE, "training.save_steps=1"]
+    alone = one, weights(train(root, one, *more, "training.processes=1"))
+    stop(root, x, 1, *more, "training.processes=1")
+    assert_uninterrupted(root, x, alone, *more, f"training.processes={size}")
 
 
-@pytest.mark.parametrize(
-    "before, after", [("true", "false"), ("false", "true")], ids=["shards first", "shards last"]
-)
-def test_shards_change_nothing_and_continue(root, alone, tmp_path, before, after):
-    """Two processes that hold half of each weight; the last step's third batch has no partner."""
+@pytest.mark.parametrize("before", ["true", "false"], ids=["shards first", "shards last"])
+def test_shards_change_nothing_and_continue(root, alone, tmp_path, before):
+    """Two processes that hold half of each weight; the last step's third batch has no partner.
+
+    But for rounding, and for the keys' biases, which softmax ignores: their gradient is nothing but rounding.
+    """
     out, more = tmp_path / "x", [*STILL, "training.processes=2"]
     process = launch(root, out, *more, "training.save_steps=1", f"training.shard={before}")
     wait_for_state(out, 1, process)
     os.kill(process.pid, signal.SIGTERM)
-    _, said = process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM, said
-    assert_same_training(out, weights(train(root, out, *more, f"training.shard={after}")), alone)
+    end(process, 128 + signal.SIGTERM)
+    after = {"true": "false", "false": "true"}[before]
+    made = weights(train(root, out, *more, f"training.shard={after}"))
+    assert dev_losses(out) == approx(dev_losses(alone[0]), rel=1e-5)
+    counted = [name for name in made if not name.endswith("key.bias")]
+    got, expected = ([each[name] for name in counted] for each in (made, alone[1]))
+    assert_close(got, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_a_batch_that_a_step_lacks_is_made_up_by_one_without_weight():
+@pytest.mark.parametrize("size, batches", [(2, 3), (2, 4), (4, 5), (3, 1)])
+def test_a_batch_that_a_step_lacks_is_made_up_by_one_without_weight(size, batches):
     """All shares are as long, every batch is in one of them, and its place is one of the step's."""
-    for size, batches in ((2, 3), (2, 4), (4, 5), (3, 1)):
-        step, shares = [[10 + n] for n in range(batches)], []
-        for rank in range(size):
-            shards = object.__new__(ShardedModel)
-            shards.group = Group(rank, size)
-            shares.append(shards.share(step))
-        assert len(set(map(len, shares))) == 1
-        parts = [part for share in shares for part in share]
-        assert sorted(part for part in parts if part[2]) == [
-            (n, step[n], 1.0) for n in range(batches)
-        ]
-        assert all(batch == step[slot] for slot, batch, _ in parts)
+    step, shares = [[10 + n] for n in range(batches)], []
+    for rank in range(size):
+        shards = object.__new__(ShardedModel)
+        shards.group = Group(rank, size)
+        shares.append(shards.share(step))
+    assert len(set(map(len, shares))) == 1
+    parts = sum(shares, [])
+    expected = [(n, batch, 1.0) for n, batch in enumerate(step)]
+    assert sorted(part for part in parts if part[2]) == expected
+    assert all(batch == step[slot] for slot, batch, _ in parts)
 
 
 def test_one_process_has_nothing_to_shard(root, alone, tmp_path):
-    made = weights(
-        train(root, tmp_path / "x", *STILL, "training.processes=1", "training.shard=true")
-    )
-    assert_same(made, alone[1])
+    how = ["training.processes=1", "training.shard=true"]
+    assert_uninterrupted(root, tmp_path / "x", alone, *STILL, *how)
 
 
 def test_torchrun_changes_nothing(root, alone, tmp_path):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    process = launch(root, tmp_path / "x", *STILL, through=torchrun)
-    _, said = process.communicate()
-    assert process.returncode == 0, said
+    said = end(launch(root, tmp_path / "x", *STILL, through=TORCHRUN), 0)
     assert said.count("everything goes to") == said.count("finished: ") == 1
     assert_same(weights(load(tmp_path / "x")), alone[1])
     assert history(tmp_path / "x") == history(alone[0])
 
 
-@pytest.mark.parametrize(
-    "mistake, told",
-    [
-        (
-            "tokenizer=nowhere",
-            "nowhere/tokenizer.json: no tokenizer here",
-        ),  # found before PyTorch is imported
-        ("training.epochs=x", "training.epochs: "),
-        (
-            "training.accumulate=1",
-            "training.accumulate: got 1 batches",
-        ),  # found by the first, while the others wait
-    ],
-)
+@pytest.mark.parametrize("mistake, told", {
+    "tokenizer=nowhere": "nowhere/tokenizer.json: no ",  # found before PyTorch is imported
+    "training.accumulate=1": "training.accumulate: got 1",  # by the first, while the others wait
+}.items())  # fmt: skip
 def test_a_mistake_under_torchrun_is_said_once(root, tmp_path, mistake, told):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    process = launch(root, tmp_path / "x", *STILL, mistake, through=torchrun)
-    _, said = process.communicate()
-    assert process.returncode == 1 and said.count("train.py: ") == 1, said
+    said = end(launch(root, tmp_path / "x", *STILL, mistake, through=TORCHRUN), 1)
+    assert said.count("train.py: ") == 1, said
     assert told in said and "line " not in said.split(told)[0]  # no traceback before it
 
 
 def test_a_mistake_that_the_second_process_alone_meets_is_said_by_it(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(command, "WAIT", 0.01)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(UserError, match="alone"), command.reported_once():
-            raise UserError("alone")
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(UserError, match="alone"), command.reported_once():
+        raise UserError("alone")
 
 
 def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
     out = tmp_path / "x"
-    more = [
-        "training.processes=2",
-        "data.workers=2",
-        "training.save_steps=1",
-        "training.epochs=500",
-    ]
-    process = launch(root, out, *STILL, *more)
+    process = launch(root, out, *LONG, "data.workers=2")
     wait_for_state(out, 1, process)
     os.killpg(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM, said
+    said = end(process, 128 + signal.SIGTERM)
     assert "Traceback" not in said and said.count("all is saved") == 1
 
 
 def test_a_killed_process_ends_all(root, tmp_path):
-    out = tmp_path / "x"
-    process = launch(
-        root, out, *STILL, "training.processes=2", "training.save_steps=1", "training.epochs=500"
-    )
-    wait_for_state(out, 3, process)
+    process = launch(root, tmp_path / "x", *LONG)
+    wait_for_state(tmp_path / "x", 3, process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     trainers = [
         int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     os.kill(trainers[1], signal.SIGKILL)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert (
-        "training process 1 of 2 was killed; out of memory? The same command continues the run"
-        in said
-    )
-
-
-def test_an_error_is_that_of_the_process_that_failed_first(tmp_path):
-    with pytest.raises(
-        launching.ProcessFailed, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"
-    ):
-        launching.spawn(fail_in_the_second, 2)
+    killed = "training process 1 of 2 was killed; out of memory? The same command continues the run"
+    assert killed in end(process, 1)
 
 
 def fail_in_the_second(group):
     if group.rank:
         1 / 0  # noqa: B018
     group.add(torch.zeros(1))
-
-
-def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
-    monkeypatch.setattr(launching, "GRACE", 0.2)
-    began = time.monotonic()
-    with pytest.raises(
-        launching.ProcessFailed, match=r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"
-    ):
-        launching.spawn(fail_beside_a_deaf_one, 2)
-    assert time.monotonic() - began < 45
 
 
 def fail_beside_a_deaf_one(group):
@@ -226,30 +163,44 @@ def fail_beside_a_deaf_one(group):
     time.sleep(50)
 
 
-def test_an_interrupt_before_training_has_its_handlers_is_no_success():
-    with pytest.raises(Stopped) as stopped:
-        launching.spawn(be_interrupted, 2)
-    assert stopped.value.status == 128 + signal.SIGINT
+SECOND = r"(?s)training process 1 of 2 failed:.*ZeroDivisionError"
+
+
+def test_an_error_is_that_of_the_process_that_failed_first():
+    with pytest.raises(launching.ProcessFailed, match=SECOND):
+        launching.spawn(fail_in_the_second, 2)
+
+
+def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
+    monkeypatch.setattr(launching, "GRACE", 0.2)
+    began = time.monotonic()
+    with pytest.raises(launching.ProcessFailed, match=SECOND):
+        launching.spawn(fail_beside_a_deaf_one, 2)
+    assert time.monotonic() - began < 45
 
 
 def be_interrupted(group):
     raise KeyboardInterrupt
 
 
-def test_a_stop_is_told_though_the_others_fail_for_it(tmp_path, monkeypatch):
-    """As in a validation, which each process leaves at once; and the folder to meet in may have any name."""
+def stop_in_the_first(group):
+    """As in a validation, which each process leaves at once, and for which the others fail."""
+    if group.leads:
+        raise Stopped(signal.SIGTERM)
+    group.add(torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    "task, number", [(be_interrupted, signal.SIGINT), (stop_in_the_first, signal.SIGTERM)]
+)
+def test_an_interrupt_and_a_stop_are_no_success(tmp_path, monkeypatch, task, number):
+    """Before training has its handlers, too; and the folder to meet in may have any name."""
     (tmp_path / "two words").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "two words"))
     monkeypatch.setattr(launching, "PATIENCE", launching.PATIENCE / 20_000)
     with pytest.raises(Stopped) as stopped:
-        launching.spawn(stop_in_the_first, 2)
-    assert stopped.value.status == 128 + signal.SIGTERM
-
-
-def stop_in_the_first(group):
-    if group.leads:
-        raise Stopped(signal.SIGTERM)
-    group.add(torch.zeros(1))
+        launching.spawn(task, 2)
+    assert stopped.value.status == 128 + number
 
 
 def test_a_gpu_for_each_process(monkeypatch):
@@ -258,35 +209,28 @@ def test_a_gpu_for_each_process(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "conv", conv)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    assert Group(5, 8, local=1).device(torch.device("cuda")) == torch.device(
-        "cuda", 1
-    ) and chosen == [1]
+    assert Group(5, 8, local=1).device(GPU) == torch.device("cuda", 1) and chosen == [1]
     assert conv.fp32_precision == "ieee"
-    with pytest.raises(
-        UserError, match="2 GPUs for 3 processes or more on this machine; start one a GPU"
-    ):
-        Group(2, 3, local=2).device(torch.device("cuda"))
+    with pytest.raises(UserError, match="2 GPUs for 3 processes or more on this machine"):
+        Group(2, 3, local=2).device(GPU)
 
 
 def test_processes_that_find_different_states_are_told(tmp_path, monkeypatch):
-    session, firsts = object.__new__(Session), {"step": 7}
-    session.out, session.group = tmp_path / "x", Group(1, 2)
-    session.checkpoints = Checkpoints(tmp_path / "x/checkpoints", 2, print)
-    monkeypatch.setattr(Group, "share", lambda self, make: firsts)
-    with pytest.raises(
-        UserError,
-        match="x: process 1 finds no training state there, the first the state of step 7; ",
-    ):
+    session = object.__new__(Session)
+    session.out, session.group = tmp_path, Group(1, 2)
+    session.checkpoints = Checkpoints(tmp_path, 2, print)
+    monkeypatch.setattr(Group, "share", lambda self, make: {"step": 7})
+    said = "process 1 finds no training state there, the first the state of step 7; "
+    with pytest.raises(UserError, match=f"{tmp_path}: {said}"):
         session.load()
 
 
 def test_threads_do_not_depend_on_the_number_of_processes(monkeypatch):
     """But on that of the batches of a step, since sums depend on threads."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert {launching.threads_each(size, 4, cpu) for size in (1, 2, 3, 4)} == {4}
-    assert launching.threads_each(1, 1, cpu) == 16 and launching.threads_each(16, 40, cpu) == 1
-    assert [launching.threads_each(size, 8, gpu) for size in (1, 2, 8)] == [16, 8, 2]
+    assert {launching.threads_each(size, 4, CPU) for size in (1, 2, 3, 4)} == {4}
+    assert launching.threads_each(1, 1, CPU) == 16 and launching.threads_each(16, 40, CPU) == 1
+    assert [launching.threads_each(size, 8, GPU) for size in (1, 2, 8)] == [16, 8, 2]
 
 
 def test_threads_are_those_asked_for():
@@ -303,58 +247,52 @@ def check_threads(group, expected):
 
 def test_no_more_processes_than_batches_in_a_step():
     launching.check(4, 4)
-    with pytest.raises(
-        UserError,
-        match="training.accumulate: got 2 batches an optimizer step for 4 processes, which",
-    ):
-        launching.check(4, 2)
-    assert launching.count(8, 3, torch.device("cpu")) == 3
-    with pytest.raises(
-        UserError, match="training.processes: got 100000, expected at most [0-9]+ on [0-9]+ cores"
-    ):
-        launching.count(100_000, 3, torch.device("cpu"))
-    with pytest.raises(UserError, match="training.processes: got 99, but there are .* GPUs"):
-        launching.count(99, 99, torch.device("cuda"))
+    assert launching.count(8, 3, CPU) == 3
 
 
-def test_all_gpus_are_those_that_a_step_has_work_for(monkeypatch, capsys):
-    settings = LoopSettings(epochs=1, accumulate=4)
+@pytest.mark.parametrize("refused, said", [
+    (lambda: launching.check(4, 2), "accumulate: got 2 batches an optimizer step for 4 processes"),
+    (lambda: launching.count(10**5, 3, CPU), "processes: got 100000, expected at most .* cores"),
+    (lambda: launching.count(99, 99, GPU), "processes: got 99, but there are .* GPUs"),
+])  # fmt: skip
+def test_too_many_processes_are_refused(refused, said):
+    with pytest.raises(UserError, match=f"training.{said}"):
+        refused()
+
+
+@pytest.mark.parametrize("more, device, launched, expected", [
+    ({}, GPU, False, 4),
+    ({"accumulate": 16}, GPU, False, 8),
+    ({"device": "cpu"}, GPU, False, 0),  # by the settings, as the next
+    ({"processes": 2}, GPU, False, 0),
+    ({}, GPU, True, 0),
+    ({}, CPU, False, 0),
+])  # fmt: skip
+def test_all_gpus_are_those_that_a_step_has_work_for(
+    monkeypatch, capsys, more, device, launched, expected
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(launching, "choose", lambda: (torch.device("cuda"), "a GPU"))
-    assert launching.employable(settings) == 4
-    assert (
-        "8 GPUs, of which 4 train, one a batch of a step; training.accumulate=8 employs all"
-        in capsys.readouterr().err
-    )
-    assert launching.employable(settings.model_copy(update={"accumulate": 16})) == 8
-    for said in ({"device": "cpu"}, {"processes": 2}):  # by the settings
-        assert launching.employable(settings.model_copy(update=said)) == 0
-    monkeypatch.setattr(launching, "launched", lambda: True)
-    assert launching.employable(settings) == 0
-    monkeypatch.setattr(launching, "launched", lambda: False)
-    monkeypatch.setattr(launching, "choose", lambda: (torch.device("cpu"), "no GPU works"))
-    assert launching.employable(settings) == 0 and not capsys.readouterr().err
+    monkeypatch.setattr(launching, "choose", lambda: (device, "chosen"))
+    monkeypatch.setattr(launching, "launched", lambda: launched)
+    settings = LoopSettings(**{"epochs": 1, "accumulate": 4} | more)
+    assert launching.employable(settings) == expected
+    said = "8 GPUs, of which 4 train, one a batch of a step; training.accumulate=8 employs all"
+    assert (said in capsys.readouterr().err) == (expected == 4)
 
 
-@pytest.mark.parametrize("given, expected", [("2", 2), ("all", 3)])
-def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, given, expected):
-    monkeypatch.setattr(launching, "employable", lambda settings: 3)
-    settings = command.load(
-        command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", given])
-    )
-    assert (settings.training.device, settings.training.processes) == ("cuda", expected)
-    monkeypatch.setattr(launching, "employable", lambda settings: 0)
-    settings = command.load(
-        command.arguments().parse_args(["--config", str(root / "x.yaml"), "--gpus", "all"])
-    )
-    assert (settings.training.device, settings.training.processes) == ("cpu", None)
+@pytest.mark.parametrize("given, there, expected", [
+    ("2", 3, ("cuda", 2)), ("all", 3, ("cuda", 3)), ("all", 0, ("cpu", None))
+])  # fmt: skip
+def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, given, there, expected):
+    monkeypatch.setattr(launching, "employable", lambda settings: there)
+    arguments = ["--config", f"{root}/x.yaml", "--gpus", given]
+    training = command.load(command.arguments().parse_args(arguments)).training
+    assert (training.device, training.processes) == expected
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "some"])
 def test_a_number_of_gpus_that_is_none_is_refused(root, given, capsys):
     with pytest.raises(SystemExit) as caught:
-        command.main(["--config", str(root / "x.yaml"), f"--gpus={given}"])
-    assert (
-        caught.value.code == 2
-        and f"--gpus {given}: expected a number from 1 on, or all" in capsys.readouterr().err
-    )
+        command.main(["--config", f"{root}/x.yaml", f"--gpus={given}"])
+    said = f"--gpus {given}: expected a number from 1 on, or all"
+    assert caught.value.code == 2 and said in capsys.readouterr().err

@@ -9,22 +9,12 @@ import threading
 import time
 
 import pytest
-from runs import assert_same, history, launch, make_root, train, wait_for_state, weights
+from runs import assert_same, assert_uninterrupted, end, launch, wait_for_state, weights
 
 from asr.cli import train as command
 from asr.models.recognizer import load
 from asr.training import run
 from asr.training.signals import Signals, Stopped
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("signals"))
-
-
-@pytest.fixture(scope="module")
-def whole(root):
-    return root / "whole", weights(train(root, root / "whole"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
@@ -34,11 +24,13 @@ def test_asked_to_end_it_saves_and_ends(root, whole, tmp_path, number):
     process = launch(root, out, "data.workers=2", "training.save_steps=4")
     wait_for_state(out, 1, process)
     os.killpg(process.pid, number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, said
+    said = end(process, 128 + number)
     assert "Traceback" not in said and "stopped; run the same command again to go on" in said
-    assert_same(weights(train(root, out)), whole[1])
-    assert history(out) == history(whole[0])
+    assert_uninterrupted(root, out, whole)
+
+
+def newest(out):
+    return max(path.name for path in (out / "checkpoints").glob("state-*"))
 
 
 def test_a_scheduler_s_warning_saves_and_training_goes_on(root, whole, tmp_path):
@@ -49,8 +41,7 @@ def test_a_scheduler_s_warning_saves_and_training_goes_on(root, whole, tmp_path)
     while process.poll() is None:
         process.send_signal(signal.SIGUSR1)
         time.sleep(0.02)
-    assert process.returncode == 0, process.communicate()[1]
-    newest = lambda folder: max(path.name for path in (folder / "checkpoints").glob("state-*"))  # noqa: E731
+    end(process, 0)
     assert newest(whole[0]) < "state-000004" < newest(out)  # one a validation, and more
     assert_same(weights(load(out)), whole[1])
 
@@ -64,27 +55,26 @@ def test_killed_at_random_moments(root, whole, tmp_path):
         time.sleep(draw.uniform(0, 0.1))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    assert_same(weights(train(root, out)), whole[1])
-    assert history(out) == history(whole[0])
+    assert_uninterrupted(root, out, whole)
 
 
 def test_wishes_are_noted_and_obeyed_at_once_where_all_is_saved(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with Signals() as signals:
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
         assert signals.save and not signals.end
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert signals.end == signal.SIGTERM
-        os.kill(os.getpid(), signal.SIGTERM)  # a parent passes on what the child was told, too
+        signal.raise_signal(signal.SIGTERM)  # a parent passes on what the child was told, too
         now += 1.5
         with pytest.raises(Stopped) as stopped:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         assert stopped.value.status == 130
         with pytest.raises(Stopped), signals.at_once():
             raise AssertionError("a wish that came before is obeyed")
     with Signals() as signals, pytest.raises(Stopped) as stopped, signals.at_once():
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
     assert stopped.value.status == 143
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 

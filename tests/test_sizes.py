@@ -4,13 +4,12 @@ And that what published results were trained with is what their configurations h
 """
 
 import re
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
 import torch
+from pytest import approx
 from small import options
-from torch.testing import assert_close
 
 from asr.config import load
 from asr.models.hybrid import Hybrid
@@ -45,24 +44,29 @@ HYBRIDS = sorted(path.stem for path in CONF.glob("*.yaml") if not path.stem.ends
 TOKENS = {"librispeech": 5000, "aishell": 4233, "an4": 110}  # by how the name begins
 
 
+def settings(name):
+    return load(Experiment, CONF / f"{name}.yaml")
+
+
 def shown(name):
     """Millions of parameters in a configuration's opening comment, as written there; None = it names none."""
-    header = takewhile(
-        lambda line: line.startswith("#"), (CONF / f"{name}.yaml").read_text("utf-8").splitlines()
-    )
-    found = re.search(r"([\d.]+) M parameters", "\n".join(header))
+    header = re.match("(#.*\n)*", (CONF / f"{name}.yaml").read_text("utf-8"))[0]
+    found = re.search(r"([\d.]+) M parameters", header)
     return found and found[1]
 
 
 SHOWN = [name for name in HYBRIDS if shown(name)]
 
 
-def parameters(name, tokens):
-    """Count a configuration's parameters, in millions, without making them."""
-    experiment = load(Experiment, CONF / f"{name}.yaml")
+def build(name, tokens=1000):
+    """A configuration's model, without its weights."""
+    experiment = settings(name)
     with torch.device("meta"):
-        model = Hybrid(experiment.model, experiment.features.fbank.mels, tokens)
-    return sum(p.numel() for p in model.parameters()) / 1e6
+        return Hybrid(experiment.model, experiment.features.fbank.mels, tokens)
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -70,24 +74,28 @@ def test_published_sizes(name):
     """To a thousandth, the rounding of what is published. A LayerNorm has as many weights as the BatchNorm that it
     stands for; ESPnet has one LayerNorm more, behind the last block's own."""
     tokens, published = PUBLISHED[name]
-    assert_close(parameters(name, tokens), published, rtol=1e-3, atol=0)
+    assert count(build(name, tokens)) / 1e6 == approx(published, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_published_hyper_parameters(name):
     """What the count of parameters doesn't show. ESPnet's YAMLs leave Adam's constants to PyTorch, whose are these;
     its epochs are of three copies of the training set, one a speed."""
-    e = load(Experiment, CONF / f"{name}.yaml")
-    encoder, decoder, adam, training = e.model.encoder, e.model.decoder, e.optimizer, e.training
+    e = settings(name)
+    adam, training = e.optimizer, e.training
     heads, lr, warmup, decay, epochs, attention_dropout, layer_dropout = TRAINED[name]
     tokens = 45 if name.startswith("librispeech") else 15  # of an utterance, whose sum is its loss
-    for n, part in enumerate((encoder, decoder)):
+    for n, part in enumerate((e.model.encoder, e.model.decoder)):
         made = part.heads, part.dropout, part.attention_dropout, part.layer_dropout
         assert made == (heads, 0.1, attention_dropout[n], layer_dropout[n])
     assert (e.model.ctc_weight, e.model.label_smoothing) == (0.3, 0.1)
     assert (adam.kind, adam.lr, adam.beta2) == ("adam", lr, 0.999)
-    ours = training.clip, adam.eps, adam.weight_decay  # as large as the gradient, ours of one token
-    assert_close(ours, (5 / tokens, 1e-8 / tokens, decay / tokens), rtol=0.02, atol=0)
+    ours = [
+        training.clip,
+        adam.eps,
+        adam.weight_decay,
+    ]  # as large as the gradient, ours of one token
+    assert ours == approx([5 / tokens, 1e-8 / tokens, decay / tokens], rel=0.02, abs=0)
     assert (e.schedule.kind, e.schedule.warmup) == ("noam", warmup)
     assert (training.epochs, training.average, e.data.speeds) == (3 * epochs, 10, [0.9, 1.0, 1.1])
 
@@ -95,7 +103,7 @@ def test_published_hyper_parameters(name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_published_masks_and_batches(name):
     """Steps hold about as much as ESPnet's, whose batches count tokens, too (conf/)."""
-    e = load(Experiment, CONF / f"{name}.yaml")
+    e = settings(name)
     m, step = e.features.specaugment, e.data.batch_seconds * e.training.accumulate
     made = [m.freq_masks, m.freq_width, m.time_masks, m.time_width, m.time_ratio, step]
     assert m.time_warp == 5 and made == MASKS.get(name, MASKS.get(name.partition("-")[0]))
@@ -106,7 +114,7 @@ def test_a_header_shows_the_size(name):
     """To the last digit shown; also of the Transformers, whose sizes ESPnet's READMEs don't name."""
     (tokens,) = (size for corpus, size in TOKENS.items() if name.startswith(corpus))
     digits = len(shown(name).partition(".")[2])
-    assert shown(name) == f"{parameters(name, tokens):.{digits}f}"
+    assert shown(name) == f"{count(build(name, tokens)) / 1e6:.{digits}f}"
 
 
 def test_every_published_configuration_shows_its_size():
@@ -115,20 +123,18 @@ def test_every_published_configuration_shows_its_size():
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_dropout_is_as_set(name):
-    settings = load(Experiment, CONF / f"{name}.yaml").model
-    with torch.device("meta"):
-        model = Hybrid(settings, 80, 1000)
-    for part, s in (model.encoder, settings.encoder), (model.decoder, settings.decoder):
-        assert {m.p for m in part.modules() if isinstance(m, Dropout)} == {s.dropout}
-        attention = [m.dropout for m in part.modules() if isinstance(m, MultiHeadAttention)]
-        assert set(attention) == {s.attention_dropout} and part.layer_dropout == s.layer_dropout
+    model, as_set = build(name), settings(name).model
+    for part, s in (model.encoder, as_set.encoder), (model.decoder, as_set.decoder):
+        modules = list(part.modules())
+        assert {m.p for m in modules if isinstance(m, Dropout)} == {s.dropout}
+        attention = {m.dropout for m in modules if isinstance(m, MultiHeadAttention)}
+        assert attention == {s.attention_dropout} and part.layer_dropout == s.layer_dropout
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_the_size_of_every_configuration(name):
     """Encoders of one width and depth: what each kind adds to a Transformer of the same `ff`, by its formulas."""
-    experiment = load(Experiment, CONF / f"{name}.yaml")
-    e = experiment.model.encoder
+    e = settings(name).model.encoder
     D, M = e.d_model, e.ff
     norm, attention, feedforward = 2 * D, 4 * (D * D + D), 2 * D * M + D + M
     relative = 0 if e.positions != "relative" else D * D + 2 * D
@@ -142,6 +148,4 @@ def test_the_size_of_every_configuration(name):
         local = D * C + C + C + C // 2 * (e.kernel + 1) + C // 2 * D + D
         merge = 2 * D * (e.merge_kernel + 1) + 2 * D * D + D
         layer = attention + relative + 2 * feedforward + local + merge + 5 * norm
-    with torch.device("meta"):
-        model = Hybrid(experiment.model, experiment.features.fbank.mels, 1000)
-    assert sum(p.numel() for p in model.encoder.layers.parameters()) == e.layers * layer
+    assert count(build(name).encoder.layers) == e.layers * layer

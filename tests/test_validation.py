@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,14 +25,11 @@ def test_rates(monkeypatch, references, attention, ctc, wer, ctc_wer):
     model = torch.nn.Linear(1, 1)
     model.tokenizer = tokenizer
     model.loss = lambda *_: SimpleNamespace(total=3.0, correct=1.0, tokens=6.0)
-    given = [
-        [Hypothesis(tokenizer.encode(text), 0.0) for text in texts] for texts in (attention, ctc)
-    ]
+    labels, *found = ([tokenizer.encode(t) for t in each] for each in (references, attention, ctc))
+    given = [[Hypothesis(tokens, 0.0) for tokens in each] for each in found]
     monkeypatch.setattr(validation, "_greedy", lambda *_: given)
-    labels = [tokenizer.encode(text) for text in references]
-    waves = [torch.zeros(5).numpy()] * len(labels)
-    batch = collate([str(n) for n in range(len(labels))], waves, labels, torch.zeros(len(labels)))
+    count = len(labels)
+    batch = collate(["x"] * count, [np.zeros(5, np.float32)] * count, labels, torch.zeros(count))
     figures = validation.metrics(validation.count(model, [batch]).sum(0))
-    assert figures == pytest.approx(
-        {"loss": 0.5, "accuracy": 1 / 6, "wer": wer, "ctc_wer": ctc_wer}
-    )
+    expected = {"loss": 0.5, "accuracy": 1 / 6, "wer": wer, "ctc_wer": ctc_wer}
+    assert figures == pytest.approx(expected)
