@@ -15,7 +15,8 @@ launches         kernels. Views and empty tensors launch none. An operation coun
                  a kernel for and a CPU hasn't: dropout, attention. A list of tensors (_foreach_…,
                  fused Adam) takes a launch for every `LISTED` of them
 synchronizations that the host waits for the GPU: item, tolist, cpu, nonzero, a bool index, …; and
-                 what F.ctc_loss hides, which reads lengths that are on the GPU
+                 what F.ctc_loss hides, which reads lengths that are on the GPU. A copy that doesn't
+                 block, and the event behind it, count as none
 copies           from the host to the GPU: to, torch.tensor(…, device=), CPU indices, …
 
 Autocast is a GPU's: layer norm, softmax, sums and the like compute in fp32, which casts.
@@ -59,7 +60,7 @@ FP32 = re.compile(  # of CUDA's autocast (autocast_mode.h); a CPU's leaves these
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class Counts:
     """How often each operation was done at each line: "add_.Tensor at asr/models/loss.py:12" → times."""
 
@@ -246,7 +247,7 @@ def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False):
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         zeros = torch.zeros_like(attn_mask, dtype=Q.dtype)
         attn_mask = zeros.masked_fill(~OnGPU(attn_mask.values), -torch.inf)
-    if attn_mask is not None and attn_mask.size(-1) % 8:
+    if attn_mask is not None and any(n % 8 for n in attn_mask.stride()[:-1]):
         gpu.note("launches", "attention's mask padded")
     return Attention.apply(Q, K, V, attn_mask, is_causal)
 
@@ -295,11 +296,12 @@ def moved(x: Tensor, *args, copy: bool = False, **kwargs) -> Tensor:
     """Tensor.to, with gradient as long as it stays on its device."""
     if args and isinstance(args[0], Tensor):
         args = (args[0].device, args[0].dtype, *args[1:])
-    device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+    device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
     here = isinstance(x, OnGPU)
     there = here if device is None else device.type == "cuda"
     if here and not there:
-        gpu.note("synchronizations", "to the CPU")
+        if not non_blocking:
+            gpu.note("synchronizations", "to the CPU")
         values = x.values.clone()
     elif there and not here:
         gpu.note("copies", "to the GPU")
@@ -315,6 +317,7 @@ class Functions(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
+        kwargs.pop("pin_memory", None)
         kernel = KERNELS.get(function)
         if function is Tensor.pin_memory or function is Tensor.is_pinned:
             return args[0] if function is Tensor.pin_memory else True
@@ -366,6 +369,7 @@ def pretended_gpu():
         "reset_peak_memory_stats": nothing,
         "empty_cache": nothing,
         "synchronize": nothing,
+        "Event": mock.MagicMock,
         "device_count": lambda: 1,
         "set_device": nothing,
     }
