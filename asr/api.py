@@ -60,13 +60,14 @@ def transcribe(
 def transcribe_all(
     recognizer: Recognizer,
     paths: Path | Iterable[Path],
-    batch_seconds: float = 120.0,
+    batch_seconds: float | None = None,
     **options: Any,
 ) -> Iterator[Transcript]:
     """Transcribe sound files, or all those below a folder, in batches of similar length.
 
     paths          a file, a folder, or several
-    batch_seconds  of padded audio; changes the speed, never the texts
+    batch_seconds  of padded audio; changes the speed, never the texts. None: 120 on a CPU, 2,000 on
+                   a GPU
     options        fields of `asr.SearchOptions`
     returns        transcripts in the order given, each as soon as all before it are done
     raises         UserError at the first recording that can't be read

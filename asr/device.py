@@ -51,6 +51,12 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
+def has_bf16() -> bool:
+    """Whether the CPU has instructions for products in bf16; others emulate them."""
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return native and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def _cpu(why: str) -> str:
     return f"computing on the CPU, {torch.get_num_threads()} threads ({why})"
 

@@ -4,6 +4,9 @@ Masks are bool, True = masked out; they are made here and nowhere else, and comb
 B batch, T frames or key positions, U label positions, K hypotheses of an utterance.
 """
 
+import functools
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -62,6 +65,11 @@ def key_mask(lens: Tensor, T: int) -> Tensor:
     return length_mask(lens, T)[:, None, None, :]  # (B, 1, 1, T)
 
 
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What attention adds to its scores: 0, and -∞ where a bool mask hides; made once for all layers."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, -torch.inf)
+
+
 def zero_padding(X: Tensor, lens: Tensor) -> Tensor:
     """Set to exact zero what stands beyond each length; not even a NaN there can leak.
 
@@ -74,4 +82,26 @@ def zero_padding(X: Tensor, lens: Tensor) -> Tensor:
 
 def gather_beams(x: Tensor, parents: Tensor) -> Tensor:
     """Take row parents[b, k] of x[b] for every k: x (B, K, …), parents (B, K') → (B, K', …)."""
-    return x[torch.arange(len(x), device=x.device).unsqueeze(1), parents]
+    return x[batch_rows(len(x), x.device), parents]
+
+
+@functools.lru_cache(maxsize=64)
+def batch_rows(B: int, device: torch.device) -> Tensor:
+    """0..B - 1 as (B, 1); made once, for a search asks a dozen times per step."""
+    with torch.inference_mode(False):
+        return torch.arange(B, device=device).unsqueeze(1)
+
+
+def fetch(x: Tensor) -> Callable[[], list]:
+    """Begin to copy a tensor to the CPU; the result, when called, waits for no later work of the GPU."""
+    copy = x.to("cpu", non_blocking=True)
+    if x.device.type == "cpu":
+        return copy.tolist
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def wait() -> list:
+        copied.synchronize()
+        return copy.tolist()
+
+    return wait

@@ -123,6 +123,13 @@ def left(folder):
     return sorted(path.name for path in folder.iterdir() if path.name != "wavs")
 
 
+def test_the_end_says_where_bf16_would_be_faster(folder, run, monkeypatch):
+    for native in (False, True):
+        monkeypatch.setattr("asr.device.has_bf16", lambda native=native: native)
+        assert ("--precision bf16" in run("wavs")[2]) == native
+    assert "--precision bf16" not in run("wavs", "--precision", "bf16")[2]
+
+
 def ids(text):
     return [line.split("\t")[0] for line in text.splitlines()]
 

@@ -14,6 +14,10 @@ from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text
 from asr.transcription.options import SearchOptions
 
 NAME = "asr-decode"
+BF16_IS_FASTER = (
+    "this processor computes in bf16: `--precision bf16` encodes 1.7 times as fast, changes some texts in "
+    "a thousand, and these may depend on the batch"
+)
 EXAMPLES = """Text goes to stdout or to --out as `id<TAB>text`, in the order of the input; the id of a file is its path
 as given. With --out or --json, a stopped decoding continues where it stopped: a journal beside the output keeps what is
 finished. Recordings that can't be read, or don't fit in memory, are named and listed in OUT.failed.tsv; the others are
@@ -51,8 +55,7 @@ def arguments():
     args.add_argument(
         "--batch-seconds",
         type=float,
-        default=120.0,
-        help="seconds of padded audio per batch (default 120)",
+        help="seconds of padded audio per batch (default 120 on a CPU, 2000 on a GPU)",
     )
     args.add_argument(
         "--device",
@@ -141,7 +144,7 @@ def check(args):
     """Refuse what can be seen without the model, also where a plan asks (scripts/plan.py)."""
     if not args.sources and not args.manifest:
         raise UserError("nothing to transcribe; give sound files, folders, or --manifest")
-    if not args.batch_seconds > 0:
+    if args.batch_seconds is not None and not args.batch_seconds > 0:
         raise UserError(f"--batch-seconds: got {args.batch_seconds:g}, expected more than 0")
     if args.out and args.json and os.path.realpath(args.out) == os.path.realpath(args.json):
         raise UserError(f"--out and --json: both are {args.out}; give each its own file")
@@ -250,6 +253,11 @@ def run(args, out):
         logger.info(
             f"{done} utterances, {audio:.1f} s of audio in {seconds:.1f} s, RTF {seconds / max(audio, 1e-9):.4f}"
         )
+    if decoded.device == "cpu" and how.precision == "fp32":
+        from asr.device import has_bf16  # PyTorch is there
+
+        if has_bf16():
+            logger.info(BF16_IS_FASTER)
     return end(decoded, f"; they are listed in {out[0].path}{FAILED}" if out else "")
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from asr.nn.layers import EVERYTHING, LayerContext
 from asr.nn.layers import dropout as drop
+from asr.ops import additive
 
 
 def attend(
@@ -30,17 +31,17 @@ def attend(
 
     Q:       (B, H, Tq, d_k)
     K, V:    (B, H, Tk, d_k), (B, H, Tk, d_v)
-    mask:    broadcasts to (B, H, Tq, Tk)
+    mask:    broadcasts to (B, H, Tq, Tk); bool or `additive`
     bias:    (B, H, Tq, Tk) float
     returns  (B, H, Tq, d_v)
     """
     if Q.device.type == "cpu" and Q.requires_grad and (dropout or Q.dtype == torch.bfloat16):
         return drop(attention_weights(Q, K, mask, bias).to(V.dtype), dropout) @ V
-    keep: Tensor | None
+    keep = mask
     if bias is not None:
         keep = bias if mask is None else bias.masked_fill(mask, -torch.inf)
-    else:  # PyTorch's True means "takes part": the one inversion of the package
-        keep = None if mask is None else ~mask
+    elif mask is not None and mask.dtype == torch.bool:
+        keep = ~mask  # PyTorch's True means "takes part": the one inversion of the package
     return F.scaled_dot_product_attention(Q, K, V, attn_mask=keep, dropout_p=dropout)
 
 
@@ -53,7 +54,7 @@ def attention_weights(
     scores = Q @ K.transpose(-2, -1)  # (B, H, Tq, Tk)
     scores = scores if bias is None else scores + bias
     if mask is not None:  # a sum, for the gradient of masked_fill takes as long as a product
-        scores = scores + scores.new_zeros(mask.shape).masked_fill(mask, -torch.inf)
+        scores = scores + (additive(mask, scores.dtype) if mask.dtype == torch.bool else mask)
     return scores.softmax(-1)
 
 

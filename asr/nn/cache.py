@@ -9,16 +9,26 @@ that has just begun beside one far ahead has fewer nodes, no other ones. Attenti
 order of the nodes: positions are in the embeddings.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from asr.ops import gather_beams
+from asr.ops import additive, fetch, gather_beams
 
 ROOM = 8  # steps between two compactions
+ALIGNED = 8  # elements: a GPU's attention copies masks whose rows have another stride
+
+
+@functools.lru_cache(maxsize=16)
+def _new_nodes(K: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Masks of one new node for each hypothesis, and of what aligns them: (1, K, K + ALIGNED - 1)."""
+    with torch.inference_mode(False):
+        others = torch.eye(K, K + ALIGNED - 1, device=device) == 0
+        return additive(others, dtype).unsqueeze(0)
 
 
 def _pick(X: Tensor, nodes: Tensor, room: tuple[int, ...]) -> Tensor:
@@ -45,30 +55,32 @@ class Tree:
     """The caches of all layers.
 
     layers   nodes by layer; none before the first step
-    mask     (B, K, M) bool, True = masked out: the node is no ancestor of the hypothesis, itself
-             included
+    mask     (B, K, M) float, 0 for a hypothesis's ancestors, itself included, and -∞ for others
     lens     (B,) int, labels read
     longest  at least the greatest of them: known without asking the device
+    sizes    what the next compaction asks the device, if that has been asked already
     """
 
     mask: Tensor
     lens: Tensor
     longest: int = 0
     layers: list[_Nodes] = field(default_factory=list)
+    sizes: Callable[[], list[int]] | None = None
 
     @classmethod
-    def empty(cls, B: int, K: int, device: torch.device) -> "Tree":
-        """Hypotheses that have read nothing."""
-        mask = torch.zeros(B, K, 0, dtype=torch.bool, device=device)
-        return cls(mask, torch.zeros(B, dtype=torch.long, device=device))
+    def empty(cls, B: int, K: int, like: Tensor) -> "Tree":
+        """Hypotheses that have read nothing; device and type are those of a weight."""
+        mask = like.new_zeros(B, K, 0)
+        return cls(mask, torch.zeros(B, dtype=torch.long, device=like.device))
 
     def grow(self) -> "Tree":
         """One more node for every hypothesis, whose keys and values each layer is to `append`."""
-        B, K, M = self.mask.shape
-        tree = self.compact() if self.layers and self.layers[0].keys.size(2) < M + K else self
-        new = torch.eye(K, device=self.mask.device) == 0
-        mask = torch.cat([tree.mask, new.expand(B, K, K)], 2)
-        return Tree(mask, self.lens + 1, tree.longest + 1, list(tree.layers))
+        tree = self.compact() if self._is_full() else self
+        B, K, M = tree.mask.shape
+        new = _new_nodes(K, tree.mask.dtype, tree.mask.device)[..., : K + -(M + K) % ALIGNED]
+        mask = torch.cat([tree.mask, new.expand(B, -1, -1)], 2)[..., : M + K]
+        grown = Tree(mask, self.lens + 1, tree.longest + 1, list(tree.layers))
+        return grown._ask_ahead() if K == 1 else grown  # a single hypothesis isn't reordered
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write a layer's keys (B, H, K, d_k) and values (B, H, K, d_v) of the new nodes; all nodes' are returned."""
@@ -85,31 +97,47 @@ class Tree:
 
     def compact(self) -> "Tree":
         """Leave out the nodes that no hypothesis descends from, and make room for new ones."""
-        unused = self.mask.all(1)  # (B, M)
-        M = unused.size(1) - int(unused.sum(1).min())
-        nodes = unused.to(torch.uint8).argsort(dim=1, stable=True)[:, :M]  # (B, M')
+        M, longest = (self.sizes or self._measure())()
+        nodes = self._unused().to(torch.uint8).argsort(dim=1, stable=True)[:, :M]  # (B, M')
         room = (0, 0, 0, self.mask.size(1) * ROOM)
         layers = [
             _Nodes(_pick(old.keys, nodes, room), _pick(old.values, nodes, room), M)
             for old in self.layers
         ]
         mask = self.mask.gather(2, nodes.unsqueeze(1).expand(-1, self.mask.size(1), -1))
-        return replace(self, mask=mask, layers=layers, longest=int(self.lens.max()))
+        return Tree(mask, self.lens, longest, layers)
+
+    def _is_full(self) -> bool:
+        K, M = self.mask.shape[1:]
+        return bool(self.layers) and self.layers[0].keys.size(2) < M + K
+
+    def _ask_ahead(self) -> "Tree":
+        """Ask now what a compaction in the next step has to know, so that nothing waits for it then."""
+        return replace(self, sizes=self._measure()) if self._is_full() else self
+
+    def _unused(self) -> Tensor:
+        """Nodes that no hypothesis descends from, (B, M) bool."""
+        return self.mask.isneginf().all(1)
+
+    def _measure(self) -> Callable[[], list[int]]:
+        """Ask the device for the most nodes in use of an utterance, and for the most labels."""
+        used = self.mask.size(2) - self._unused().sum(1)  # (B,)
+        return fetch(torch.stack([used, self.lens]).amax(1))
 
     def reorder(self, parents: Tensor) -> "Tree":
         """Let hypothesis k go on from what was hypothesis parents[b, k]; parents (B, K')."""
-        return replace(self, mask=gather_beams(self.mask, parents))
+        return replace(self, mask=gather_beams(self.mask, parents), sizes=None)._ask_ahead()
 
     def select(self, utterances: Tensor) -> "Tree":
         """Keep some utterances, (B',)."""
         layers = [_Nodes(n.keys[utterances], n.values[utterances], n.used) for n in self.layers]
-        return replace(self, mask=self.mask[utterances], lens=self.lens[utterances], layers=layers)
+        return Tree(self.mask[utterances], self.lens[utterances], self.longest, layers)
 
     def merge(self, other: "Tree") -> "Tree":
         """The utterances of both, the other's behind; both have K hypotheses and have read a label or more."""
         trees = [self.compact(), other.compact()]
         M, capacity = (max(sizes) for sizes in zip(*(t._sizes() for t in trees), strict=True))
-        masks = [F.pad(t.mask, (0, M - t.mask.size(2)), value=True) for t in trees]
+        masks = [F.pad(t.mask, (0, M - t.mask.size(2)), value=-torch.inf) for t in trees]
         layers = [
             _Nodes(stack([x.keys, y.keys], capacity), stack([x.values, y.values], capacity), M)
             for x, y in zip(*(t.layers for t in trees), strict=True)

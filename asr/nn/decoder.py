@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asr.nn.cache import Tree, stack
+from asr.nn.cache import ALIGNED, Tree, stack
 from asr.nn.layers import LayerContext, layerdrop_mask
 from asr.nn.positions import ScaledPositions
 from asr.nn.transformer import StackSettings, TransformerLayer, final_norm
-from asr.ops import causal_mask, key_mask
+from asr.ops import additive, causal_mask, key_mask
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class DecoderState:
     tree          self-attention caches
     cross_caches  one (keys, values) a layer, (B, H, T', d_k) and (B, H, T', d_v), shared by an
                   utterance's hypotheses
-    cross_mask    (B, 1, 1, T')
+    cross_mask    (B, 1, 1, T' or up to seven more, so that rows are aligned), `additive`
     """
 
     tree: Tree
@@ -63,9 +63,13 @@ class DecoderState:
         """The utterances of both, the other's behind; both have K hypotheses and have read a label or more."""
         T = max(self.cross_mask.size(3), other.cross_mask.size(3))
         pairs = zip(self.cross_caches, other.cross_caches, strict=True)
-        cross = [(stack([K, L], T), stack([V, W], T)) for (K, V), (L, W) in pairs]
+        longest = max(
+            (keys.size(2) for s in (self, other) for keys, _ in s.cross_caches), default=0
+        )
+        cross = [(stack([K, L], longest), stack([V, W], longest)) for (K, V), (L, W) in pairs]
         masks = [
-            F.pad(s.cross_mask, (0, T - s.cross_mask.size(3)), value=True) for s in (self, other)
+            F.pad(s.cross_mask, (0, T - s.cross_mask.size(3)), value=-torch.inf)
+            for s in (self, other)
         ]
         return DecoderState(self.tree.merge(other.tree), cross, torch.cat(masks))
 
@@ -129,7 +133,9 @@ class TransformerDecoder(nn.Module):
         """
         attends = [cast(TransformerLayer, layer).cross for layer in self.layers]
         cross = [attention.keys_values(H) for attention in attends if attention is not None]
-        return DecoderState(Tree.empty(len(H), K, H.device), cross, key_mask(H_lens, H.size(1)))
+        mask = key_mask(H_lens, H.size(1) + -H.size(1) % ALIGNED)  # (B, 1, 1, T' or more)
+        weight = self.out.weight
+        return DecoderState(Tree.empty(len(H), K, weight), cross, additive(mask, weight.dtype))
 
     def step(self, y: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one more label of every hypothesis.
@@ -138,7 +144,9 @@ class TransformerDecoder(nn.Module):
         returns  logits (B, K, V) of the next label, equal to `forward`'s at this position, and the
                  new state
         """
-        tree, cross = state.tree.grow(), LayerContext(state.cross_mask)
+        tree, mask = state.tree.grow(), state.cross_mask
+        T = state.cross_caches[0][0].size(2) if state.cross_caches else 0
+        cross = LayerContext(mask[..., :T])
         mask = tree.mask.unsqueeze(1)  # (B, 1, K, M)
         Z = self.positions.at(self.embedding(y), state.tree.lens, state.tree.longest)  # (B, K, D)
         for n, layer in enumerate(self.layers):

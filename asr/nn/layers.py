@@ -40,7 +40,8 @@ class Past:
 class LayerContext:
     """What a layer knows beside its input.
 
-    mask:       keys hidden from queries, bool, broadcasts to (B, H, Tq, Tk), True = masked out
+    mask:       keys hidden from queries, broadcasts to (B, H, Tq, Tk): bool, True = masked out, or
+                `additive`
     padding:    (B, T', 1) bool; convolutions read zeros there
     past:       the frames before a chunk of a stream
     cache:      adds keys and values of one more step to those read before; returns all

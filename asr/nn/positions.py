@@ -55,7 +55,7 @@ class ScaledPositions(nn.Module):
     def _rows(self, T: int) -> Tensor:
         """The table, grown to T rows or more."""
         if self.table.size(0) < T:
-            self.table = sinusoids(2 * T, self.d_model).to(self.table.device)
+            self.table = sinusoids(2 * T, self.d_model).to(self.table)
         return self.table
 
 

@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from asr.ops import BLANK, gather_beams
+from asr.ops import BLANK, batch_rows, gather_beams
 from asr.search.scorer import Hypothesis, Reason, Scorer
 
 PERIOD, TIMES = 8, 10  # a loop: up to 8 labels, repeated 10 times in a row
@@ -43,22 +43,18 @@ def looping(Y: Tensor) -> Tensor:
     periods = min(PERIOD, Y.size(2) // TIMES)
     if not periods:
         return torch.zeros_like(Y[..., :1], dtype=torch.bool).any(2)
-    now, before = (
-        index.to(Y.device) for index in _pairs(periods)
-    )  # (periods, PERIOD · (TIMES - 1))
+    now, before = _pairs(periods, Y.device)  # (periods, PERIOD · (TIMES - 1))
     y = Y[..., now]  # (B, K, periods, pairs)
     return ((y == Y[..., before]) & (y != BLANK)).all(3).any(2)
 
 
 @functools.cache
-def _pairs(periods: int) -> tuple[Tensor, Tensor]:
+def _pairs(periods: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Index pairs of labels, from the end, that are equal in a loop; shorter rows repeat pairs."""
-    rows = [
-        [-1 - n % (p * (TIMES - 1)) for n in range(periods * (TIMES - 1))]
-        for p in range(1, periods + 1)
-    ]
-    now = torch.tensor(rows)
-    return now, now - torch.arange(1, periods + 1).unsqueeze(1)
+    with torch.inference_mode(False):  # the next caller may be outside of it
+        p = torch.arange(1, periods + 1, device=device).unsqueeze(1)  # (periods, 1)
+        now = -1 - torch.arange(periods * (TIMES - 1), device=device) % (p * (TIMES - 1))
+        return now, now - p
 
 
 REMOVAL_SHARE = 1 / 8  # of the batch must be done before it is removed: removing copies the rest
@@ -95,6 +91,8 @@ class Beam:
 
     def columns(self, U: int) -> "Beam":
         """Pad the labels to U columns, or remove columns of blanks."""
+        if self.Y.size(2) == U:
+            return self
         padding = (U - self.Y.size(2), 0)
         Y, log_confidence = F.pad(self.Y, padding, value=BLANK), F.pad(self.log_confidence, padding)
         return replace(self, Y=Y, log_confidence=log_confidence)
@@ -128,21 +126,12 @@ class Beam:
         """List the ended hypotheses of each utterance; names: of the S scorers."""
         length = (self.Y != BLANK).sum(2) + 1  # (B, K)
         mean = (self.log_confidence.sum(2) + self.end_log_confidence) / length  # (B, K)
-        tensors = (
-            self.Y,
-            self.log_confidence.exp(),
-            self.totals,
-            self.scores,
-            self.reasons,
-            mean.exp(),
-        )
+        numbers = [self.totals, mean.exp(), self.reasons]  # (B, K) each
+        wide = [self.Y, self.log_confidence.exp(), self.scores]
+        packed = torch.cat([*(x.unsqueeze(2) for x in numbers), *wide], 2)  # float64: exact
         return [
-            [
-                _hypothesis(names, *one)
-                for one in zip(*utterance, strict=True)
-                if one[2] > -torch.inf
-            ]
-            for utterance in zip(*(x.tolist() for x in tensors), strict=True)
+            [_hypothesis(names, *one) for one in utterance if one[0] > -torch.inf]
+            for utterance in packed.tolist()  # the one wait for the device
         ]
 
     def _tensors(self) -> list[Tensor]:
@@ -150,19 +139,19 @@ class Beam:
 
 
 def _hypothesis(
-    names: Sequence[str],
-    Y: list[int],
-    confidences: list[float],
-    total: float,
-    scores: list[float],
-    reason: int,
-    mean: float,
+    names: Sequence[str], total: float, mean: float, reason: float, *wide: float
 ) -> Hypothesis:
+    U = (len(wide) - len(names)) // 2
+    Y, confidences, scores = wide[:U], wide[U : 2 * U], wide[2 * U :]
     kept = [n for n, y in enumerate(Y) if y != BLANK]
     by_name = dict(zip(names, scores, strict=True))
-    return Hypothesis(
-        [Y[n] for n in kept], total, by_name, REASONS[reason], [confidences[n] for n in kept], mean
-    )
+    tokens = [int(Y[n]) for n in kept]
+    reached = [confidences[n] for n in kept]
+    return Hypothesis(tokens, total, by_name, REASONS[int(reason)], reached, mean)
+
+
+def _sum(tensors: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, tensors)
 
 
 @dataclass(frozen=True)
@@ -173,27 +162,27 @@ class _Candidates:
     scores          (B, K, C + 1, S) float64, of the hypothesis with the label, by scorer
     totals          (B, K, C + 1) float64, their weighted sums
     log_confidence  (B, K, C + 1) float32, of the label among the hypothesis's candidates
-    looping         (B, K) bool, whether the hypothesis is caught in a loop
+    looping         (B, K) bool, whether the hypothesis is caught in a loop; None where loops may go on
     """
 
     labels: Tensor
     scores: Tensor
     totals: Tensor
     log_confidence: Tensor
-    looping: Tensor
+    looping: Tensor | None
 
 
 @dataclass(frozen=True)
 class _Batch:
     """Utterances searched together.
 
-    numbers  (B,) int, in the order in which they were added
+    numbers  B, in the order in which they were added
     limits   (B,) int, labels at most
     lens     (B,) int, labels of the live hypotheses
     states   of the scorers, which haven't read the last labels of the live hypotheses yet
     """
 
-    numbers: Tensor
+    numbers: list[int]
     limits: Tensor
     lens: Tensor
     live: Beam
@@ -263,11 +252,11 @@ class BeamSearch:
     def add(self, H: Tensor, H_lens: Tensor, limits: Tensor) -> None:
         """Let utterances enter: H (B, T, D), H_lens (B,), limits (B,) labels at most."""
         B, S, device = len(H), len(self.scorers), H.device
-        numbers = torch.arange(self.added, self.added + B, device=device)
+        numbers = list(range(self.added, self.added + B))
         live = Beam.empty(B, 1, S, 0.0, device)
         ended = Beam.empty(B, self.N, S, -torch.inf, device)
         states = [scorer.start(H, H_lens) for scorer in self.scorers]
-        new = self._advance(_Batch(numbers, limits, torch.zeros_like(numbers), live, ended, states))
+        new = self._advance(_Batch(numbers, limits, torch.zeros_like(limits), live, ended, states))
         self.batch = self._merge(self.batch, new) if self.batch else new
         self.added += B
 
@@ -289,17 +278,15 @@ class BeamSearch:
         best, labels = self._pre_select(batch)  # (B, K, C)
         labels = F.pad(labels, (0, 1), value=self.sos_eos)  # (B, K, C + 1)
         pairs = zip(self.scorers, batch.states, strict=True)
-        gains = torch.stack(
-            [scorer.score(x, labels).double() for scorer, x in pairs], 3
-        )  # (B, K, C + 1, S)
+        gains = torch.stack([scorer.score(x, labels) for scorer, x in pairs], 3).double()
+        # (B, K, C + 1, S)
         impossible = F.pad(best.isneginf(), (0, 1)).unsqueeze(
             3
         )  # topk may have chosen the blank among them
         gains = gains.masked_fill(impossible, -torch.inf)
         scores = batch.live.scores.unsqueeze(2) + gains  # (B, K, C + 1, S)
         log_confidence = self._weigh(gains).float().log_softmax(-1).nan_to_num(0.0)  # (B, K, C + 1)
-        Y = batch.live.Y
-        loops = looping(Y[..., :0] if self.allow_loops else Y)  # (B, K)
+        loops = None if self.allow_loops else looping(batch.live.Y)  # (B, K)
         return _Candidates(labels, scores, self._weigh(scores), log_confidence, loops)
 
     def _pre_select(self, batch: _Batch) -> tuple[Tensor, Tensor]:
@@ -307,25 +294,27 @@ class BeamSearch:
         triples = zip(self.scorers, batch.states, self.weights, strict=True)
         full = [(scorer.score(x, None), w) for scorer, x, w in triples if scorer.full]  # (B, K, V)
         weighted = [scores * w for scores, w in full if w > 0]
-        scores = sum(weighted) if weighted else torch.zeros_like(full[0][0])
+        scores = _sum(weighted) if weighted else torch.zeros_like(full[0][0])
         scores[..., BLANK] = scores[..., self.sos_eos] = -torch.inf
         V = scores.size(2) - 2
         return scores.topk(min(self.C, V) if weighted else V)
 
     def _weigh(self, scores: Tensor) -> Tensor:
         """Sum over scorers by weight, (…, S) → (…); a weight of 0 silences even -∞."""
-        return sum(scores[..., n] * w for n, w in enumerate(self.weights) if w > 0)
+        return _sum([scores[..., n] * w for n, w in enumerate(self.weights) if w > 0])
 
     def _accept_ends(self, batch: _Batch, candidates: _Candidates) -> Beam:
         """Accept ends among the K best candidates; any end at the length limit and in a loop."""
-        totals, loops = candidates.totals, candidates.looping
+        totals = candidates.totals
         worst = totals.flatten(1).topk(min(self.K, totals[0].numel())).values[:, -1:]  # (B, 1)
         full = (batch.limits <= batch.lens).unsqueeze(1)  # (B, 1)
         ends, chosen = totals[..., -1], totals[..., -1] >= worst  # (B, K)
-        reasons = torch.where(loops, REASONS.index(LOOP), REASONS.index(LIMIT)).masked_fill(
-            chosen, REASONS.index(END)
-        )
-        accepted = ends.masked_fill(~(chosen | full | loops), -torch.inf)
+        reasons = torch.where(chosen, REASONS.index(END), REASONS.index(LIMIT))
+        acceptable, loops = chosen | full, candidates.looping
+        if loops is not None:
+            reasons = reasons.masked_fill(loops & ~chosen, REASONS.index(LOOP))
+            acceptable = acceptable | loops
+        accepted = ends.where(acceptable, -torch.inf)
         live, log_confidence = batch.live, candidates.log_confidence[..., -1]
         new = Beam(
             live.Y,
@@ -340,23 +329,21 @@ class BeamSearch:
     def _extend(self, batch: _Batch, candidates: _Candidates) -> _Batch:
         """Go on with the K best continuations; beam and states follow their parents."""
         _, K, C = candidates.labels[..., :-1].shape
-        totals = (
-            candidates.totals[..., :-1]
-            .masked_fill(candidates.looping.unsqueeze(2), -torch.inf)
-            .flatten(1)
-        )
-        totals = F.pad(
-            totals, (0, max(0, self.K - totals.size(1))), value=-torch.inf
-        )  # (B, K·C or more)
+        totals = candidates.totals[..., :-1]
+        if candidates.looping is not None:
+            totals = totals.masked_fill(candidates.looping.unsqueeze(2), -torch.inf)
+        totals = totals.flatten(1)
+        if self.K > K * C:
+            totals = F.pad(totals, (0, self.K - K * C), value=-torch.inf)  # (B, K·C or more)
         best = totals.topk(self.K)  # (B, K)
-        chosen = best.indices.clamp(max=K * C - 1)  # empty slots (-∞) need some valid index
-        parents = chosen // C  # (B, K)
-        flat = (
-            x[:, :, :-1].flatten(1, 2)
-            for x in (candidates.labels, candidates.log_confidence, candidates.scores)
-        )
+        chosen = best.indices
+        if self.K > K * C:
+            chosen = chosen.clamp(max=K * C - 1)  # empty slots (-∞) need some valid index
+        parents, columns = chosen // C, chosen % C  # (B, K)
+        rows = batch_rows(len(chosen), chosen.device)
         y, log_confidence, scores = (
-            gather_beams(x, chosen) for x in flat
+            x[rows, parents, columns]
+            for x in (candidates.labels, candidates.log_confidence, candidates.scores)
         )  # (B, K), (B, K), (B, K, S)
         scores = scores.masked_fill(best.values.isneginf().unsqueeze(2), -torch.inf)
         live = batch.live
@@ -376,31 +363,34 @@ class BeamSearch:
     def _remove_done(self, batch: _Batch) -> _Batch | None:
         """Finish the utterances that are done, unless they are too few."""
         best, ended = batch.live.totals[:, 0], batch.ended.totals
-        possible = self.ceiling * (
-            batch.limits - batch.lens + 1
-        )  # gain of more labels and the end, at most
-        hopeless = (best + possible <= ended[:, -1]) | (best < ended[:, 0] - self.patience)
+        if self.ceiling:  # the gain of more labels and the end, at most
+            best = best + self.ceiling * (batch.limits - batch.lens + 1)
+        hopeless = (best <= ended[:, -1]) | (batch.live.totals[:, 0] < ended[:, 0] - self.patience)
         done = hopeless | (batch.lens > batch.limits)
-        number = int(done.sum())
-        if number < len(done) * REMOVAL_SHARE:
+        is_done = done.tolist()  # a step's one wait for the device
+        number = sum(is_done)
+        if number < len(is_done) * REMOVAL_SHARE:
             return replace(batch, live=batch.live.clear(done)) if number else batch
-        leave, stay = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
+        order = done.to(torch.uint8).argsort(stable=True)  # unlike nonzero, waits for nothing
+        stay, leave = order.split([len(is_done) - number, number])
         lists = batch.ended.select(leave).hypotheses(self.names)
-        self.finished += zip(batch.numbers[leave].tolist(), lists, strict=True)
-        if not len(stay):
+        pairs = list(zip(batch.numbers, is_done, strict=True))
+        self.finished += zip([n for n, gone in pairs if gone], lists, strict=True)
+        if number == len(is_done):
             return None
         states = [
             scorer.select(x, stay) for scorer, x in zip(self.scorers, batch.states, strict=True)
         ]
         beams = batch.live.select(stay), batch.ended.select(stay)
-        return _Batch(batch.numbers[stay], batch.limits[stay], batch.lens[stay], *beams, states)
+        numbers = [n for n, gone in pairs if not gone]
+        return _Batch(numbers, batch.limits[stay], batch.lens[stay], *beams, states)
 
     def _merge(self, batch: _Batch, new: _Batch) -> _Batch:
         """Put the utterances of both into one batch."""
         U = int(batch.lens.max())  # removed utterances may have had more labels
         triples = zip(self.scorers, batch.states, new.states, strict=True)
         return _Batch(
-            torch.cat([batch.numbers, new.numbers]),
+            batch.numbers + new.numbers,
             torch.cat([batch.limits, new.limits]),
             torch.cat([batch.lens, new.lens]),
             batch.live.columns(U).cat(new.live, 0),

@@ -19,6 +19,7 @@ else -∞. In padding the blank is certain: so r_n ⊕ r_b of the last column is
 whatever the length.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,8 @@ NEGLIGIBLE = (
 CHUNK = 64  # candidates at once: bounds the memory where all labels are
 NOTHING = -1e4  # of ψ beside max φ in float32, where it underflows: the label is possible, but the last to be chosen
 
+OF_UTTERANCES = ("blanks", "padding", "r_n", "r_b", "prefix", "last", "first")  # parts of a state
+
 
 @dataclass(frozen=True)
 class PrefixState:
@@ -45,12 +48,13 @@ class PrefixState:
     rows        (B,) of the tables
     emissions   (N, V, T) float32, x of the formula by label, FLOOR in padding
     p           the same, not as logarithms; empty (N, 0, T) unless all labels are scored at once
-    blanks      (N, T) float64, B of the formula: cumsum ln p(blank)
-    padding     (N, T) bool
+    blanks      (B, 1, 1 + T) float64, B of the formula: cumsum ln p(blank), from 0 before the first
+                frame
+    padding     (B, 1, T) bool
     r_n, r_b    (B, K, T) float64
     prefix      (B, K) float64, ψ
     last        (B, K) the last label, the start symbol at first
-    empty       (B,) whether no label has been read
+    first       (B, 1, 1) float64, φ before the first frame: 0 if no label has been read, else -∞
     """
 
     rows: Tensor
@@ -62,7 +66,7 @@ class PrefixState:
     r_b: Tensor
     prefix: Tensor
     last: Tensor
-    empty: Tensor
+    first: Tensor
 
 
 class CTCPrefixScorer:
@@ -83,43 +87,36 @@ class CTCPrefixScorer:
         """Begin with the empty hypothesis: all blanks."""
         x = self.log_probs(H)  # (B, T, V)
         padding = length_mask(H_lens, x.size(1))  # (B, T)
-        blanks = x[..., 0].double().clamp(min=FLOOR).masked_fill(padding, 0.0).cumsum(1)  # (B, T)
+        blanks = x[..., 0].double().clamp(min=FLOOR).masked_fill(padding, 0.0)  # (B, T)
+        blanks = F.pad(blanks.cumsum(1), (1, 0)).unsqueeze(1)  # (B, 1, 1 + T)
         x = x.float().clamp(min=FLOOR).masked_fill_(padding.unsqueeze(2), FLOOR)
         emissions = x.transpose(1, 2).contiguous()  # (B, V, T)
         p = emissions.exp() if self.full else emissions[:, :0]
-        prefix = torch.zeros_like(blanks[:, :1])  # (B, 1)
+        first = torch.zeros_like(blanks[..., :1])  # (B, 1, 1)
+        prefix = first.squeeze(2)  # (B, 1)
         last = torch.full_like(prefix, self.sos_eos, dtype=torch.long)
-        r_b, rows = blanks.unsqueeze(1), torch.arange(len(H), device=H.device)
-        none = torch.full_like(r_b, -torch.inf)
-        return PrefixState(
-            rows,
-            emissions,
-            p,
-            blanks,
-            padding,
-            none,
-            r_b,
-            prefix,
-            last,
-            torch.ones_like(rows).bool(),
-        )
+        r_b, rows = blanks[..., 1:], torch.arange(len(H), device=H.device)
+        none, padding = torch.full_like(r_b, -torch.inf), padding.unsqueeze(1)
+        return PrefixState(rows, emissions, p, blanks, padding, none, r_b, prefix, last, first)
 
     def score(self, state: PrefixState, candidates: Tensor | None) -> Tensor:
         """Return the gain in prefix score of candidates (B, K, C); the end symbol's is ln P(g) less the prefix score.
 
         For all labels (B, K, V) it is a product of matrices in float32, good enough to pre-select.
         """
-        before = self._before(state, torch.logaddexp(state.r_n, state.r_b))  # (B, K, T), φ[t-1]
-        repeated = _psi(state, self._before(state, state.r_b), state.last.unsqueeze(2))  # (B, K, 1)
+        phi = torch.stack(
+            [torch.logaddexp(state.r_n, state.r_b), state.r_b]
+        )  # of other and of repeated labels
+        other, again = zip(*_weights(_before(state, phi)), strict=True)
+        repeated = _psi(state, again, state.last.unsqueeze(2))  # (B, K, 1)
         complete = torch.logaddexp(state.r_n[..., -1:], state.r_b[..., -1:])  # (B, K, 1)
         if candidates is None:
-            scores = self._psi_of_all(state, before)  # (B, K, V)
+            scores = _psi_of_all(state, other)  # (B, K, V)
             scores = scores.scatter(2, state.last.unsqueeze(2), repeated.float())
             scores[..., self.sos_eos] = complete.squeeze(2)
         else:
-            scores = torch.cat(
-                [_psi(state, before, c) for c in candidates.split(CHUNK, dim=2)], 2
-            )  # (B, K, C)
+            parts = [_psi(state, other, c) for c in candidates.split(CHUNK, dim=2)]
+            scores = torch.cat(parts, 2) if parts[1:] else parts[0]  # (B, K, C)
             last, end = (candidates == label for label in (state.last.unsqueeze(2), self.sos_eos))
             scores = torch.where(end, complete, torch.where(last, repeated, scores))
         prefix = state.prefix.unsqueeze(2)
@@ -135,10 +132,9 @@ class CTCPrefixScorer:
     def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
         """Keep some utterances, (B',); a full scorer's tables are copied, others stay in place."""
         rows, *kept = (
-            x[utterances]
-            for x in (state.rows, state.r_n, state.r_b, state.prefix, state.last, state.empty)
+            x[utterances] for x in (state.rows, *(getattr(state, name) for name in OF_UTTERANCES))
         )
-        tables = [state.emissions, state.p, state.blanks, state.padding]
+        tables = [state.emissions, state.p]
         if self.full:
             rows, tables = torch.arange(len(rows), device=rows.device), [x[rows] for x in tables]
         return PrefixState(rows, *tables, *kept)
@@ -148,53 +144,48 @@ class CTCPrefixScorer:
         T = max(state.r_n.size(2), other.r_n.size(2))
         both = [_longer(x, T) for x in (state, other)]
         rows = torch.arange(sum(len(x.rows) for x in both), device=state.rows.device)
-        tables = (
-            torch.cat([getattr(x, n)[x.rows] for x in both])
-            for n in ("emissions", "p", "blanks", "padding")
-        )
-        rest = (
-            torch.cat([getattr(x, n) for x in both])
-            for n in ("r_n", "r_b", "prefix", "last", "empty")
-        )
+        tables = (torch.cat([getattr(x, n)[x.rows] for x in both]) for n in ("emissions", "p"))
+        rest = (torch.cat([getattr(x, n) for x in both]) for n in OF_UTTERANCES)
         return PrefixState(rows, *tables, *rest)
 
     def step(self, y: Tensor, state: PrefixState) -> PrefixState:
         """Read labels y (B, K)."""
         repeated = (y == state.last).unsqueeze(2)  # (B, K, 1)
         phi = torch.logaddexp(state.r_n.masked_fill(repeated, -torch.inf), state.r_b)
-        before = self._before(state, phi)  # (B, K, T), φ[t-1]
-        prefix = _psi(state, before, y.unsqueeze(2)).squeeze(2)  # (B, K)
+        before = _before(state, phi)  # (B, K, T), φ[t-1]
+        prefix = _psi(state, _weights(before), y.unsqueeze(2)).squeeze(2)  # (B, K)
         x = _emissions(state, y).double()  # (B, K, T)
-        S, B = x.cumsum(2), state.blanks[state.rows].unsqueeze(1)
-        r_n = S + (before - _shift(S, 0.0)).logcumsumexp(2)
-        r_b = B + (_shift(r_n, -torch.inf) - _shift(B, 0.0)).logcumsumexp(2)
-        return replace(
-            state, r_n=r_n, r_b=r_b, prefix=prefix, last=y, empty=torch.zeros_like(state.empty)
+        S, B, B_before = x.cumsum(2), state.blanks[..., 1:], state.blanks[..., :-1]
+        zero, none = (
+            _constant(value, x.device).expand(len(x), 1, 1) for value in (0.0, -torch.inf)
         )
-
-    def _before(self, state: PrefixState, phi: Tensor) -> Tensor:
-        """φ[t-1] (B, K, T), -∞ in padding"""
-        before = _shift(phi, -torch.inf)
-        before[..., 0] = torch.where(state.empty, 0.0, -torch.inf).unsqueeze(1)
-        return before.masked_fill_(state.padding[state.rows].unsqueeze(1), -torch.inf)
-
-    def _psi_of_all(self, state: PrefixState, before: Tensor) -> Tensor:
-        """⊕_t φ[t-1] + x[t] of all labels → (B, K, V) float32, finite"""
-        weights, top = _weights(before)  # (B, K, T), (B, K, 1)
-        with torch.autocast(before.device.type, enabled=False):
-            psi = (weights.float() @ state.p.transpose(1, 2)).log()  # (B, K, V)
-        return psi.clamp(min=NOTHING) + top.float()
+        r_n = S + (before - _shift(S, zero)).logcumsumexp(2)
+        r_b = B + (_shift(r_n, none) - B_before).logcumsumexp(2)
+        return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=y, first=none)
 
 
-def _psi(state: PrefixState, before: Tensor, labels: Tensor) -> Tensor:
+def _before(state: PrefixState, phi: Tensor) -> Tensor:
+    """φ[t-1] (…, B, K, T), -∞ in padding"""
+    return _shift(phi, state.first).masked_fill_(state.padding, -torch.inf)
+
+
+def _psi_of_all(state: PrefixState, weighted: tuple[Tensor, Tensor]) -> Tensor:
+    """⊕_t φ[t-1] + x[t] of all labels → (B, K, V) float32, finite"""
+    weights, top = weighted  # (B, K, T), (B, K, 1)
+    with torch.autocast(weights.device.type, enabled=False):
+        psi = (weights.float() @ state.p.transpose(1, 2)).log()  # (B, K, V)
+    return psi.clamp(min=NOTHING) + top.float()
+
+
+def _psi(state: PrefixState, weighted: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
     """⊕_t φ[t-1] + x[t] of labels (B, K, C) → (B, K, C)"""
-    weights, top = _weights(before)
+    weights, top = weighted
     return (_emissions(state, labels).exp_().double() @ weights.unsqueeze(3)).squeeze(3).log() + top
 
 
 def _weights(before: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(φ[t-1] - max φ) (B, K, T), and max φ (B, K, 1), finite."""
-    top = before.amax(2, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+    """exp(φ[t-1] - max φ) (…, B, K, T), and max φ (…, B, K, 1), finite."""
+    top = before.amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
     weights = before - top
     return weights.masked_fill_(weights < NEGLIGIBLE, -torch.inf).exp_(), top
 
@@ -210,19 +201,26 @@ def _longer(state: PrefixState, T: int) -> PrefixState:
     if not more[1]:
         return state
     r_n, r_b, blanks = (
-        F.pad(x, more, mode="replicate") for x in (state.r_n, state.r_b, state.blanks.unsqueeze(1))
+        F.pad(x, more, mode="replicate") for x in (state.r_n, state.r_b, state.blanks)
     )
     return replace(
         state,
         emissions=F.pad(state.emissions, more, value=FLOOR),
         p=F.pad(state.p, more),
-        blanks=blanks.squeeze(1),
+        blanks=blanks,
         padding=F.pad(state.padding, more, value=True),
         r_n=r_n,
         r_b=r_b,
     )
 
 
-def _shift(x: Tensor, first: float) -> Tensor:
-    """x[t-1], with `first` before the first frame."""
-    return torch.cat([torch.full_like(x[..., :1], first), x[..., :-1]], dim=-1)
+def _shift(x: Tensor, first: Tensor) -> Tensor:
+    """x[t-1] of x (…, B, K, T), with `first` (B, 1, 1) before the first frame."""
+    return torch.cat([first.expand(*x.shape[:-1], 1), x[..., :-1]], dim=-1)
+
+
+@functools.lru_cache(maxsize=8)
+def _constant(value: float, device: torch.device) -> Tensor:
+    """Make a number, float64, once."""
+    with torch.inference_mode(False):
+        return torch.full((), value, dtype=torch.float64, device=device)

@@ -26,11 +26,16 @@ def ctc_greedy(log_probs: Tensor, H_lens: Tensor) -> list[Hypothesis]:
     repeated[:, 1:] = labels[:, 1:] == labels[:, :-1]
     kept = ~(padding | repeated | (labels == BLANK))  # (B, T)
     scores = best.double().masked_fill(padding, 0.0).sum(1)
-    means = (scores / H_lens).exp().tolist()
-    rows = zip(*(x.cpu() for x in (labels, best.exp(), kept)), scores.tolist(), means, strict=True)
+    sums = torch.stack([scores, (scores / H_lens).exp()], 1)  # (B, 2)
+    packed = torch.cat(
+        [sums, labels, best.exp(), kept], 1
+    ).cpu()  # (B, 2 + 3 · T) float64: one wait
+    frames = packed[:, 2:].unflatten(1, (3, -1))  # (B, 3, T)
     return [
-        Hypothesis(y[keep].tolist(), score, {"ctc": score}, "end", p[keep].tolist(), mean)
-        for y, p, keep, score, mean in rows
+        Hypothesis(
+            y[keep > 0].long().tolist(), score, {"ctc": score}, "end", p[keep > 0].tolist(), mean
+        )
+        for (y, p, keep), (score, mean) in zip(frames, packed[:, :2].tolist(), strict=True)
     ]
 
 
@@ -65,14 +70,14 @@ def attention_greedy(
         if not alive.any():
             break
     Y, gains = torch.cat(steps, 1), torch.cat(scores, 1)  # (B, U), (B, U)
-    return [
-        _hypothesis(*row, sos_eos)
-        for row in zip(Y.tolist(), gains.tolist(), cut.tolist(), strict=True)
-    ]
+    packed = torch.cat([cut.unsqueeze(1), Y, gains], 1)  # (B, 1 + 2 · U) float64: one wait
+    return [_hypothesis(*row, sos_eos=sos_eos) for row in packed.tolist()]
 
 
-def _hypothesis(Y: list[int], gains: list[float], cut: bool, sos_eos: int) -> Hypothesis:
-    tokens, score = [y for y in Y if y != sos_eos], sum(gains)
+def _hypothesis(cut: float, *steps: float, sos_eos: int) -> Hypothesis:
+    U = len(steps) // 2
+    tokens, gains = [int(y) for y in steps[:U] if y != sos_eos], steps[U:]
+    score = sum(gains)
     confidences = [math.exp(g) for g in gains]
     mean = math.exp(score / (len(tokens) + 1))
     return Hypothesis(

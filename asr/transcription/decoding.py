@@ -33,14 +33,14 @@ class Decoding:
     """How to decode.
 
     model          folder
-    batch_seconds  of padded audio in a batch
+    batch_seconds  of padded audio in a batch; None: as the device likes it
     precision      "fp32" or "bf16"
     device         "auto", "cpu" or "cuda"
     """
 
     model: str
     options: SearchOptions
-    batch_seconds: float = 120.0
+    batch_seconds: float | None = None
     precision: str = "fp32"
     device: str = "auto"
 
@@ -97,18 +97,20 @@ class Decoded:
     failures      those that could not be transcribed
     audio         seconds of the others
     seconds       that they took, over all sessions
+    device        what computed in this session: "cpu" or "cuda"; None if all was done before
     """
 
     count: int
     failures: list[Failure]
     audio: float
     seconds: float
+    device: str | None
 
 
 class ModelLoader:
     """Load the model when called, and warn of what may spoil the search. To be used within `with`.
 
-    hardware   what computes, once the model is loaded
+    hardware, device   what computes, and its type, once the model is loaded
 
     On a CPU, taking more memory than is free becomes an error, until the end of `with`.
     """
@@ -116,6 +118,7 @@ class ModelLoader:
     def __init__(self, decoding: Decoding, recordings: Sequence[Recording]):
         self.decoding, self.recordings = decoding, recordings
         self.hardware: str | None = None
+        self.device: str | None = None
         self._limits = ExitStack()
 
     def __enter__(self) -> "ModelLoader":
@@ -140,7 +143,7 @@ class ModelLoader:
         if device.type == "cpu":
             self._limits.enter_context(limited())
         recognizer = load(self.decoding.model, device)
-        self.hardware = hardware(device)
+        self.hardware, self.device = hardware(device), device.type
         logger.info(which)
         warn_long(self.recordings, self.decoding.model)
         warn_untrained(recognizer.model.ctc_weight, self.decoding.options)
@@ -224,7 +227,7 @@ def decode(
             failure_lists.write(Path(f"{outputs[0].path}{FAILED}"), failures)
         if not failures:
             journal.remove()
-    return Decoded(count, failures, audio, seconds)
+    return Decoded(count, failures, audio, seconds, loader.device)
 
 
 def _search(

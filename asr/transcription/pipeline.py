@@ -1,7 +1,9 @@
 """Recordings in, transcripts out: length-sorted batches, read ahead while the model works."""
 
+import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,6 +23,8 @@ from asr.transcription.recordings import Recording, in_order
 from asr.transcription.searcher import Searcher
 
 WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
+BATCH_SECONDS = {"cpu": 120.0, "cuda": 2000.0}  # of padded audio: a GPU isn't busy with less
+READERS = {"cpu": 1, "cuda": 8}  # threads; one reads some 4,000 s of audio per second
 TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
 
 
@@ -41,13 +45,14 @@ def transcribe(
     recognizer: Recognizer,
     recordings: Sequence[Recording],
     options: SearchOptions = SearchOptions(),  # noqa: B008 - frozen
-    batch_seconds: float = 120.0,
+    batch_seconds: float | None = None,
     precision: str = "fp32",
     clock: Clock | None = None,
 ) -> Iterator[Transcript]:
     """Yield transcripts in the order of the recordings, each as soon as all before it are done.
 
-    batch_seconds  of padded audio in a batch; in fp32 it changes the speed, not the texts
+    batch_seconds  of padded audio in a batch; in fp32 it changes the speed, not the texts. None: 120
+                   on a CPU, 2,000 on a GPU
     precision      "fp32" or "bf16"
     clock          is advanced, if given
     raises         UserError if a recording can't be read, or doesn't fit in memory
@@ -73,7 +78,7 @@ def finished(
     recognizer: Recognizer,
     recordings: Sequence[Recording],
     options: SearchOptions,
-    batch_seconds: float = 120.0,
+    batch_seconds: float | None = None,
     precision: str = "fp32",
     clock: Clock | None = None,
 ) -> Iterator[tuple[Recording, Transcript | Failure]]:
@@ -81,23 +86,22 @@ def finished(
     clock = clock or Clock()
     searcher = Searcher(recognizer, options, precision)
     started = time.perf_counter()
-    for window in _windows(recordings):
-        for recording, result in _window(recognizer, searcher, window, batch_seconds, precision):
-            clock.wall += time.perf_counter() - started
-            clock.audio += recording.duration if isinstance(result, Transcript) else 0.0
-            yield recording, result
-            started = time.perf_counter()
+    for recording, result in _found(recognizer, searcher, recordings, batch_seconds, precision):
+        clock.wall += time.perf_counter() - started
+        clock.audio += recording.duration if isinstance(result, Transcript) else 0.0
+        yield recording, result
+        started = time.perf_counter()
 
 
-def _window(
+def _found(
     recognizer: Recognizer,
     searcher: Searcher,
-    window: Sequence[Recording],
-    batch_seconds: float,
+    recordings: Sequence[Recording],
+    batch_seconds: float | None,
     precision: str,
 ) -> Iterator[tuple[Recording, Transcript | Failure]]:
     """Search recordings together; if memory runs out, search those that had begun one by one."""
-    left = dict.fromkeys(window)
+    left = dict.fromkeys(recordings)
     while left:
         batches = _EncodedBatches(recognizer, list(left), batch_seconds, precision)
         for recording, result in _searched(searcher, batches):
@@ -130,11 +134,15 @@ class _EncodedBatches:
         self,
         recognizer: Recognizer,
         recordings: Sequence[Recording],
-        batch_seconds: float,
+        batch_seconds: float | None,
         precision: str,
     ):
         self.recognizer, self.precision = recognizer, precision
-        self.batches = _batches(recordings, batch_seconds)
+        seconds = _seconds(batch_seconds, recognizer)
+        windows = _windows(
+            recordings
+        )  # one stream: the last of a window beside the next one's first
+        self.batches = (batch for window in windows for batch in _batches(window, seconds))
         self.begun: list[Recording] = []
         self.unreadable: list[tuple[Recording, Failure]] = []
 
@@ -160,6 +168,8 @@ def _searched(
     try:
         for recording, nbest in searcher.stream(batches):
             yield recording, _transcript(recording, nbest, searcher.recognizer)
+            while batches.unreadable:
+                yield batches.unreadable.pop()
     except (RuntimeError, MemoryError) as error:
         if not is_oom(error) or not batches.begun:
             raise
@@ -188,13 +198,17 @@ def failure(recording: Recording, reason: str) -> Failure:
 
 
 def encoded(
-    recognizer: Recognizer, window: Sequence[Recording], batch_seconds: float, precision: str
+    recognizer: Recognizer,
+    window: Sequence[Recording],
+    batch_seconds: float | None,
+    precision: str,
 ) -> Iterator[tuple[list[Recording], torch.Tensor, torch.Tensor]]:
     """Yield batches of recordings, the longest first, and their encoder outputs H (B, T', D), H_lens (B,).
 
     raises   UserError if a recording can't be read
     """
-    for batch, waveforms in _read_ahead(_batches(window, batch_seconds), recognizer):
+    batches = _batches(window, _seconds(batch_seconds, recognizer))
+    for batch, waveforms in _read_ahead(batches, recognizer):
         for waveform in waveforms:
             if isinstance(waveform, UserError):
                 raise waveform
@@ -209,14 +223,24 @@ def encode(
     recognizer: Recognizer, waveforms: Sequence[np.ndarray], precision: str = "fp32"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Encode waveforms, each (samples,) float32 at the model's rate → H (B, T', D), H_lens (B,)"""
-    device = next(recognizer.parameters()).device
+    device = _device(recognizer)
     shortest = recognizer.shortest_samples  # shorter ones are padded with silence
     lens = torch.tensor([max(len(w), shortest) for w in waveforms])
-    padded = torch.zeros(len(waveforms), int(lens.max()))
+    shape, pinned = (len(waveforms), int(lens.max())), device.type == "cuda"
+    padded = torch.zeros(shape, pin_memory=pinned)
     for row, waveform in zip(padded, waveforms, strict=True):
         row[: len(waveform)] = torch.from_numpy(waveform)
     with autocast(device, precision):
-        return recognizer.encode(padded.to(device), lens.to(device))  # (B, T', D)
+        inputs = (x.to(device, non_blocking=True) for x in (padded, lens))
+        return recognizer.encode(*inputs)  # (B, T', D)
+
+
+def _device(recognizer: Recognizer) -> torch.device:
+    return next(recognizer.parameters()).device
+
+
+def _seconds(batch_seconds: float | None, recognizer: Recognizer) -> float:
+    return batch_seconds or BATCH_SECONDS[_device(recognizer).type]
 
 
 def _windows(recordings: Sequence[Recording]) -> Iterator[list[Recording]]:
@@ -243,20 +267,23 @@ def _batches(window: Sequence[Recording], batch_seconds: float) -> list[list[Rec
 
 
 def _read_ahead(
-    batches: Sequence[list[Recording]], recognizer: Recognizer
+    batches: Iterable[list[Recording]], recognizer: Recognizer
 ) -> Iterator[tuple[list[Recording], list[np.ndarray | UserError]]]:
-    """Read the next batch in a thread while the model works on this one; errors are values."""
-
-    def read(batch: list[Recording]) -> list[np.ndarray | UserError]:
-        return [_load(recording, recognizer) for recording in batch]
-
-    with ThreadPoolExecutor(1) as pool:
-        ahead = [pool.submit(read, batch) for batch in batches[:2]]
-        for n, batch in enumerate(batches):
-            waveforms = ahead.pop(0).result()
-            if n + 2 < len(batches):
-                ahead.append(pool.submit(read, batches[n + 2]))
+    """Read the next two batches in threads while the model works on this one; errors are values."""
+    pool = ThreadPoolExecutor(READERS[_device(recognizer).type])
+    begun = (
+        (batch, [pool.submit(_load, recording, recognizer) for recording in batch])
+        for batch in batches
+    )
+    try:
+        ahead = deque(itertools.islice(begun, 2))
+        while ahead:
+            batch, reading = ahead.popleft()
+            waveforms = [one.result() for one in reading]
+            ahead.extend(itertools.islice(begun, 1))
             yield batch, waveforms
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _load(recording: Recording, recognizer: Recognizer) -> np.ndarray | UserError:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from asr.device import autocast
 from asr.errors import UserError
 from asr.models import lm
+from asr.models.hybrid import Hybrid
 from asr.models.recognizer import Recognizer
 from asr.search.beam import BeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
@@ -32,14 +32,15 @@ class Searcher:
     """Search as the options say.
 
     recognizer  whose encoder made H (B, T', D), H_lens (B,)
-    precision   "fp32" or "bf16"
+    precision   "fp32" or "bf16": of the decoder, CTC's output layer and the language model
     raises      UserError if a scorer's file can't be read, or doesn't fit the recognizer
     """
 
     def __init__(self, recognizer: Recognizer, options: SearchOptions, precision: str = "fp32"):
-        self.recognizer, self.model = recognizer, recognizer.model
-        self.options, self.precision = options, precision
+        self.recognizer, self.options = recognizer, options
         self.device = next(recognizer.parameters()).device
+        self.model = for_search(recognizer.model, precision)
+        self.dtype = self.model.decoder.out.weight.dtype
         self.extra = {kind: self._load(kind) for kind in SCORERS}
 
     def tuned(self, **values: Any) -> "Searcher":
@@ -56,7 +57,7 @@ class Searcher:
         kind, tokenizer = options.scorer, self.recognizer.tokenizer
         if not getattr(self.options, kind.switch):
             return None
-        network = partial(load_network, tokenizer=tokenizer, device=self.device)
+        network = partial(load_network, tokenizer=tokenizer, device=self.device, dtype=self.dtype)
         return kind.load(
             self.options, ScorerContext(tokenizer, self.model.sos_eos, self.device, network)
         )
@@ -100,9 +101,7 @@ class Searcher:
             yield from self._beams(batches)
             return
         for keys, H, H_lens in batches:
-            with autocast(self.device, self.precision):
-                nbests = self._batch(H, H_lens)
-            yield from zip(keys, nbests, strict=True)
+            yield from zip(keys, self._batch(H.to(self.dtype), H_lens), strict=True)
 
     def _beams(
         self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
@@ -111,8 +110,7 @@ class Searcher:
         keys: dict[int, Key] = {}  # of the utterances that are being searched, by number
         for new, H, H_lens in batches:
             keys |= dict(enumerate(new, search.added))
-            with autocast(self.device, self.precision):
-                search.add(H, H_lens, H_lens)
+            search.add(H.to(self.dtype), H_lens, H_lens)
             yield from self._run(search, keys, int(len(H) * REFILL))
         yield from self._run(search, keys, 0)
 
@@ -121,8 +119,7 @@ class Searcher:
     ) -> Iterator[tuple[Key, list[Hypothesis]]]:
         """Search until `enough` utterances or fewer are left."""
         while len(search) > enough:
-            with autocast(self.device, self.precision):
-                search.step()
+            search.step()
             for number, nbest in search.take():
                 yield keys.pop(number), nbest or [NOTHING]
 
@@ -154,7 +151,22 @@ class Searcher:
         )
 
 
-def load_network(path: str, tokenizer: Tokenizer, device: torch.device) -> Network:
+def for_search(model: Hybrid, precision: str) -> Hybrid:
+    """The model for a search: in bf16, with a copy of the decoder and of CTC's output layer whose weights are bf16.
+
+    So nothing is converted at each step, as autocast does. The encoder stays as it is.
+    """
+    if precision == "fp32":
+        return model
+    other, parts = copy.copy(model), ("decoder", "ctc_out")
+    copies = {name: copy.deepcopy(getattr(model, name)).bfloat16() for name in parts}
+    other._modules = model._modules | copies
+    return other
+
+
+def load_network(
+    path: str, tokenizer: Tokenizer, device: torch.device, dtype: torch.dtype | None = None
+) -> Network:
     """Load a language model over the labels of a recognizer's tokenizer from its folder.
 
     raises   UserError if it can't be read, or is a model of other tokens
@@ -165,7 +177,7 @@ def load_network(path: str, tokenizer: Tokenizer, device: torch.device) -> Netwo
             f"{path}: a language model of other tokens than the recognizer's ({model.tokenizer.vocabulary} and "
             f"{tokenizer.vocabulary} ids); train it with the recognizer's tokenizer"
         )
-    return model.model.decoder
+    return model.model.decoder.to(dtype)
 
 
 def _is_own(kind: type[ScorerOptions], names: Container[str]) -> bool:

@@ -68,7 +68,7 @@ def tune(
     recordings: Sequence[Recording],
     options: SearchOptions,
     grid: Mapping[str, Sequence[float]],
-    batch_seconds: float = 120.0,
+    batch_seconds: float | None = None,
     precision: str = "fp32",
 ) -> Iterator[tuple[dict[str, float], dict[str, str]]]:
     """Search with every combination of the grid's values.

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from asr.device import autocast, keep_memory
+from asr.transcription.searcher import for_search
 from scripts.bench import decoding, ours, workload
 
 
@@ -15,7 +16,7 @@ class Ours:
     def __init__(self, args):
         self.steps, self.precision = 0, args.precision
         keep_memory()  # as asr-decode does
-        self.model = ours.build_endless(args.device)
+        self.model = for_search(ours.build_endless(args.device), args.precision)
         ours.count_steps(self.model, self._count)
 
     def _count(self):
@@ -30,8 +31,8 @@ class Ours:
     def search(self, encoded: tuple[Tensor, Tensor], joint: bool) -> list[int]:
         """Lengths of the best hypotheses."""
         H, H_lens = encoded
-        with autocast(H.device, self.precision):
-            nbests = ours.search(self.model, H, H_lens, torch.full_like(H_lens, self.labels), joint)
+        limits = torch.full_like(H_lens, self.labels)
+        nbests = ours.search(self.model, H, H_lens, limits, joint)
         return [len(nbest[0].tokens) for nbest in nbests]
 
 

@@ -55,7 +55,7 @@ def search(
 
     wrap   called with each scorer's name and the scorer; gives what the search is to use
     """
-    weight = workload.CTC_WEIGHT if joint else 0.0
+    H, weight = H.to(model.decoder.out.weight.dtype), workload.CTC_WEIGHT if joint else 0.0
     scorers = {
         "attention": (wrap("attention", NetworkScorer(model.decoder, model.sos_eos)), 1 - weight)
     }

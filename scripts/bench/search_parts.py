@@ -27,6 +27,7 @@ from torch import Tensor
 
 from asr.device import autocast
 from asr.models.hybrid import Hybrid
+from asr.transcription.searcher import for_search
 from scripts.bench import ours, report, workload
 from scripts.bench.place import output
 
@@ -103,8 +104,11 @@ def decode(
     model: Hybrid, X: Tensor, X_lens: Tensor, labels: int, args: argparse.Namespace, stopwatch=None
 ) -> None:
     """Encode and search; timed in parts where there is a stopwatch."""
-    with torch.no_grad(), autocast(X.device, args.precision):
-        with stopwatch.time("encoder") if stopwatch else contextlib.nullcontext():
+    with torch.no_grad():
+        with (
+            stopwatch.time("encoder") if stopwatch else contextlib.nullcontext(),
+            autocast(X.device, args.precision),
+        ):
             encoded = model.encoder(X, X_lens)
         H, H_lens = encoded.H, encoded.H_lens
         wrap = {"wrap": stopwatch.wrap} if stopwatch else {}
@@ -227,7 +231,7 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    model = ours.build_endless(args.device)
+    model = for_search(ours.build_endless(args.device), args.precision)
     print(report.heading(report.circumstances(args.device), args.threads))
     parts, plain = measure_shares(model, args)
     total = sum(parts.values())

@@ -1,0 +1,381 @@
+"""A pretended GPU: tensors say that they are on cuda:0 and compute on the CPU; what they do is counted.
+
+    with pretended_gpu() as gpu:
+        model.to("cuda")
+        with gpu.counting() as counts:
+            model(X.to("cuda"))
+    counts.within(launches=200, synchronizations=1, copies=1)
+
+Within `pretended_gpu`, code that asks `tensor.device.type` goes the way of a GPU. A CPU tensor of a
+dimension or more that meets one of the GPU is an error, as there. Each operation is counted with
+the innermost line of asr/ that makes it:
+
+launches         kernels. Views and empty tensors launch none. An operation counts once, though some
+                 (convolutions with a bias, CTC) are several kernels on a GPU; so does what a GPU has
+                 a kernel for and a CPU hasn't: dropout, attention. A list of tensors (_foreach_…,
+                 fused Adam) takes a launch for every `LISTED` of them
+synchronizations that the host waits for the GPU: item, tolist, cpu, nonzero, a bool index, …; and
+                 what F.ctc_loss hides, which reads lengths that are on the GPU. A copy that doesn't
+                 block, and the event behind it, count as none
+copies           from the host to the GPU: to, torch.tensor(…, device=), CPU indices, …
+
+Autocast is a GPU's: layer norm, softmax, sums and the like compute in fp32, which casts.
+
+Not pretended: time, memory (`MEMORY` bytes are free, none is taken), streams, CUDA's own kernels and
+their rounding, torch.compile, NCCL. The device is that of one process, and of the thread that
+opened it. An operation that makes a tensor within PyTorch's C++ from a GPU's tensor may make one of
+the CPU; then this file must learn it.
+"""
+
+import contextlib
+import re
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+import torch
+import torch._dynamo  # lists torch.cuda's functions: before they are replaced
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map
+
+import asr
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+MEMORY = 80 << 30  # bytes
+LISTED = 30  # tensors; PyTorch's multi_tensor_apply takes 30 to 110 a launch
+PACKAGE = str(Path(asr.__file__).parent)
+WAITING = re.compile(  # their results' sizes or values are read on the host
+    "nonzero|masked_select|_unique2|unique_dim|unique_consecutive|_local_scalar_dense|equal"
+)
+EMPTY = re.compile("empty.*|new_empty.*|detach|alias|lift_fresh|_unsafe_view|_local_scalar_dense")
+INDEXING = re.compile("_?(unsafe_)?index(_put.*)?")
+FP32 = re.compile(  # of CUDA's autocast (autocast_mode.h); a CPU's leaves these in bf16
+    "(layer|group)_norm|(log_)?softmax|logsumexp|exp|log|log1p|pow|rsqrt|reciprocal|norm|sum|prod|"
+    "cumsum|cumprod|nll_loss|kl_div|mse_loss|softplus"
+)
+
+
+@dataclass(eq=False)
+class Counts:
+    """How often each operation was done at each line: "add_.Tensor at asr/models/loss.py:12" → times."""
+
+    launches: Counter = field(default_factory=Counter)
+    synchronizations: Counter = field(default_factory=Counter)
+    copies: Counter = field(default_factory=Counter)
+
+    def within(self, **most: int) -> None:
+        """Hold budgets, by the counter's name.
+
+        raises   AssertionError with the lines that do most
+        """
+        for name, budget in most.items():
+            lines = getattr(self, name)
+            top = "\n".join(f"{n:6} {line}" for line, n in lines.most_common(20))
+            assert lines.total() <= budget, (
+                f"{lines.total()} {name}, expected at most {budget}:\n{top}"
+            )
+
+
+class PretendedGPU:
+    """What counts."""
+
+    def __init__(self):
+        self._counts: list[Counts] = []
+        self._quiet = 0
+
+    @contextlib.contextmanager
+    def counting(self):
+        """Count what is done within it."""
+        self._counts.append(counts := Counts())
+        try:
+            yield counts
+        finally:
+            self._counts.remove(counts)
+
+    @contextlib.contextmanager
+    def quiet(self):
+        """Leave out what is done within it: the parts of what is one kernel."""
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
+
+    def note(self, kind: str, what: str, times: int = 1) -> None:
+        """Count something."""
+        if self._counts and not self._quiet:
+            line = f"{what} at {place()}"
+            for counts in self._counts:
+                getattr(counts, kind)[line] += times
+
+
+gpu = PretendedGPU()
+
+
+def place() -> str:
+    """The innermost line of asr/ that is being executed."""
+    frame = sys._getframe(1)
+    while frame and not frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return "no line of asr/"
+    return f"asr{frame.f_code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno}"
+
+
+class OnGPU(Tensor):
+    """A tensor that says it is on the GPU; `values` are its values, on the CPU."""
+
+    @staticmethod
+    def __new__(cls, values: Tensor):
+        return Tensor._make_wrapper_subclass(
+            cls,
+            values.size(),
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            device=CPU,
+        )
+
+    def __init__(self, values: Tensor):
+        self.values = values.detach()
+
+    device = property(lambda self: GPU)
+    is_cuda = property(lambda self: True)
+    is_cpu = property(lambda self: False)
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __repr__(self):
+        return f"OnGPU({self.values})"
+
+    def __reduce_ex__(self, protocol):
+        """Saved, it is what loading it onto the CPU gives."""
+        return self.values.__reduce_ex__(protocol)
+
+    def __tensor_flatten__(self):
+        return ["values"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, *_):
+        return OnGPU(inner["values"])
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        check_and_count(operation, args, kwargs)
+        result = operation(*tree_map(to_values, args), **tree_map(to_values, kwargs))
+        made = tree_map(lambda x: OnGPU(x) if isinstance(x, Tensor) else x, result)
+        return return_and_correct_aliasing(operation, args, kwargs, made)
+
+
+def to_values(x):
+    """What computes in place of a tensor of the GPU, or of the GPU itself."""
+    return x.values if isinstance(x, OnGPU) else CPU if isinstance(x, torch.device) else x
+
+
+def check_and_count(operation, args, kwargs) -> None:
+    """Refuse a CPU tensor, and count."""
+    name = operation._schema.name.removeprefix("aten::")
+    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    strangers = [x for x in tensors if not isinstance(x, OnGPU) and x.dim()]
+    if strangers and name == "copy_" and not isinstance(args[0], OnGPU):
+        return gpu.note("synchronizations", "copy_ to the CPU")
+    if strangers and (name == "copy_" or INDEXING.fullmatch(name) and isinstance(args[0], OnGPU)):
+        gpu.note("copies", name)
+    elif strangers:
+        raise RuntimeError(
+            f"{operation} at {place()}: a CPU tensor {tuple(strangers[0].shape)} meets one on cuda:0"
+        )
+    if WAITING.fullmatch(name) or INDEXING.fullmatch(name) and has_mask(args[1]):
+        gpu.note("synchronizations", name)
+    if not (operation.is_view or EMPTY.fullmatch(name)):
+        gpu.note("launches", str(operation).removeprefix("aten."), launches_of(name, args))
+
+
+def has_mask(indices) -> bool:
+    """Whether an index is a mask, whose ones have to be counted."""
+    return any(isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in indices)
+
+
+def launches_of(name: str, args) -> int:
+    """One; of lists of tensors one for every `LISTED`, or one for each where they are of several types."""
+    if not name.startswith(("_foreach_", "_fused_")):
+        return 1
+    n, types = len(args[0]), {x.dtype for x in tree_leaves(args) if isinstance(x, Tensor)}
+    return n if len(types) > 1 and name.startswith("_foreach_") else -(-n // LISTED)
+
+
+class Attention(torch.autograd.Function):
+    """Scaled dot-product attention, a kernel forward and one backward."""
+
+    @staticmethod
+    def forward(ctx, Q, K, V, bias, causal):
+        ctx.save_for_backward(Q, K, V, bias)
+        ctx.causal = causal
+        gpu.note("launches", "attention")
+        with gpu.quiet():
+            return formula(Q, K, V, bias, causal)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gpu.note("launches", "attention's gradient")
+        with gpu.quiet(), torch.enable_grad():
+            inputs = [x if x is None else x.detach() for x in ctx.saved_tensors]
+            wanted = [x.requires_grad_() for x in inputs if x is not None and x.is_floating_point()]
+            gradients = torch.autograd.grad(formula(*inputs, ctx.causal), wanted, gradient)
+        return *gradients, *[None] * (5 - len(gradients))
+
+
+def formula(Q, K, V, bias, causal):
+    """softmax(Q Kᵀ / √d_k + bias) V, the softmax in fp32 as kernels have it."""
+    scores = (Q @ K.transpose(-2, -1)).float() / Q.size(-1) ** 0.5
+    if causal:
+        future = OnGPU(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1))
+        scores = scores.masked_fill(future, -torch.inf)
+    scores = scores if bias is None else scores + bias
+    return scores.softmax(-1).to(V.dtype) @ V
+
+
+def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False):
+    """F.scaled_dot_product_attention; a mask is turned into floats and its rows padded to eights, as there."""
+    if autocasting():
+        Q, K, V = (x.to(torch.bfloat16) for x in (Q, K, V))
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        zeros = torch.zeros_like(attn_mask, dtype=Q.dtype)
+        attn_mask = zeros.masked_fill(~OnGPU(attn_mask.values), -torch.inf)
+    if attn_mask is not None and any(n % 8 for n in attn_mask.stride()[:-1]):
+        gpu.note("launches", "attention's mask padded")
+    return Attention.apply(Q, K, V, attn_mask, is_causal)
+
+
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, **options):
+    """F.ctc_loss, which reads both lengths on the host, and copies them and the targets' places back."""
+    lens = []
+    for given in (input_lengths, target_lengths):
+        if isinstance(given, OnGPU):
+            gpu.note("synchronizations", "ctc_loss reads lengths")
+        lens.append(to_values(given).tolist())
+    gpu.note("copies", "ctc_loss", 3)
+    return F.ctc_loss(log_probs, targets, *lens, **options)
+
+
+def dropout(X, p=0.5, training=True, inplace=False):
+    """F.dropout, one kernel."""
+    return torch.native_dropout(X, p, training)[0]
+
+
+def tolist(x):
+    """Tensor.tolist."""
+    gpu.note("synchronizations", "tolist")
+    return to_values(x).tolist()
+
+
+def numpy(x):
+    """Tensor.numpy, which a GPU's tensor hasn't."""
+    raise TypeError(f"at {place()}: can't convert a tensor on cuda:0 to numpy; call cpu()")
+
+
+KERNELS = {
+    F.scaled_dot_product_attention: attention,
+    F.ctc_loss: ctc_loss,
+    F.dropout: dropout,
+    Tensor.tolist: tolist,
+    Tensor.numpy: numpy,
+    Tensor.cpu: lambda x: moved(x, "cpu"),
+    Tensor.cuda: lambda x: moved(x, "cuda"),
+    Tensor.to: lambda x, *args, **kwargs: moved(x, *args, **kwargs),
+    torch.as_tensor: lambda x, dtype=None, device=None: moved(x, device or x.device, dtype),
+}
+
+
+def moved(x: Tensor, *args, copy: bool = False, **kwargs) -> Tensor:
+    """Tensor.to, with gradient as long as it stays on its device."""
+    if args and isinstance(args[0], Tensor):
+        args = (args[0].device, args[0].dtype, *args[1:])
+    device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+    here = isinstance(x, OnGPU)
+    there = here if device is None else device.type == "cuda"
+    if here and not there:
+        if not non_blocking:
+            gpu.note("synchronizations", "to the CPU")
+        values = x.values.clone()
+    elif there and not here:
+        gpu.note("copies", "to the GPU")
+        values = OnGPU(x.detach().clone())
+    else:
+        values = x.clone() if copy else x
+    layout = {"memory_format": memory_format} if memory_format else {}
+    return values.to(dtype or values.dtype, **layout)
+
+
+class Functions(TorchFunctionMode):
+    """What must be known before PyTorch's C++ asks for the device."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        kwargs.pop("pin_memory", None)
+        kernel = KERNELS.get(function)
+        if function is Tensor.pin_memory or function is Tensor.is_pinned:
+            return args[0] if function is Tensor.pin_memory else True
+        if kernel and (
+            isinstance(args[0], OnGPU) or kernel in MOVES and isinstance(args[0], Tensor)
+        ):
+            args = tuple(autocast(function, args)) if function is F.ctc_loss else args
+            return kernel(*args, **kwargs)
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type == "cuda":
+            kind = "copies" if function in (torch.tensor, torch.as_tensor) else "launches"
+            if not EMPTY.fullmatch(function.__name__):
+                gpu.note(kind, function.__name__)
+            return OnGPU(function(*args, **kwargs | {"device": CPU}))
+        return function(*autocast(function, args), **kwargs)
+
+
+MOVES = {KERNELS[name] for name in (Tensor.to, Tensor.cuda, Tensor.cpu, torch.as_tensor)}
+
+
+def autocasting() -> bool:
+    """Whether autocast is on; to PyTorch it is that of the CPU."""
+    return torch.is_autocast_enabled("cpu")
+
+
+def autocast(function, args):
+    """The arguments as CUDA's autocast makes them: of some functions in fp32."""
+    if not (autocasting() and FP32.fullmatch(getattr(function, "__name__", ""))):
+        return args
+    return [x.float() if isinstance(x, OnGPU) and x.dtype == torch.bfloat16 else x for x in args]
+
+
+class Autocast(torch.autocast):
+    """Autocast for "cuda", which PyTorch applies to the tensors as to a CPU's."""
+
+    def __init__(self, device_type: str, *args, **kwargs):
+        super().__init__("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def pretended_gpu():
+    """Have one GPU as long as it lasts, which asr.device chooses, too; yields what counts."""
+    nothing = lambda *_: None  # noqa: E731
+    cuda = {
+        "get_device_name": lambda *_: "pretended GPU",
+        "mem_get_info": lambda *_: (MEMORY, MEMORY),
+        "memory_allocated": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 0,
+        "reset_peak_memory_stats": nothing,
+        "empty_cache": nothing,
+        "synchronize": nothing,
+        "Event": mock.MagicMock,
+        "device_count": lambda: 1,
+        "set_device": nothing,
+    }
+    with contextlib.ExitStack() as held:
+        held.enter_context(mock.patch.multiple(torch.cuda, **cuda))
+        held.enter_context(mock.patch("torch.autocast", Autocast))
+        held.enter_context(mock.patch("asr.device._gpu_problem", lambda: None))
+        held.enter_context(Functions())
+        yield gpu
