@@ -130,11 +130,6 @@ def test_fbank_of_other_sizes_is_kaldis(kaldi, text):
     check_fbank(Fbank(16000, **sizes), waveforms, lambda w: kaldi(w, 16000, **sizes))
 
 
-def test_fbank_alone_and_in_a_batch():
-    fbank = Fbank(16000)
-    check_fbank(fbank, [*sounds(16000).values()], lambda w: fbank(*batch([w]))[0][0])
-
-
 def test_fbank_is_float32_under_autocast_leaves_its_input_and_has_a_gradient_where_asked():
     waveforms, lens = batch([sounds(16000)["noise"]])
     before = waveforms.clone()

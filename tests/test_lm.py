@@ -201,14 +201,6 @@ def test_perplexity_is_a_plain_computation(root, whole):
     assert {name: recorded[name] for name in figures} == pytest.approx(figures, rel=1e-6)
 
 
-def test_same_seed_same_losses_and_another_seed_others(root, whole, tmp_path):
-    again = weights(train(root, tmp_path / "again"))
-    assert history(tmp_path / "again") == history(whole[0])
-    near(again, whole[1])
-    train(root, tmp_path / "other", "seed=4")
-    assert history(tmp_path / "other") != history(whole[0])
-
-
 @pytest.mark.parametrize("stop_at", [3, 20, 0])
 def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
     """Stopped in the first epoch, in the second, and (0) after the end, when the average has been judged already."""

@@ -181,16 +181,6 @@ def test_the_loss_of_two_views_is_the_mean_of_theirs_and_their_consistency(epoch
     assert_close(figures(loss), torch.stack([*expected.values()]), rtol=1e-4, atol=1e-4)
 
 
-def test_views_that_are_equal_agree_and_change_nothing():
-    nothing = {"freq_masks": 0, "time_masks": 0}
-    (both, gradients), (plain, expected) = (
-        result(recognizer(text, nothing), speech()) for text in (CONSISTENCY, "")
-    )
-    assert both[TERMS.index("cr")].abs() < 1e-8
-    assert_close(both, plain, rtol=1e-5, atol=1e-5)
-    assert_close(gradients, expected, rtol=1e-3, atol=1e-4)
-
-
 def test_weights_of_0_are_the_plain_loss_to_the_bit():
     plain = result(recognizer(both="layers: 3"), speech())
     for text in ("intermediate_ctc: {layers: [1], weight: 0}", "consistency: {weight: 0}"):
@@ -311,16 +301,6 @@ def test_the_figures_are_shown(whole):
     assert [line["cr"] > 0 for line in lines] == [line["epoch"] > 1 for line in lines]  # from_epoch
     log = (whole[0] / "train.log").read_text()
     assert " | ctc " in log and " inter " in log and " cr " in log
-
-
-def test_processes_change_nothing(root, tmp_path):
-    more = [*ALL, "training.accumulate=2", "training.epochs=2", "model.flat_start_epochs=1"]
-    made = []
-    for n in (1, 2):
-        train(root, tmp_path / str(n), *more, f"training.processes={n}")
-        lines = [line for line in history(tmp_path / str(n)) if line["kind"] == "train"]
-        made.append([line[name] for line in lines for name in ("ctc", "cr", "inter")])
-    assert made[0] == pytest.approx(made[1], rel=1e-3, abs=1e-4)
 
 
 def test_characters_and_bpe_dropout_are_refused_before_training(root, tmp_path):
