@@ -20,6 +20,7 @@ from asr.errors import UserError
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.frontend import Frontend, FrontendSettings
 
+each = pytest.mark.parametrize
 RATES = [8000, 16000, 44100]
 
 
@@ -92,19 +93,19 @@ def check_fbank(fbank, waveforms, reference):
         assert not X[n, X_lens[n] :].any()
 
 
-@pytest.mark.parametrize("rate", RATES)
+@each("rate", RATES)
 def test_fbank_is_kaldis(kaldi, rate):
     check_fbank(Fbank(rate), [*sounds(rate).values()], lambda w: kaldi(w, rate))
 
 
-@pytest.mark.parametrize("rate", RATES)
+@each("rate", RATES)
 def test_fbank_is_the_formula(rate):
     """But for a tone and an offset, beside which float32 leaks."""
     kinds = [w for kind, w in sounds(rate).items() if kind not in ("a tone", "an offset")]
     check_fbank(Fbank(rate), kinds, lambda w: formula(w, rate))
 
 
-@pytest.mark.parametrize("rate", RATES)
+@each("rate", RATES)
 def test_fbank_of_speech_is_kaldis(kaldi, shared_data, rate):
     folders = "librispeech/LibriSpeech/*/*/*/*.flac common_voice_*/clips/*.opus yesno/**/*.wav"
     files = [path for glob in folders.split() for path in sorted(shared_data.glob(glob))[:2]]
@@ -124,7 +125,7 @@ shift_ms: 12.5
 """
 
 
-@pytest.mark.parametrize("text", SIZES.strip().split("\n"))
+@each("text", SIZES.strip().split("\n"))
 def test_fbank_of_other_sizes_is_kaldis(kaldi, text):
     sizes, waveforms = options(text), [random(11_000, 0.1), random(4_800, 1.0).clamp(-1, 1)]
     check_fbank(Fbank(16000, **sizes), waveforms, lambda w: kaldi(w, 16000, **sizes))
@@ -147,7 +148,7 @@ def test_too_short_for_a_frame_names_the_utterance():
         Fbank(16000)(*batch([torch.zeros(800), torch.zeros(399)]))
 
 
-@pytest.mark.parametrize("low, high", [(-1.0, 100), (100.0, 100), (20.0, 8001), (9000.0, None)])
+@each("low, high", [(-1.0, 100), (100.0, 100), (20.0, 8001), (9000.0, None)])
 def test_impossible_mel_edges(low, high):
     for make in (Fbank, lambda rate, **edges: FbankSettings(sample_rate=rate, **edges)):
         with pytest.raises(ValueError, match=r"mel edges: got .* 8000.0|low_hz\n.* equal to 0"):
@@ -230,7 +231,7 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("number", [2, 3, 8])
+@each("number", [2, 3, 8])
 def test_threads_change_nothing(threads, number):
     """Also where no gradient may be recorded, and of an utterance alone that is longer than a block."""
     fbank, lens = Fbank(16000), torch.tensor([150_000, 3_000, 16_000, 90_000])

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from runs import Stop, history, stopping, weights
 from small import PART, near, rows
 from tones import write_corpus
-from torch.testing import assert_close
 
 from asr import config, tasks
 from asr.cli import decode
@@ -34,6 +33,7 @@ from asr.training.metrics import value
 from asr.training.settings import TextDataSettings
 from asr.training.trainer import Trainer
 
+each = pytest.mark.parametrize
 V, EOS = 9, 8
 SHAPES = {
     "pre-norm": {},
@@ -73,8 +73,9 @@ def batch():
     return Y, torch.tensor([6, 0, 3])
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each("shape", SHAPES)
 def test_the_loss_is_that_of_each_sentence_label_by_label(shape):
+    """Each label's from what stands before it alone: neither the future nor the padding matters."""
     model, (Y, Y_lens) = build(**SHAPES[shape]), batch()
     total, correct = torch.zeros((), dtype=torch.double), 0
     for y, length in zip(Y, Y_lens.tolist(), strict=True):
@@ -89,24 +90,6 @@ def test_the_loss_is_that_of_each_sentence_label_by_label(shape):
     near(loss.total.double(), total, 1e-4)  # it is summed in float32
     assert (int(loss.correct), int(loss.tokens)) == (correct, 12)
     assert loss.total.requires_grad and not loss.terms["nll"].requires_grad
-
-
-def test_padding_and_the_future_never_matter_and_the_past_does():
-    model, (Y, Y_lens) = build(), batch()
-    logits, real = model(Y, Y_lens), torch.arange(7) <= Y_lens[:, None]
-    for other in (Y.masked_fill(~real[:, 1:], -1), F.pad(Y, (0, 4))):
-        assert_close(model(other, Y_lens)[:, :7][real], logits[real])
-        assert_close(model.loss(other, Y_lens).total, model.loss(Y, Y_lens).total)
-    for row, n in enumerate(Y_lens):
-        assert_close(model(Y[row : row + 1, :n], n[None])[0], logits[row, : n + 1])
-    lens = torch.full((3,), 6)
-    logits = model(Y, lens)
-    for u in range(6):
-        other = Y.clone()
-        other[:, u:] = other[:, u:] % (EOS - 1) + 1
-        again = model(other, lens)
-        assert_close(again[:, : u + 1], logits[:, : u + 1])
-        assert (again[:, u + 1] - logits[:, u + 1]).abs().max() > 1e-3
 
 
 def test_tied_weights_are_one_tensor_of_the_embedding_s_size():
@@ -201,7 +184,7 @@ def test_perplexity_is_a_plain_computation(root, whole):
     assert {name: recorded[name] for name in figures} == pytest.approx(figures, rel=1e-6)
 
 
-@pytest.mark.parametrize("stop_at", [3, 20, 0])
+@each("stop_at", [3, 20, 0])
 def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
     """Stopped in the first epoch, in the second, and (0) after the end, when the average has been judged already."""
     fit = Trainer.fit
@@ -279,7 +262,7 @@ tokenizer=nowhere      | nowhere/tokenizer.json: no tokenizer here
 """
 
 
-@pytest.mark.parametrize("override, message", rows(MISTAKES))
+@each("override, message", rows(MISTAKES))
 def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, override, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.txt").write_text("a b\n\na x\n")

@@ -15,12 +15,13 @@ from torch.testing import assert_close
 from asr.models.loss import add_end, add_start, count_correct, cross_entropy, ctc, flat_start
 from asr.ops import PADDING
 
+each = pytest.mark.parametrize
 END = 9
 Y, Y_LENS = torch.tensor([[3, 1, 4], [2, -1, -1], [-1, -1, -1]]), torch.tensor([3, 1, 0])
 LOGITS, TARGETS = noise(3, 4, 10, seed=1), add_end(Y, Y_LENS, END)
 
 
-@pytest.mark.parametrize("padding", [-1, 0, 5, END, 12345])
+@each("padding", [-1, 0, 5, END, 12345])
 def test_start_and_end(padding):
     labels = Y.masked_fill(Y == -1, padding)  # whatever stands there isn't read
     before = labels.clone()
@@ -31,7 +32,7 @@ def test_start_and_end(padding):
         assert add(labels[:, :0], torch.zeros(3).long(), END).tolist() == [[9]] * 3
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@each("smoothing", [0.0, 0.1, 0.5])
 def test_label_smoothing_is_the_formula(smoothing):
     """-Σ_v q(v) log p(v), q = (1 - ε) at the target plus ε / V everywhere (Szegedy et al. 2016, section 7)."""
     expected = 0.0
@@ -80,7 +81,7 @@ def case(lens, labels, V, padding, frames=5):
     return drawn, (log_probs, lens, padded, torch.tensor([len(y) for y in labels]))
 
 
-@pytest.mark.parametrize("padding", [-1, 0, 77])
+@each("padding", [-1, 0, 77])
 def test_ctc_is_the_sum_over_alignments_and_padding_has_no_gradient(padding):
     lens, labels = [5, 3, 4, 1], [[1, 2], [1, 1], [], [2]]
     drawn, (log_probs, *more) = case(lens, labels, 3, padding)
@@ -97,7 +98,7 @@ def test_ctc_of_too_few_frames_is_infinite():
     assert by_alignments(drawn[0], [1, 1]) == ctc(*arguments) == math.inf
 
 
-@pytest.mark.parametrize("padding", [-1, 0, 3])
+@each("padding", [-1, 0, 3])
 def test_a_flat_start_shares_the_frames_among_the_labels(padding):
     """Two labels of five frames have three and two; one of two, both; none, blank alone; three of two leave one out."""
     drawn, (log_probs, *more) = case([5, 2, 4, 2], [[1, 2], [3], [], [1, 2, 3]], 4, padding)

@@ -6,9 +6,11 @@ from small import near
 
 from asr.ops import causal_mask, chunk_mask, key_mask, length_mask, zero_padding
 
+each = pytest.mark.parametrize
 
-@pytest.mark.parametrize("lens", [[3, 1], [1], [5, 5, 5], [0, 2]], ids=str)
-@pytest.mark.parametrize("extra", [0, 2])
+
+@each("lens", [[3, 1], [1], [5, 5, 5], [0, 2]], ids=str)
+@each("extra", [0, 2])
 def test_length_mask_and_key_mask(lens, extra):
     T = max(lens) + extra
     expected = [[t >= length for t in range(T)] for length in lens]
@@ -28,18 +30,18 @@ def test_the_drawings_in_the_docstrings():
         assert drawn == [["x" if masked else "." for masked in row] for row in mask.tolist()]
 
 
-@pytest.mark.parametrize("U", [1, 2, 7])
+@each("U", [1, 2, 7])
 def test_causal_mask(U):
     assert causal_mask(U).tolist() == [[key > query for key in range(U)] for query in range(U)]
 
 
-@pytest.mark.parametrize("T, frames, left", [(1, 1, 0), (7, 2, 1), (9, 3, 0), (9, 4, 5), (5, 9, 1)])
+@each("T, frames, left", [(1, 1, 0), (7, 2, 1), (9, 3, 0), (9, 4, 5), (5, 9, 1)])
 def test_chunk_mask(T, frames, left):
     seen = [[0 <= q // frames - k // frames <= left for k in range(T)] for q in range(T)]
     assert (~chunk_mask(T, frames, left)).tolist() == seen
 
 
-@pytest.mark.parametrize("shape", [(2, 4), (2, 4, 3), (2, 4, 3, 2)])
+@each("shape", [(2, 4), (2, 4, 3), (2, 4, 3, 2)])
 def test_zero_padding(shape):
     X, lens = torch.randn(shape), torch.tensor([4, 1])
     expected = X.clone()

@@ -30,6 +30,7 @@ from asr.text import tokenizer
 from asr.training.build import build
 from asr.yaml_tree import Source
 
+each = pytest.mark.parametrize
 MASKS = options(
     "freq_masks: 1, freq_width: 6, time_masks: 2, time_width: 9, time_ratio: 0.3, time_warp: 4"
 )
@@ -82,7 +83,7 @@ def result(model, batch):
 # --- intermediate CTC -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoder", ["norm: pre", "norm: post", "kind: conformer, kernel: 5"])
+@each("encoder", ["norm: pre", "norm: post", "kind: conformer, kernel: 5"])
 def test_intermediate_ctc_is_that_of_an_encoder_cut_short(encoder):
     model, (X, X_lens, Y, Y_lens) = hybrid(encoder, INTER), data()
     loss = model.loss(X, X_lens, Y, Y_lens)
@@ -125,7 +126,7 @@ def test_evaluation_knows_nothing_of_it():
     assert_same((more.total, more.terms), (plain.total, plain.terms))
 
 
-@pytest.mark.parametrize("layers", [[0], [3], [1, 1], [-1], [2, 4]])
+@each("layers", [[0], [3], [1, 1], [-1], [2, 4]])
 def test_layers_that_cannot_be_chosen(layers):
     tree = settings().model_dump() | {"intermediate_ctc": {"layers": layers}}
     expected = re.escape(f"x.yaml: intermediate_ctc: got layers {layers}, expected different ones")
@@ -160,7 +161,7 @@ def test_no_gradient_reaches_the_targets_or_the_padding():
     assert_close(log_probs.grad, expected)
 
 
-@pytest.mark.parametrize("epoch", [FIRST, LATE])
+@each("epoch", [FIRST, LATE])
 def test_the_loss_of_two_views_is_the_mean_of_theirs_and_their_consistency(epoch):
     """Also in a flat start."""
     flat, batch = f"flat_start_epochs: 1, {INTER}", speech()
@@ -239,7 +240,7 @@ TERMS_OF_CTC = {
 }
 
 
-@pytest.mark.parametrize("name", TERMS_OF_CTC)
+@each("name", TERMS_OF_CTC)
 def test_terms_of_ctc_without_ctc_are_refused(name):
     conf, setting = Path(__file__).parents[1] / "conf/english.yaml", "model.{}={}".format
     none = [setting(other, "null") for other in TERMS_OF_CTC]
@@ -283,7 +284,7 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole", *ALL))
 
 
-@pytest.mark.parametrize("stop_at", [3, 8, 12])
+@each("stop_at", [3, 8, 12])
 def test_continued_equals_uninterrupted_whatever_the_workers(
     root, whole, tmp_path, monkeypatch, stop_at
 ):
@@ -331,7 +332,7 @@ def test_the_first_epochs_are_sorted_and_no_others(root):
     assert order == [True, True, False, False]
 
 
-@pytest.mark.parametrize("epochs, flat", [(1, 0), (3, 2), (20, 9)])
+@each("epochs, flat", [(1, 0), (3, 2), (20, 9)])
 def test_a_flat_start_leaves_ctc_the_last_epoch(root, epochs, flat):
     task = speech_task(root, "model.flat_start_epochs=9", f"training.epochs={epochs}")
     assert task.model.model.flat_start_epochs == flat

@@ -13,6 +13,7 @@ from asr import memory
 from asr.cli.command import command
 from asr.logging import logger, printable
 
+each = pytest.mark.parametrize
 PRINTS = """
 import sys
 from asr.cli.command import command, emit, parser
@@ -36,42 +37,38 @@ def shell(redirected, folder, count=1, how="emit('result')", **environment):
         ["bash", "-c", line], capture_output=True, text=True, timeout=60, env=settings
     )
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
-    return done, (folder / "file").exists()
+    return done
 
 
-@pytest.mark.parametrize(
-    "count, how", [(1, "emit('result')"), (9999, "emit('result')"), (1, "sys.stdout.write('x')")]
-)
+@each("count, how", [(1, "emit('result')"), (9999, "emit('result')"), (1, "sys.stdout.write('x')")])
 def test_a_full_or_closed_stdout_is_one_line_and_status_2(tmp_path, count, how):
     for redirected, why in ((">/dev/full", "No space left on device"), (">&-", "it is closed")):
-        done, _ = shell(redirected, tmp_path, count, how)
+        done = shell(redirected, tmp_path, count, how)
         assert done.returncode == 2, done.stderr
         assert done.stderr.splitlines()[-1].endswith(
             f"standard output can't be written ({why}); what was printed isn't complete"
         )
 
 
-def test_a_closed_stdout_that_nothing_is_printed_on_is_no_matter(tmp_path):
-    done, written = shell(">&-", tmp_path, 0)
-    assert done.returncode == 0 and written and "a word" in done.stderr
-
-
-@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
-def test_without_stderr_the_results_are_the_same_and_nothing_else_is_among_them(
-    tmp_path, redirected
-):
-    done, written = shell(redirected, tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "result\n", "") and written
-
-
-def test_all_streams_closed(tmp_path):
-    done, _ = shell("<&- >&- 2>&-", tmp_path, 0)
-    assert done.returncode == 0
-    assert (tmp_path / "file").read_text() == "done"  # and no word of the command's
+@each(
+    "redirected, count, stdout, stderr",
+    [
+        (">&-", 0, "", "a word to the person\n"),
+        ("2>&-", 1, "result\n", ""),
+        ("2>/dev/full", 1, "result\n", ""),
+        ("0<&- 2>&-", 1, "result\n", ""),
+        ("<&- >&- 2>&-", 0, "", ""),
+    ],
+)
+def test_closed_streams_leave_the_rest_as_it_is(tmp_path, redirected, count, stdout, stderr):
+    """Where nothing is to be written on them; and no file that is opened takes their place."""
+    done = shell(redirected, tmp_path, count)
+    assert (done.returncode, done.stdout, done.stderr) == (0, stdout, stderr)
+    assert (tmp_path / "file").read_text() == "done"
 
 
 def test_results_are_utf8_whatever_the_locale(tmp_path):
-    done, _ = shell("", tmp_path, 1, "emit('é 漢')", LC_ALL="C", PYTHONIOENCODING="ascii")
+    done = shell("", tmp_path, 1, "emit('é 漢')", LC_ALL="C", PYTHONIOENCODING="ascii")
     assert done.stdout == "é 漢\n"
 
 
@@ -96,7 +93,7 @@ main([])
     return process.returncode, error
 
 
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@each("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_command_with_their_status_and_clean_up(tmp_path, number, status):
     main = """
 with replacing('out') as path:
@@ -139,9 +136,7 @@ def test_a_handler_that_was_there_stays():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize(
-    "error, fact", [(MemoryError(), "out of memory"), (RecursionError(), "nested too deeply")]
-)
+@each("error, fact", [(MemoryError(), "out of memory"), (RecursionError(), "nested too deeply")])
 def test_memory_and_depth_are_one_line(capsys, error, fact):
     status, log = run(capsys, lambda: throw(error))
     assert status == 2 and fact in log and log.count("\n") == 1
@@ -184,7 +179,7 @@ def test_the_limit_of_memory_makes_its_end_an_error_and_is_lifted_again():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     "names, limit, free",
     [
         (("memory.max", "memory.current"), "4000", 4000 - 3950 + 1200 + 700),
@@ -203,7 +198,7 @@ def test_files_in_the_cache_of_a_container_are_free(tmp_path, names, limit, free
 
 
 @pytest.mark.usefixtures("heeded")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@each("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_that_a_library_makes_another_error_of_is_a_stop(capsys, number):
     """As pydantic does of a Ctrl-C while its classes are made."""
 
