@@ -20,6 +20,7 @@ from asr.errors import UserError
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.frontend import Frontend, FrontendSettings
 
+each = pytest.mark.parametrize
 RATES = [8000, 16000, 44100]
 
 
@@ -31,31 +32,30 @@ def kaldi():
     except UserError as error:
         pytest.skip(f"{error}; Kaldi's formula in float64 is tested all the same")
 
-    def reference(waveform, rate, mels=80, low=20.0, high=0.0, **others):
-        options = {"sample_frequency": rate, "num_mel_bins": mels, "dither": 0.0}
-        options |= {"low_freq": low, "high_freq": high}
-        return fbank(waveform.unsqueeze(0) * 32768, **options, **others)
+    names = ("num_mel_bins", "low_freq", "high_freq", "frame_length", "frame_shift")
+
+    def reference(waveform, rate, mels=80, low_hz=20.0, high_hz=0.0, frame_ms=25.0, shift_ms=10.0):
+        sizes = dict(zip(names, (mels, low_hz, high_hz, frame_ms, shift_ms), strict=True))
+        return fbank(waveform[None] * 32768, sample_frequency=rate, dither=0.0, **sizes)
 
     return reference
 
 
-def formula(waveform, rate, mels=80, low=20.0, high=None):
-    """Kaldi's compute-fbank-feats with its defaults, frame by frame in float64."""
-    x = waveform.double().numpy() * 32768
+def formula(waveform, rate, mels=80):
+    """Kaldi's compute-fbank-feats with its defaults in float64."""
     size, shift = int(rate * 0.025), int(rate * 0.01)
     fft = 2 ** math.ceil(math.log2(size))
     window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / (size - 1))) ** 0.85
-    edges = np.linspace(*(1127 * np.log(1 + f / 700) for f in (low, high or rate / 2)), mels + 2)
+    edges = np.linspace(*(1127 * np.log(1 + f / 700) for f in (20, rate / 2)), mels + 2)
     bins = 1127 * np.log(1 + np.arange(fft // 2) * rate / fft / 700)
-    filters = np.stack(
-        [np.interp(bins, edges[m : m + 3], [0, 1, 0], left=0, right=0) for m in range(mels)], axis=1
-    )
-    rows = []
-    for start in range(0, len(x) - size + 1, shift):
-        frame = x[start : start + size] - x[start : start + size].mean()
-        frame = np.concatenate([frame[:1] * 0.03, frame[1:] - 0.97 * frame[:-1]]) * window
-        rows.append(np.abs(np.fft.rfft(frame, fft)[: fft // 2]) ** 2 @ filters)
-    return torch.from_numpy(np.log(np.maximum(rows, np.finfo(np.float32).eps))).float()
+    filters = [np.interp(bins, edges[m : m + 3], [0, 1, 0], 0, 0) for m in range(mels)]
+    frames = waveform.double().numpy() * 32768
+    frames = np.lib.stride_tricks.sliding_window_view(frames, size)[::shift]
+    frames = frames - frames.mean(1, keepdims=True)
+    frames = frames - 0.97 * np.concatenate([frames[:, :1], frames[:, :-1]], 1)
+    power = np.abs(np.fft.rfft(frames * window, fft)[:, : fft // 2]) ** 2
+    energies = power @ np.transpose(filters)
+    return torch.from_numpy(np.log(np.maximum(energies, np.finfo(np.float32).eps))).float()
 
 
 def random(samples, gain, seed=1):
@@ -79,10 +79,8 @@ def sounds(rate):
 
 def batch(waveforms):
     """Pad with NaN, which nothing may read."""
-    lens = torch.tensor([len(w) for w in waveforms])
-    return torch.nn.utils.rnn.pad_sequence(
-        waveforms, batch_first=True, padding_value=torch.nan
-    ), lens
+    padded = torch.nn.utils.rnn.pad_sequence(waveforms, True, torch.nan)
+    return padded, torch.tensor([len(w) for w in waveforms])
 
 
 def check_fbank(fbank, waveforms, reference):
@@ -95,55 +93,46 @@ def check_fbank(fbank, waveforms, reference):
         assert not X[n, X_lens[n] :].any()
 
 
-@pytest.mark.parametrize("rate", RATES)
+@each("rate", RATES)
 def test_fbank_is_kaldis(kaldi, rate):
     check_fbank(Fbank(rate), [*sounds(rate).values()], lambda w: kaldi(w, rate))
 
 
-@pytest.mark.parametrize("rate", RATES)
+@each("rate", RATES)
 def test_fbank_is_the_formula(rate):
     """But for a tone and an offset, beside which float32 leaks."""
     kinds = [w for kind, w in sounds(rate).items() if kind not in ("a tone", "an offset")]
     check_fbank(Fbank(rate), kinds, lambda w: formula(w, rate))
 
 
-@pytest.mark.parametrize("rate", RATES)
+@each("rate", RATES)
 def test_fbank_of_speech_is_kaldis(kaldi, shared_data, rate):
-    globs = [
-        "librispeech/LibriSpeech/*/*/*/*.flac",
-        "common_voice_*/clips/*.opus",
-        "yesno/**/*.wav",
-    ]
-    files = [path for glob in globs for path in sorted(shared_data.glob(glob))[:2]]
+    folders = "librispeech/LibriSpeech/*/*/*/*.flac common_voice_*/clips/*.opus yesno/**/*.wav"
+    files = [path for glob in folders.split() for path in sorted(shared_data.glob(glob))[:2]]
     assert len(files) == 6
     speech = [torch.from_numpy(audio.load(path, rate)[: 4 * rate]) for path in files]
     check_fbank(Fbank(rate), speech, lambda w: kaldi(w, rate))
 
 
-@pytest.mark.parametrize(
-    "ours, theirs",
-    [
-        ({"mels": 23}, {"mels": 23}),
-        ({"mels": 4}, {"mels": 4}),
-        ({"low_hz": 0.0, "high_hz": 7600.0}, {"low": 0.0, "high": 7600.0}),
-        ({"low_hz": 125.0, "high_hz": 3800.0}, {"low": 125.0, "high": 3800.0}),
-        ({"frame_ms": 20.0}, {"frame_length": 20.0}),
-        ({"frame_ms": 32.0, "shift_ms": 8.0}, {"frame_length": 32.0, "frame_shift": 8.0}),
-        ({"shift_ms": 12.5}, {"frame_shift": 12.5}),
-    ],
-)
-def test_fbank_of_other_sizes_is_kaldis(kaldi, ours, theirs):
-    waveforms = [sounds(16000)[kind] for kind in ("noise", "loud noise")]
-    check_fbank(Fbank(16000, **ours), waveforms, lambda w: kaldi(w, 16000, **theirs))
+SIZES = """
+mels: 23
+mels: 4
+low_hz: 0.0, high_hz: 7600.0
+low_hz: 125.0, high_hz: 3800.0
+frame_ms: 20.0
+frame_ms: 32.0, shift_ms: 8.0
+shift_ms: 12.5
+"""
 
 
-def test_fbank_alone_and_in_a_batch():
-    fbank = Fbank(16000)
-    check_fbank(fbank, [*sounds(16000).values()], lambda w: fbank(*batch([w]))[0][0])
+@each("text", SIZES.strip().split("\n"))
+def test_fbank_of_other_sizes_is_kaldis(kaldi, text):
+    sizes, waveforms = options(text), [random(11_000, 0.1), random(4_800, 1.0).clamp(-1, 1)]
+    check_fbank(Fbank(16000, **sizes), waveforms, lambda w: kaldi(w, 16000, **sizes))
 
 
 def test_fbank_is_float32_under_autocast_leaves_its_input_and_has_a_gradient_where_asked():
-    waveforms, lens = batch([sounds(16000)["noise"]])
+    waveforms, lens = random((2, 9000), 0.1), torch.tensor([9000, 5000])
     before = waveforms.clone()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         X, _ = Fbank(16000)(waveforms, lens)
@@ -159,7 +148,7 @@ def test_too_short_for_a_frame_names_the_utterance():
         Fbank(16000)(*batch([torch.zeros(800), torch.zeros(399)]))
 
 
-@pytest.mark.parametrize("low, high", [(-1.0, 100), (100.0, 100), (20.0, 8001), (9000.0, None)])
+@each("low, high", [(-1.0, 100), (100.0, 100), (20.0, 8001), (9000.0, None)])
 def test_impossible_mel_edges(low, high):
     for make in (Fbank, lambda rate, **edges: FbankSettings(sample_rate=rate, **edges)):
         with pytest.raises(ValueError, match=r"mel edges: got .* 8000.0|low_hz\n.* equal to 0"):
@@ -169,85 +158,69 @@ def test_impossible_mel_edges(low, high):
 def test_mel_floor_makes_digital_silence_the_noise_of_elsewhere():
     waveforms = random((2, 16000), 0.003)  # -50 dB
     waveforms[1, 4000:12000] = 0  # a gate
-    lens = torch.tensor([16000, 16000])
-    X, X_lens = Fbank(16000)(waveforms, lens)
-    floored, _ = Fbank(16000, mel_floor=3e4)(waveforms, lens)
-    assert_close(floored, X.clamp(min=math.log(3e4)), rtol=0, atol=0)
+    lens, fbank = torch.tensor([16000, 16000]), Fbank(16000, mel_floor=3e4)
+    X, _ = Fbank(16000)(waveforms, lens)
+    floored, _ = fbank(waveforms, lens)
+    near(floored, X.clamp(min=math.log(3e4)))
     assert X[1].min() < -15 and X[0].min() < floored.min() < X[0].mean()
-    shorter, lens = Fbank(16000, mel_floor=3e4)(waveforms, torch.tensor([16000, 8000]))
-    assert (shorter[1, lens[1] :] == 0).all()  # padding is no silence
+    shorter, lens = fbank(waveforms, torch.tensor([16000, 8000]))
+    assert not shorter[1, lens[1] :].any()  # padding is no silence
 
 
 def test_dither_is_seeded_by_utterance():
-    fbank = Fbank(16000, dither=1.0)
-    long, short = sounds(16000)["near silence"], sounds(16000)["digital silence"]
-    seeds = torch.tensor([5, 6])
-    X, X_lens = fbank(*batch([long, short]), seeds)
-    alone, _ = fbank(*batch([short]), seeds[1:])
-    near(X[1, : X_lens[1]], alone[0], 1e-3)
-    assert_close(X, fbank(*batch([long, short]), seeds)[0], rtol=0, atol=0)
-    other, _ = fbank(*batch([short]), torch.tensor([7]))
+    """Silence with dither of deviation 1 has the energy of white noise; without, Kaldi's floor."""
+    fbank, seeds, silence = Fbank(16000, dither=1.0), torch.tensor([5, 6]), torch.zeros(3200)
+    waveforms, lens = batch([random(8320, 0.6).round() / 32768, silence])
+    X, X_lens = fbank(waveforms, lens, seeds)
+    alone, other = (fbank(silence[None], lens[1:], torch.tensor([seed]))[0][0] for seed in (6, 7))
+    near(X[1, : X_lens[1]], alone, 1e-3)
+    near(fbank(waveforms, lens, seeds)[0], X)
     assert (other - alone).abs().mean() > 0.1
-    # silence with dither of deviation 1 has the energy of white noise; without, Kaldi's floor
-    still = fbank.eval()(*batch([short]), seeds[1:])[0]
+    near(alone.mean(), formula(random(16000, 1 / 32768), 16000).mean(), 0.1)
+    still = fbank.eval()(silence[None], lens[1:], seeds[1:])[0]
     assert_close(still, torch.full_like(still, math.log(torch.finfo(torch.float32).eps)))
-    expected = formula(random(16000, 1 / 32768), 16000)
-    near(alone[0].mean(), expected.mean(), 0.1)
+
+
+def frontend_of(text, fbank="sample_rate: 8000, mels: 24"):
+    settings = FrontendSettings(fbank=options(fbank), specaugment=options(text))
+    return Frontend(settings).train()
+
+
+MASKS = "freq_masks: 1, freq_width: 9, time_masks: 2, time_width: 20, time_ratio: 0.2"
 
 
 def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
-    settings = FrontendSettings(
-        fbank={"sample_rate": 16000, "mels": 40}, specaugment={"time_ratio": 0.5}
-    )
-    later = settings.specaugment.model_copy(update={"from_epoch": 2})
-    frontend = Frontend(settings)
-    other = Frontend(settings.model_copy(update={"specaugment": later}))
-    waveforms, lens = batch([sounds(16000)["noise"], sounds(16000)["silence, then noise"]])
+    frontend, later = frontend_of(MASKS), frontend_of(f"{MASKS}, from_epoch: 2")
+    waveforms, lens = batch([random(5848, 0.1), random(3600, 0.05)])
     X, X_lens = frontend.fbank(waveforms, lens)
     frontend.cmvn.fit([(X, X_lens)])
-    other.load_state_dict(frontend.state_dict())
-    plain, plain_lens = frontend(waveforms, lens)
-    assert_close(plain, frontend.cmvn(X, X_lens))
-    assert_close(plain_lens, X_lens)
-    seeds = torch.tensor([1, 2])
-    masked = frontend(waveforms, lens, seeds)[0]
+    later.load_state_dict(frontend.state_dict())
+    plain = frontend(waveforms, lens)
+    near(plain, (frontend.cmvn(X, X_lens), X_lens))
+    seeds, plain = torch.tensor([1, 2]), plain[0]
+    masked, _ = frontend(waveforms, lens, seeds)
     assert (masked != plain).any()
     assert ((masked == plain) | (masked == 0)).all()  # 0 is the mean: masks come behind CMVN
-    near(other(waveforms, lens, seeds, epoch=1)[0], plain)
-    near(other(waveforms, lens, seeds, epoch=2)[0], masked)
+    near(later(waveforms, lens, seeds, epoch=1)[0], plain)
+    near(later(waveforms, lens, seeds, epoch=2)[0], masked)
     near(frontend.eval()(waveforms, lens, seeds)[0], plain)
 
 
-def two_views(lens, seeds, **changes):
-    """Features of noise, from a frontend in training mode."""
-    masks = options("freq_masks: 1, freq_width: 9, time_masks: 2, time_width: 20, time_ratio: 0.2")
-    fbank = {"sample_rate": 8000, "mels": 24}
-    frontend = Frontend(FrontendSettings(fbank=fbank, specaugment=masks | changes)).train()
-    waveforms = [random(*pair) for pair in zip(lens, [1.0] * len(lens), seeds, strict=True)]
-    return frontend, (*batch(waveforms), torch.tensor(seeds))
-
-
-def test_two_views_differ_in_their_masks_alone():
+def test_two_views_differ_in_their_masks_alone_and_are_the_same_in_any_batch():
     """Where neither is masked they are equal, though time is warped; the first is what one view is."""
-    frontend, batch = two_views([16000, 9000], [1, 2], time_warp=10)
-    X, X_lens = frontend(*batch, views=2)
-    one, one_lens = frontend(*batch)
-    assert_close((X[:2], X_lens), (one, one_lens.repeat(2)), rtol=0, atol=0)
-    for first, second, length in zip(X[:2], X[2:], one_lens, strict=True):
-        real = slice(0, int(length))
-        dark, other = first[real] == 0, second[real] == 0
-        either = dark | other
-        assert first[real][~either].equal(second[real][~either]) and either.sum() > 0
-        assert not either.all() and not dark.equal(other)
-        assert not second[length:].any()
-
-
-def test_a_view_is_the_same_in_any_batch():
-    frontend, batch = two_views([16000, 9000, 12000], [1, 2, 3], time_warp=5)
-    X, X_lens = frontend(*batch, views=2)
-    frontend, alone = two_views([9000], [2], time_warp=5)
-    Z, Z_lens = frontend(*alone, views=2)
-    assert_close(torch.stack([X[1], X[4]])[:, : X_lens[1]], Z, rtol=1e-5, atol=1e-5)
+    frontend = frontend_of(f"{MASKS}, time_warp: 10")
+    waveforms, seeds = [random(n, 1.0) for n in (16000, 9000, 12000)], torch.tensor([1, 2, 3])
+    X, X_lens = frontend(*batch(waveforms), seeds, views=2)
+    one, one_lens = frontend(*batch(waveforms), seeds)
+    near((X[:3], X_lens), (one, one_lens.repeat(2)))
+    for n, length in enumerate(one_lens):
+        first, second = views = X[n::3, :length]
+        either = (views == 0).any(0)
+        assert first[~either].equal(second[~either]) and either.any() and not either.all()
+        assert not (first == 0).equal(second == 0)
+        assert not X[n::3, length:].any()
+        alone, _ = frontend(*batch([waveforms[n]]), seeds[[n]], views=2)
+        assert_close(alone, views, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture
@@ -258,7 +231,7 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("number", [2, 3, 8])
+@each("number", [2, 3, 8])
 def test_threads_change_nothing(threads, number):
     """Also where no gradient may be recorded, and of an utterance alone that is longer than a block."""
     fbank, lens = Fbank(16000), torch.tensor([150_000, 3_000, 16_000, 90_000])

@@ -11,6 +11,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+import yaml
 from contracts import check_encoder, padded
 from safetensors.torch import load_file, save_file
 from small import FEATURES, hybrid, near, noise, rows, sizes
@@ -20,10 +21,13 @@ from torch.testing import assert_close
 
 from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
-from asr.models.folder import CONFIG, WEIGHTS, load_weights, save_weights
+from asr.models.folder import CONFIG, WEIGHTS
 from asr.models.recognizer import Recognizer, load
+from asr.nn.attention import MultiHeadAttention
 from asr.nn.encoder import EncoderOutput
+from asr.nn.layers import Dropout
 from asr.nn.subsampling import Subsampling
+from asr.ops import causal_mask, key_mask
 from asr.text.tokenizer import train
 
 each = pytest.mark.parametrize
@@ -72,9 +76,8 @@ class Frames(nn.Module):
 
     def forward(self, X, X_lens):
         real = (torch.arange(X.size(1)) < X_lens[:, None])[:, :, None]
-        return EncoderOutput(
-            self.end(self.map(self.clean(X, real)), self.shift), self.lengths(X_lens)
-        )
+        H = self.end(self.map(self.clean(X, real)), self.shift)
+        return EncoderOutput(H, self.lengths(X_lens))
 
 
 FAULTS = {
@@ -102,9 +105,7 @@ def test_the_contract_refuses(message):
 def test_subsampling_projects_channel_by_channel(factor):
     module, X = Subsampling(FEATURES, 12, factor, channels=5).double(), noise(2, 50, FEATURES)
     H = module.convolutions(X.unsqueeze(1))  # (B, C, T', F')
-    weight = module.project.weight.unflatten(
-        1, (5, -1)
-    )  # (D, C, F'): in this order models are stored
+    weight = module.project.weight.unflatten(1, (5, -1))  # (D, C, F'): so models are stored
     expected = torch.einsum("bctf,dcf->btd", H, weight) + module.project.bias
     assert_close(module(X, torch.tensor([50, 40]))[0], expected)
 
@@ -112,21 +113,8 @@ def test_subsampling_projects_channel_by_channel(factor):
 # --- outputs and loss -----------------------------------------------------------------------------
 
 
-@each("variant", VARIANTS)
-def test_logits_do_not_depend_on_padding_or_batch(variant):
-    model = hybrid(variant).double().eval()
-    logits, lens = model(*data())
-    assert logits.shape == (4, 5, V) and lens.tolist() == [5, 2, 4, 1]
-    other = model(*data(padding=5, fill=1e5))[0]
-    for b, one in enumerate(singles(*data())):
-        alone = model(*one)[0]
-        assert alone.shape == (1, lens[b], V)
-        assert_close(logits[b, : lens[b]], alone[0])
-        assert_close(other[b, : lens[b]], alone[0])
-
-
 def plain_loss(model, x, _, y, y_lens):
-    """CTC's and the decoder's loss of one utterance without padding, and its correct labels, written out."""
+    """Loss of CTC, loss of the decoder and logits of one utterance without padding, and its correct labels."""
     H, end = model.encoder(x, torch.tensor([x.size(1)])).H, torch.tensor([[V - 1]])
     targets = torch.cat([y, end], 1)[0]
     logits = model.decoder(torch.cat([end, y], 1), H, torch.tensor([H.size(1)])).logits[0]
@@ -134,7 +122,8 @@ def plain_loss(model, x, _, y, y_lens):
     log_probs = F.linear(H, model.ctc_out.weight, model.ctc_out.bias).log_softmax(-1)
     frames = torch.tensor([H.size(1)])
     ctc = F.ctc_loss(log_probs.transpose(0, 1), y, frames, y_lens, reduction="sum")
-    return ctc, F.cross_entropy(logits, targets, **smoothing), (logits.argmax(-1) == targets).sum()
+    attention = F.cross_entropy(logits, targets, **smoothing)
+    return ctc, attention, logits, (logits.argmax(-1) == targets).sum()
 
 
 @each(
@@ -143,23 +132,24 @@ def plain_loss(model, x, _, y, y_lens):
     + [("", fill) for fill in [(0, 0.0), (5, 1e5), (V - 1, torch.inf), (12345, torch.nan)]],
 )
 def test_the_loss_and_its_gradient_are_the_sum_over_utterances(variant, fill):
-    """Whatever stands in the padding; and no gradient reaches it."""
+    """Whatever stands in the padding; no gradient reaches it, and the logits are those of each alone."""
     model, (X, X_lens, *rest) = hybrid(variant).double().eval(), data(*fill)
     loss = model.loss(X.requires_grad_(), X_lens, *rest)
-    loss.total.backward()
-    assert not X.grad[torch.arange(75) >= X_lens[:, None]].any()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    model.zero_grad()
+    got = torch.autograd.grad(loss.total, [X, *model.parameters()])
+    assert not got[0][torch.arange(75) >= X_lens[:, None]].any()
     parts = zip(*(plain_loss(model, *one) for one in singles(*data())), strict=True)
-    ctc, attention, correct = map(sum, parts)
-    weight = model.ctc_weight
-    total = weight * ctc + (1 - weight) * attention
-    total.backward()
-    got = [loss.total, loss.terms["ctc"], loss.terms["attention"]]
-    assert_close([x.double() for x in got], [total, ctc, attention], rtol=1e-5, atol=1e-4)
-    assert (int(loss.correct), int(loss.tokens)) == (int(correct), 4 + 1 + 3 + 0 + 4)
-    for name, parameter in model.named_parameters():
-        assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-4)
+    ctc, attention, alone, correct = parts
+    ctc, attention = sum(ctc), sum(attention)
+    total = model.ctc_weight * ctc + (1 - model.ctc_weight) * attention
+    terms = [loss.total, loss.terms["ctc"], loss.terms["attention"]]
+    assert_close([x.double() for x in terms], [total, ctc, attention], rtol=1e-5, atol=1e-4)
+    assert (int(loss.correct), int(loss.tokens)) == (int(sum(correct)), 4 + 1 + 3 + 0 + 4)
+    expected = torch.autograd.grad(total, list(model.parameters()))
+    assert_close(got[1:], expected, rtol=1e-4, atol=1e-4)
+    logits, lens = model(X, X_lens, *rest)
+    assert logits.shape == (4, 5, V) and lens.tolist() == [5, 2, 4, 1]
+    for row, length, its in zip(logits, lens, alone, strict=True):
+        assert_close(row[:length], its)
 
 
 def test_gradient_reaches_every_parameter_in_training():
@@ -174,40 +164,76 @@ def test_gradient_reaches_every_parameter_in_training():
 @each("training", [True, False])
 def test_bf16_autocast_is_near_fp32(variant, training):
     model, (X, *rest) = hybrid(variant).train(training), data()
-    for module in model.modules():  # without dropout: results of training can be compared
-        if hasattr(module, "p"):
+    for module in model.modules():  # without dropout, results of training can be compared
+        if isinstance(module, Dropout):
             module.p = 0.0
-    totals, gradients = [], []
+    results = []
     for enabled in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled):
             loss = model.loss(X.float(), *rest).total
-        gradients.append(
-            torch.cat([g.flatten() for g in torch.autograd.grad(loss, model.parameters())])
-        )
-        totals.append(loss)
-    assert_close(totals[1], totals[0], rtol=0.01, atol=0)  # of the same type, float32
-    assert F.cosine_similarity(*gradients, dim=0) > 0.99
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        results.append((loss, torch.cat([g.flatten() for g in gradients])))
+    (exact, expected), (loss, gradient) = results
+    assert_close(loss, exact, rtol=0.01, atol=0)  # of the same type, float32
+    assert F.cosine_similarity(gradient, expected, dim=0) > 0.99
 
 
-def test_the_attention_of_every_layer():
-    model, (X, X_lens, Y, Y_lens) = hybrid().double().eval(), data()
-    encoded = model.encoder(X, X_lens, attention=True)
-    decoded = model.decode(encoded.H, encoded.H_lens, Y, Y_lens, attention=True)
-    T = encoded.H.size(1)
-    found = {(5, 5): decoded.attention, (5, T): decoded.cross, (T, T): encoded.attention}
-    for shape, maps in found.items():
-        assert [weights.shape for weights in maps] == [(4, 3, *shape)] * 2
-        assert_close(torch.stack(maps).sum(-1), torch.ones(2, 4, 3, shape[0]).double())
-    assert_close(model(X, X_lens, Y, Y_lens)[0], decoded.logits)
-    plain = model.encoder(X, X_lens)
+def test_the_attention_of_every_layer_is_over_what_is_there():
+    model, (X, X_lens, *text) = hybrid().double().eval(), data()
+    encoded, plain = (model.encoder(X, X_lens, attention=asked) for asked in (True, False))
+    decoded = model.decode(encoded.H, encoded.H_lens, *text, attention=True)
+    mask = key_mask(encoded.H_lens, T := encoded.H.size(1))
+    found = [
+        ((5, 5), decoded.attention, causal_mask(5)),
+        ((5, T), decoded.cross, mask),
+        ((T, T), encoded.attention, mask),
+    ]
+    for shape, maps, hidden in found:
+        weights = torch.stack(maps)
+        assert weights.shape == (2, 4, 3, *shape) and not weights[0].equal(weights[1])
+        assert not weights[hidden.expand_as(weights)].any()
+        assert_close(weights.sum(-1), torch.ones(2, 4, 3, shape[0]).double())
+    assert_close(model(X, X_lens, *text)[0], decoded.logits)
     assert not plain.attention and not plain.layers
-    assert not model.decode(plain.H, plain.H_lens, Y, Y_lens).attention
+    assert not model.decode(plain.H, plain.H_lens, *text).attention
 
 
-def test_an_utterance_too_short_names_itself():
-    X, X_lens = padded(FEATURES, (40, 6))
-    with pytest.raises(ValueError, match="utterance 1 of the batch: got 6 frames, expected 7"):
-        hybrid().double()(X, X_lens, torch.ones(2, 1).long(), torch.tensor([1, 1]))
+# --- what training leaves out ---------------------------------------------------------------------
+
+
+@each("encoder, places", [("encoder: {}", 3), (CONVOLUTIONS[0], 6), (CONVOLUTIONS[1], 8)])
+def test_dropout_has_its_places(encoder, places):
+    """Behind each sublayer, within each feed-forward and gate, behind the merged branches; and of the input."""
+    model = hybrid(f"both: {{dropout: 0.11, attention_dropout: 0.07}}, {encoder}")
+    passed = []
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.register_forward_hook(lambda module, *_: passed.append(module.p))
+    model.double().eval()(*data())
+    assert passed == [0.11] * (places * 2 + 1 + 4 * 2 + 1)  # of the encoder and of the decoder
+    attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    assert [attention.dropout for attention in attentions] == [0.07] * 6
+
+
+def test_layers_are_left_out_in_training_as_the_seed_draws():
+    """Where none is to be, no random number is drawn."""
+    model = hybrid("both: {layers: 4, dropout: 0, layer_dropout: 0.4}").double().eval()
+    taken = []
+    for n, layer in enumerate([*model.encoder.layers, *model.decoder.layers]):
+        layer.register_forward_hook(lambda *_, n=n: taken.append(n))
+    model(*data())
+    assert taken == [*range(8)]
+    for seed in range(4):
+        torch.manual_seed(seed)
+        drawn = torch.cat([torch.rand(4), torch.rand(4)])
+        torch.manual_seed(seed)
+        taken.clear()
+        model.train()(*data())
+        assert taken == (drawn >= 0.4).nonzero().flatten().tolist()
+    model.encoder.layer_dropout, model.decoder.layer_dropout = 0.0, 0.0
+    before = torch.get_rng_state()
+    model(*data())
+    assert torch.get_rng_state().equal(before)
 
 
 # --- sizes and initialization ---------------------------------------------------------------------
@@ -228,12 +254,6 @@ def test_the_papers_base_has_its_size():
     assert model.decoder.embedding.weight.shape == (5000, 512)
 
 
-def test_tied_weights_are_one():
-    tied, untied = hybrid("decoder: {tied: true}"), hybrid()
-    assert tied.decoder.out.weight is tied.decoder.embedding.weight
-    assert count(untied) - count(tied) == V * 12
-
-
 @each("tied", ["false", "true"])
 def test_initialization_is_as_stated(tied):
     """Xavier-uniform is uniform within ±√(6 / (in + out)), of deviation bound / √3 (Glorot and Bengio 2010)."""
@@ -241,14 +261,14 @@ def test_initialization_is_as_stated(tied):
     model = hybrid(parts % tied, 80, 2000)
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear | nn.LayerNorm):
             assert not module.bias.any(), name
-            if tied == "false" or name != "decoder.out":
-                bound = math.sqrt(6 / sum(weight.shape))
-                assert weight.abs().max() <= bound, name
-                assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05), name
+        if isinstance(module, nn.Linear) and (tied == "false" or name != "decoder.out"):
+            bound = math.sqrt(6 / sum(weight.shape))
+            assert weight.abs().max() <= bound, name
+            assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05), name
         if isinstance(module, nn.LayerNorm):
-            assert (weight == 1).all() and not module.bias.any(), name
+            assert (weight == 1).all(), name
         if isinstance(module, nn.Conv2d):  # PyTorch's default: uniform within 1 / √fan_in
             scaled = weight * math.sqrt(weight[0].numel())
             assert scaled.abs().max() <= 1 and scaled.std() > 0.4, name
@@ -271,12 +291,11 @@ model:
 
 @pytest.fixture
 def recognizer():
-    features = FrontendSettings(
-        fbank={"sample_rate": 8000, "mels": 20}, specaugment={"time_masks": 1}
-    )
+    features = yaml.safe_load(CONFIG_TEXT)["features"]
     torch.manual_seed(1)
     tokenizer = train("characters", ["A BC", "D'E"])
-    recognizer = Recognizer(features, sizes("decoder: {tied: true}"), tokenizer).eval()
+    settings = FrontendSettings(**features), sizes("decoder: {tied: true}")
+    recognizer = Recognizer(*settings, tokenizer).eval()
     recognizer.frontend.cmvn.mean.normal_()
     recognizer.frontend.cmvn.std.uniform_(1, 2)
     return recognizer
@@ -295,27 +314,22 @@ def refused(folder, message):
     assert "\n" not in str(caught.value)
 
 
-def speech():
-    waveforms = 0.1 * noise(2, 9000, seed=1).float()
-    Y = torch.tensor([[1, 2, 3], [4, -1, -1]])
-    return waveforms, torch.tensor([9000, 5000]), Y, torch.tensor([3, 1])
-
-
 def test_saved_and_loaded_gives_identical_outputs(recognizer, folder):
-    loaded, batch = load(folder), speech()
+    loaded, waveforms = load(folder), 0.1 * noise(2, 9000, seed=1).float()
+    lens, labels = torch.tensor([9000, 5000]), torch.tensor([[1, 2, 3], [4, -1, -1]])
+    batch = waveforms, lens, labels, torch.tensor([3, 1])
     assert not loaded.training
-    near(loaded.encode(*batch[:2]), recognizer.encode(*batch[:2]))
+    near(loaded.encode(waveforms, lens), recognizer.encode(waveforms, lens))
     expected = recognizer.loss(*batch).total
-    batch[0][1, 5000:] = torch.nan  # beyond their lengths, waveforms never matter
+    waveforms[1, 5000:] = torch.nan  # beyond their lengths, waveforms never matter
     near(loaded.loss(*batch).total, expected)
     assert loaded.tokenizer.symbols() == recognizer.tokenizer.symbols()
     assert loaded.model.decoder.out.weight is loaded.model.decoder.embedding.weight
-    files = sorted(p.name for p in folder.iterdir())
     assert (
-        files
-        == [CONFIG, WEIGHTS, "tokenizer.json"]
-        == ["config.yaml", "model.safetensors", files[2]]
-    )
+        len(load_file(folder / WEIGHTS)) == len(recognizer.state_dict()) - 1
+    )  # that is stored once
+    files = {path.name for path in folder.iterdir()}
+    assert files == {"config.yaml", "model.safetensors", "tokenizer.json"} >= {CONFIG, WEIGHTS}
 
 
 def test_the_lengths_of_a_recognizer(recognizer):
@@ -370,13 +384,10 @@ def test_missing_and_damaged_files_are_named(folder, name, how, message):
     whole = (folder / name).read_bytes()
     left = {"empty": b"", "truncated": whole[: len(whole) // 2], "noise": b"\xff\xfenoise"}
     (folder / name).unlink()
+    refused(folder.parent / "nowhere", "nowhere: no such model folder; asr-train makes one")
     if how in left:
         (folder / name).write_bytes(left[how])
     refused(folder, f"{re.escape(str(folder / name))}:.*{message}")
-
-
-def test_no_folder(tmp_path):
-    refused(tmp_path / "nowhere", "nowhere: no such model folder; asr-train makes one")
 
 
 @each("name, size", [("model.ctc_out.bias", 0), ("extra", 1), ("model.ctc_out.bias", 3)])
@@ -398,12 +409,3 @@ model:    | seed:     | config.yaml: model: missing
 def test_a_config_of_another_model_is_refused(folder, old, new, message):
     (folder / CONFIG).write_text(CONFIG_TEXT.replace(old, new, 1))
     refused(folder, f"{folder}/{message}")
-
-
-def test_weights_travel_without_their_shared_twins(tmp_path):
-    model, other = (hybrid("decoder: {tied: true}") for _ in range(2))
-    model.decoder.embedding.weight.data.fill_(3)
-    save_weights(model, tmp_path / WEIGHTS)
-    assert len(load_file(tmp_path / WEIGHTS)) == len(model.state_dict()) - 1
-    load_weights(other, tmp_path / WEIGHTS)
-    near(other.state_dict(), model.state_dict())

@@ -5,166 +5,124 @@ Reference of time warping: numpy; of the spans: plain loops.
 
 import numpy as np
 import torch
+from small import near, noise, options
 from torch.testing import assert_close
 
 from asr.features.specaugment import SpecAugment, SpecAugmentSettings, spans, time_warp
+from asr.ops import length_mask
 
 
-def augment(lens, seeds, features=40, **settings):
+def uniform(*shape):
+    return torch.rand(shape, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+
+
+def make(text=""):
+    return SpecAugment(SpecAugmentSettings(**options(text)))
+
+
+def augment(lens, text="", seeds=None):
     """SpecAugment in training mode on ones, padded with twos."""
-    X = torch.ones(len(lens), max(lens), features)
-    for row, length in zip(X, lens, strict=True):
-        row[length:] = 2
-    chosen = SpecAugment(SpecAugmentSettings(**settings))
-    return chosen(X, torch.tensor(lens), torch.tensor(seeds)), X
+    lens, seeds = torch.tensor(lens), torch.tensor(seeds or range(len(lens)))
+    X = torch.ones(len(lens), int(lens.max()), 40)
+    X[length_mask(lens, X.size(1))] = 2
+    masked = make(text)(X, lens, seeds)
+    assert X.all()  # the input is left as it was
+    return masked
 
 
-def test_specaugment_never_touches_padding_and_stays_within_bounds():
-    lens, seeds = [300, 40, 7, 1] * 50, list(range(200))
-    settings = {
-        "freq_masks": 2,
-        "freq_width": 10,
-        "time_masks": 3,
-        "time_width": 20,
-        "time_ratio": 0.2,
+def test_masks_never_touch_padding_and_stay_within_bounds():
+    lens = [300, 40, 7, 1] * 50
+    text = "freq_masks: 2, freq_width: 10, time_masks: 3, time_width: 20, time_ratio: 0.2"
+    for row, length in zip(augment(lens, text), lens, strict=True):
+        assert (row[length:] == 2).all()
+        zero = row[:length] == 0
+        times = zero.all(1)
+        assert times.sum() <= 3 * min(20, int(0.2 * length))
+        rest = zero[~times]  # what time masks left shows the frequency masks alone
+        assert rest.all(0).equal(rest.any(0)) or times.all()
+        assert rest.any(0).sum() <= 20
+
+
+def test_masks_are_everywhere_and_as_much_as_stated():
+    share = {
+        "freq_masks: 1, freq_width: 10, time_masks: 0": (5 / 40, (0, 1)),
+        "freq_masks: 0, time_masks: 1, time_width: 50, time_ratio: 0.2": (0.1, (0, 2)),
     }
-    X, before = augment(lens, seeds, **settings)
-    for n, length in enumerate(lens):
-        assert (X[n, length:] == 2).all()
-        times, bins = (X[n, :length] == 0).all(1).sum(), (X[n, :length] == 0).all(0).sum()
-        assert times == length or bins <= 20
-        assert times <= 3 * min(20, int(0.2 * length))
-        rest = X[n, :length][
-            ~(X[n, :length] == 0).all(1)
-        ]  # what time masks left shows the frequency masks alone
-        assert ((rest == 0).all(0) | (rest == 1).all(0)).all()
-    assert (before[:, 0] == 1).all()  # the input is left as it was
-
-
-def test_specaugment_masks_everywhere_and_as_much_as_stated():
-    X, _ = augment([100] * 2000, list(range(2000)), freq_masks=1, freq_width=10, time_masks=0)
-    assert_close(
-        (X == 0).double().mean(), torch.tensor(5 / 40, dtype=torch.double), rtol=0, atol=0.01
-    )
-    assert (X == 0).any(1).any(0).all()  # every bin is masked somewhere, the first and last too
-    X, _ = augment(
-        [100] * 2000, list(range(2000)), freq_masks=0, time_masks=1, time_width=50, time_ratio=0.2
-    )
-    assert_close((X == 0).double().mean(), torch.tensor(0.1, dtype=torch.double), rtol=0, atol=0.01)
-    assert (X == 0).any(2).any(0).all()
-
-
-def test_specaugment_is_the_same_in_any_batch_and_of_any_device():
-    X, _ = augment([90, 60, 30], [1, 2, 3])
-    alone, _ = augment([60], [2])
-    assert_close(X[1, :60], alone[0], rtol=0, atol=0)
-    assert (augment([60], [4])[0] != alone).any()
-
-
-def test_specaugment_is_off_in_evaluation():
-    chosen = SpecAugment(SpecAugmentSettings()).eval()
-    X = torch.ones(1, 50, 40)
-    assert_close(chosen(X, torch.tensor([50]), torch.tensor([1])), X, rtol=0, atol=0)
+    for text, (expected, others) in share.items():
+        zero = augment([100] * 2000, text) == 0
+        near(zero.double().mean().item(), expected, 0.01)
+        assert zero.any(others).all()  # the first and the last, too
 
 
 def test_spans_are_plain_loops():
-    u = torch.rand(20, 2, 3, dtype=torch.double, generator=torch.Generator().manual_seed(1))
-    lens, widest = torch.arange(1, 21), torch.arange(1, 21) // 2
-    expected = torch.zeros(20, 25, dtype=torch.bool)
+    u, lens = uniform(20, 2, 3), torch.arange(1, 21)
+    widest, count = lens // 2, torch.arange(20) % 4
+    every, some = torch.zeros(2, 20, 25, dtype=torch.bool)
     for b in range(20):
         for m in range(3):
             width = int(u[b, 0, m] * (widest[b] + 1))
             start = int(u[b, 1, m] * (lens[b] - width + 1))
-            expected[b, start : start + width] = True
-    assert_close(spans(u, lens, widest, 25), expected)
-    count = torch.arange(20) % 4
-    for b in range(20):
-        fewer = spans(u[b : b + 1, :, : int(count[b])], lens[b : b + 1], widest[b : b + 1], 25)
-        assert_close(spans(u, lens, widest, 25, count)[b], fewer[0])
+            every[b, start : start + width] = True
+            some[b, start : start + width] |= m < count[b]
+    assert_close(spans(u, lens, widest, 25), every)
+    assert_close(spans(u, lens, widest, 25, count), some)
 
 
 def test_time_multiplicity_gives_longer_utterances_more_masks():
-    settings = {
-        "freq_masks": 0,
-        "time_masks": 6,
-        "time_width": 1,
-        "time_ratio": 1.0,
-        "time_multiplicity": 0.04,
-    }
-    most = {300: 6, 125: 5, 100: 4, 24: 0}
-    for frames, count in most.items():
-        X, _ = augment([frames] * 500, list(range(500)), **settings)
-        masked = (X == 0).all(2).sum(1)  # a mask is one frame or none
+    text = "freq_masks: 0, time_masks: 6, time_width: 1, time_ratio: 1.0, time_multiplicity: 0.04"
+    for frames, count in {300: 6, 125: 5, 100: 4, 24: 0}.items():
+        masked = (augment([frames] * 500, text) == 0).all(2).sum(1)  # a mask is one frame or none
         assert masked.max() == count, frames
-        assert_close(masked.double().mean(), torch.tensor(count / 2).double(), rtol=0, atol=0.2)
+        near(masked.double().mean().item(), count / 2, 0.2)
 
 
 WARPED = [200, 90, 30, 25, 23, 22, 7, 1]  # frames; at W = 10 the last three have no room
 
 
-def ramps(lens, F=3):
-    """Features that say their frame, each bin in its own way, padded with 99."""
-    X = torch.full((len(lens), max(lens), F), 99.0)
-    for row, length in zip(X, lens, strict=True):
-        row[:length] = torch.arange(length).unsqueeze(1) ** torch.linspace(0.5, 1.5, F)
-    return X
-
-
 def test_time_warp_is_a_loop_over_utterances():
-    W, rng = 10, torch.Generator().manual_seed(1)
-    X, before = ramps(WARPED * 40), ramps(WARPED * 40)
-    u = torch.rand(len(X), 2, dtype=torch.double, generator=rng)
-    u[:16] = torch.tensor([[0, 0], [1 - 2**-53, 1 - 2**-53]], dtype=torch.double).repeat_interleave(
-        8, 0
-    )
-    Y = time_warp(X, torch.tensor(WARPED * 40), W, u)
-    for n, frames in enumerate(WARPED * 40):
-        expected = before[n].clone()
+    W, lens = 10, WARPED * 40
+    X, u = noise(len(lens), 200, 3, seed=2), uniform(len(lens), 2)
+    u[:8], u[8:16] = 0, 1 - 2**-53
+    before = X.clone()
+    Y = time_warp(X, torch.tensor(lens), W, u)
+    near(X, before)  # the input is left as it was
+    for n, frames in enumerate(lens):
         points = range(W + 1, frames - 1 - W)
         if points:
             c = points[int(u[n, 0] * len(points))]
             d = c + range(-W, W + 1)[int(u[n, 1] * (2 * W + 1))]
-            source = np.interp(np.arange(frames), [0, d, frames - 1], [0, c, frames - 1])
-            for f in range(3):
-                warped = np.interp(
-                    source, np.arange(frames), before[n, :frames, f].double().numpy()
-                )
-                expected[:frames, f] = torch.from_numpy(warped).float()
-        assert_close(Y[n], expected, rtol=1e-5, atol=1e-5)
-    assert_close(X, before, rtol=0, atol=0)  # the input is left as it was
+            t = np.arange(frames)
+            source = np.interp(t, [0, d, frames - 1], [0, c, frames - 1])
+            for old, new in zip(before[n, :frames].T, X[n, :frames].T, strict=True):
+                new[:] = torch.from_numpy(np.interp(source, t, old))
+    assert_close(Y, X, rtol=1e-5, atol=1e-5)
 
 
 def test_time_warp_moves_every_way_and_no_farther():
     frames, W = 60, 8
-    u = torch.rand(2000, 2, dtype=torch.double, generator=torch.Generator().manual_seed(1))
     t = torch.arange(frames).float().view(1, -1, 1)
-    moved = (time_warp(t.expand(2000, -1, -1), torch.full((2000,), frames), W, u) - t).squeeze(2)
+    lens = torch.full((2000,), frames)
+    warped = time_warp(t.expand(2000, -1, -1), lens, W, uniform(2000, 2)).squeeze(2)
+    moved = warped - t.squeeze(2)
     assert moved.min() == -W and moved.max() == W
-    assert not moved[:, 0].any() and not moved[:, -1].any()
-    assert (torch.diff(moved + t.squeeze(2)) > 0).all()  # time goes on
-    assert_close(moved.mean(), torch.tensor(0.0), rtol=0, atol=0.2)
+    assert not moved[:, [0, -1]].any()
+    assert (warped.diff() > 0).all()  # time goes on
+    near(moved.mean().item(), 0.0, 0.2)
 
 
-def test_time_warp_by_seed_in_any_batch_and_before_the_masks():
-    only = {"freq_masks": 0, "time_masks": 0, "time_warp": 10}
-    warp = SpecAugment(SpecAugmentSettings(**only))
-    X, lens, seeds = ramps(WARPED), torch.tensor(WARPED), torch.arange(len(WARPED))
-    Y = warp(X, lens, seeds)
-    for n, frames in enumerate(WARPED):
-        assert_close(
-            warp(X[n : n + 1, :frames], lens[n : n + 1], seeds[n : n + 1])[0],
-            Y[n, :frames],
-            rtol=0,
-            atol=0,
-        )
-        assert (Y[n, :frames] != X[n, :frames]).any() == (frames >= 23) and (
-            Y[n, frames:] == 99
-        ).all()
-    assert (warp(X, lens, seeds + 9) != Y).any()
-    assert_close(warp.eval()(X, lens, seeds), X, rtol=0, atol=0)
-    none = SpecAugment(SpecAugmentSettings(**only | {"time_warp": 0}))
-    assert_close(none(X, lens, seeds), X, rtol=0, atol=0)
-    ones, masked = augment([200, 90], [1, 2])[0], augment([200, 90], [1, 2], time_warp=40)[0]
-    assert_close(
-        masked, ones, rtol=0, atol=0
-    )  # a mask is no wider for the warp, and stands where it stood
+def test_an_utterance_is_augmented_by_its_seed_in_any_batch_and_in_training_alone():
+    X, lens, seeds = noise(8, 200, 40, seed=2), torch.tensor(WARPED), torch.arange(8)
+    for text in ("", "freq_masks: 0, time_masks: 0, time_warp: 10"):
+        augmentation = make(text)
+        Y = augmentation(X, lens, seeds)
+        for n, frames in enumerate(WARPED):
+            alone = augmentation(X[[n], :frames], lens[[n]], seeds[[n]])
+            near(alone[0], Y[n, :frames])
+            near(Y[n, frames:], X[n, frames:])
+            if text:
+                assert (alone[0] != X[n, :frames]).any() == (frames >= 23)
+        assert not augmentation(X, lens, seeds + 9).equal(Y)
+        near(augmentation.eval()(X, lens, seeds), X)
+    near(make("freq_masks: 0, time_masks: 0")(X, lens, seeds), X)
+    # a mask is no wider for the warp, and stands where it stood
+    near(augment([200, 90], "time_warp: 40"), augment([200, 90]))

@@ -1,10 +1,10 @@
 """Standard streams that are full, closed or left, signals, memory: one line and the right status, by whole commands."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -13,6 +13,7 @@ from asr import memory
 from asr.cli.command import command
 from asr.logging import logger, printable
 
+each = pytest.mark.parametrize
 PRINTS = """
 import sys
 from asr.cli.command import command, emit, parser
@@ -26,144 +27,128 @@ main()
 """
 
 
-def shell(redirected, folder, count=1, how="emit('result')"):
+def shell(redirected, folder, count=1, how="emit('result')", **environment):
     """Run a command that prints with its streams redirected by a shell; its status, and what it said and did."""
-    (folder / "x.py").write_text(PRINTS.format(print=how))
+    (folder / "x.py").write_text(PRINTS.format(print=how), "utf-8")
     line = f"{sys.executable} {folder}/x.py {count} {folder}/file {redirected}"
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    settings = {**os.environ, **environment}
+    settings.pop("PYTHONUNBUFFERED", None)
     done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, timeout=60, env=buffered
+        ["bash", "-c", line], capture_output=True, text=True, timeout=60, env=settings
     )
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
-    return done, (folder / "file").exists()
+    return done
 
 
-@pytest.mark.parametrize(
-    "count, how", [(1, "emit('result')"), (9999, "emit('result')"), (1, "sys.stdout.write('x')")]
-)
+@each("count, how", [(1, "emit('result')"), (9999, "emit('result')"), (1, "sys.stdout.write('x')")])
 def test_a_full_or_closed_stdout_is_one_line_and_status_2(tmp_path, count, how):
     for redirected, why in ((">/dev/full", "No space left on device"), (">&-", "it is closed")):
-        done, _ = shell(redirected, tmp_path, count, how)
+        done = shell(redirected, tmp_path, count, how)
         assert done.returncode == 2, done.stderr
         assert done.stderr.splitlines()[-1].endswith(
             f"standard output can't be written ({why}); what was printed isn't complete"
         )
 
 
-def test_a_closed_stdout_that_nothing_is_printed_on_is_no_matter(tmp_path):
-    done, written = shell(">&-", tmp_path, 0)
-    assert done.returncode == 0 and written and "a word" in done.stderr
-
-
-@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
-def test_without_stderr_the_results_are_the_same_and_nothing_else_is_among_them(
-    tmp_path, redirected
-):
-    done, written = shell(redirected, tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "result\n", "") and written
-
-
-def test_all_streams_closed(tmp_path):
-    done, written = shell("<&- >&- 2>&-", tmp_path, 0)
-    assert (done.returncode, written) == (0, True)
-    assert (tmp_path / "file").read_text() == "done"  # and no word of the command's
+@each(
+    "redirected, count, stdout, stderr",
+    [
+        (">&-", 0, "", "a word to the person\n"),
+        ("2>&-", 1, "result\n", ""),
+        ("2>/dev/full", 1, "result\n", ""),
+        ("0<&- 2>&-", 1, "result\n", ""),
+        ("<&- >&- 2>&-", 0, "", ""),
+    ],
+)
+def test_closed_streams_leave_the_rest_as_it_is(tmp_path, redirected, count, stdout, stderr):
+    """Where nothing is to be written on them; and no file that is opened takes their place."""
+    done = shell(redirected, tmp_path, count)
+    assert (done.returncode, done.stdout, done.stderr) == (0, stdout, stderr)
+    assert (tmp_path / "file").read_text() == "done"
 
 
 def test_results_are_utf8_whatever_the_locale(tmp_path):
-    (tmp_path / "x.py").write_text(PRINTS.format(print="emit('é 漢')"))
-    places = {
-        "LC_ALL": "C",
-        "PYTHONIOENCODING": "ascii",
-        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-    }
-    done = subprocess.run(
-        [sys.executable, tmp_path / "x.py", "1", tmp_path / "f"],
-        env=os.environ | places,
-        capture_output=True,
-    )
-    assert done.stdout.decode() == "é 漢\n"
+    done = shell("", tmp_path, 1, "emit('é 漢')", LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert done.stdout == "é 漢\n"
 
 
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def interrupted(main, *signals, **more):
+    """A command whose main is given, sent the signals as it prints lines; its status and what it wrote on stderr."""
+    script = f"""
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from asr.cli.command import command
+from asr.files import replacing
+@command(hint='it was little')
+def main(argv):
+{textwrap.indent(main, "    ")}
+main([])
+"""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes, **more) as process:
+        for number in signals:
+            process.stdout.readline()
+            process.send_signal(number)
+        error = process.communicate(timeout=30)[1]
+    return process.returncode, error
+
+
+@each("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_command_with_their_status_and_clean_up(tmp_path, number, status):
-    script = (
-        "import time, signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from asr.cli.command import command; from asr.files import replacing\n@command(hint='it was little')\n"
-        "def main(argv):\n    with replacing('out') as path:\n        path.write_text('half'); print(flush=True)\n"
-        "        time.sleep(60)\nmain([])"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        process.stdout.readline()
-        process.send_signal(number)
-        said = process.communicate(timeout=30)[1]
-    assert (
-        process.returncode == status
-        and said.endswith("stopped; it was little\n")
-        and len(said.splitlines()) == 1
-    )
+    main = """
+with replacing('out') as path:
+    path.write_text('half')
+    print(flush=True)
+    time.sleep(60)
+"""
+    returned, error = interrupted(main, number, cwd=tmp_path)
+    assert returned == status
+    assert error.endswith("stopped; it was little\n") and error.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_a_second_sigterm_ends_at_once(tmp_path):
-    script = (
-        "import time\nfrom asr.cli.command import command\n@command\ndef main(argv):\n    try:\n"
-        "        print(flush=True); time.sleep(60)\n    finally:\n        print(flush=True); time.sleep(60)\nmain([])"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
-        for _ in range(2):
-            process.stdout.readline()
-            process.terminate()
-        begun = time.monotonic()
-        assert process.wait(30) == -signal.SIGTERM and time.monotonic() - begun < 20
+def test_a_second_sigterm_ends_at_once():
+    main = """
+try:
+    print(flush=True)
+    time.sleep(60)
+finally:
+    print(flush=True)
+    time.sleep(60)
+"""
+    assert interrupted(main, signal.SIGTERM, signal.SIGTERM)[0] == -signal.SIGTERM
+
+
+def run(capsys, act):
+    """Run a command in this process that calls `act`; its exit status and what it wrote on stderr."""
+    with pytest.raises(SystemExit) as caught:
+        command(lambda argv: act())([])
+    return caught.value.code, capsys.readouterr().err
+
+
+def throw(error):
+    raise error
 
 
 def test_a_handler_that_was_there_stays():
     before = signal.getsignal(signal.SIGTERM)
-
-    @command
-    def main(argv):
-        pass
-
-    main([])
+    command(lambda argv: None)([])
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize(
-    "error, fact", [(MemoryError(), "out of memory"), (RecursionError(), "nested too deeply")]
-)
+@each("error, fact", [(MemoryError(), "out of memory"), (RecursionError(), "nested too deeply")])
 def test_memory_and_depth_are_one_line(capsys, error, fact):
-    @command
-    def main(argv):
-        raise error
-
-    with pytest.raises(SystemExit) as caught:
-        main([])
-    assert caught.value.code == 2 and fact in capsys.readouterr().err
+    status, log = run(capsys, lambda: throw(error))
+    assert status == 2 and fact in log and log.count("\n") == 1
 
 
 def test_a_fault_of_the_program_is_a_traceback():
-    @command
-    def main(argv):
-        raise ValueError("ours")
-
     with pytest.raises(ValueError, match="ours"):
-        main([])
+        command(lambda argv: throw(ValueError("ours")))([])
 
 
-def test_a_main_s_status_is_the_command_s():
-    @command
-    def main(argv):
-        return 3
-
-    with pytest.raises(SystemExit) as caught:
-        main([])
-    assert caught.value.code == 3
+def test_a_main_s_status_is_the_command_s(capsys):
+    assert run(capsys, lambda: 3) == (3, "")
 
 
 def test_nothing_said_can_steer_a_terminal(capsys):
@@ -172,21 +157,29 @@ def test_nothing_said_can_steer_a_terminal(capsys):
     assert printable("plain é 漢\t1") == "plain é 漢\t1"
 
 
+LIMITED = """
+import torch, resource
+from asr import memory
+before = resource.getrlimit(resource.RLIMIT_DATA)
+memory.available = lambda: 2 << 30
+try:
+    with memory.limited():
+        torch.zeros(3 << 30, dtype=torch.uint8).fill_(1)
+except (RuntimeError, MemoryError) as error:
+    assert memory.is_oom(error), error
+else:
+    raise SystemExit('no error')
+assert resource.getrlimit(resource.RLIMIT_DATA) == before
+torch.zeros(3 << 30, dtype=torch.uint8)
+"""
+
+
 def test_the_limit_of_memory_makes_its_end_an_error_and_is_lifted_again():
-    script = (
-        "import torch, resource; from asr import memory\nbefore = resource.getrlimit(resource.RLIMIT_DATA)\n"
-        "memory.available = lambda: 2 << 30\n"
-        "try:\n    with memory.limited(): torch.zeros(3 << 30, dtype=torch.uint8).fill_(1)\n"
-        "except (RuntimeError, MemoryError) as error: assert memory.is_oom(error), error\n"
-        "else: raise SystemExit('no error')\n"
-        "assert resource.getrlimit(resource.RLIMIT_DATA) == before\ntorch.zeros(3 << 30, dtype=torch.uint8)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", LIMITED], stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
-    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
 
 
-@pytest.mark.parametrize(
+@each(
     "names, limit, free",
     [
         (("memory.max", "memory.current"), "4000", 4000 - 3950 + 1200 + 700),
@@ -205,12 +198,11 @@ def test_files_in_the_cache_of_a_container_are_free(tmp_path, names, limit, free
 
 
 @pytest.mark.usefixtures("heeded")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@each("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_that_a_library_makes_another_error_of_is_a_stop(capsys, number):
     """As pydantic does of a Ctrl-C while its classes are made."""
 
-    @command
-    def main(argv):
+    def act():
         try:
             os.kill(os.getpid(), number)
             time.sleep(10)
@@ -219,8 +211,7 @@ def test_a_stop_that_a_library_makes_another_error_of_is_a_stop(capsys, number):
 
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        with pytest.raises(SystemExit) as caught:
-            main([])
+        status, log = run(capsys, act)
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert caught.value.code == 128 + number and "stopped" in capsys.readouterr().err
+    assert status == 128 + number and "stopped" in log

@@ -8,21 +8,13 @@ import math
 import forked
 import pytest
 import torch
+from small import near, noise
 from test_step import NumbersTask, batches
 from torch import nn
 
 from asr.training.distributed import replicas
 from asr.training.distributed.group import Group
-from asr.training.distributed.replicas import (
-    Summation,
-    WholeModel,
-    leaf,
-    merged,
-    nodes,
-    parent,
-    sibling,
-    slots,
-)
+from asr.training.distributed.replicas import Summation, WholeModel
 from asr.training.optim.adam import AdamSettings, AdamWSettings
 from asr.training.optim.muon import MuonSettings
 from asr.training.optim.schedule import ConstantSettings
@@ -30,27 +22,11 @@ from asr.training.settings import LoopSettings
 from asr.training.trainer import MicroBatch, Trainer
 
 KINDS = [
-    AdamSettings(kind="adam", lr=0.01),
-    AdamWSettings(kind="adamw", lr=0.01),
-    MuonSettings(kind="muon", lr=0.01),
+    make(kind=kind, lr=0.01)
+    for kind, make in {"adam": AdamSettings, "adamw": AdamWSettings, "muon": MuonSettings}.items()
 ]
 ACCUMULATED = (1, 2, 3, 4, 5, 8)
 CLIP = 0.05  # of norms of about 1
-
-
-@pytest.mark.parametrize("size", [*range(1, 9), 12, 16])
-def test_slots_are_shared_out_and_their_nodes_make_a_tree(size):
-    for n in range(1, 35):
-        shares = [slots(n, rank, size) for rank in range(size)]
-        assert sorted(sum(shares, [])) == list(range(n))
-        assert max(map(len, shares)) - min(map(len, shares)) <= 1
-        made = [nodes(n, rank, size) for rank in range(size)]
-        if size in (1, 2, 4, 8, 16):
-            assert all(len(its) == bool(share) for its, share in zip(made, shares, strict=True))
-        for share, its in zip(shares, made, strict=True):
-            assert sorted(place for node in its for place in under(node, n)) == sorted(share)
-        counts = {node: torch.tensor(float(len(under(node, n)))) for its in made for node in its}
-        assert merged(counts) == n
 
 
 def under(node, n):
@@ -58,15 +34,30 @@ def under(node, n):
     return range(r, n, 2**m)
 
 
+@pytest.mark.parametrize("size", [*range(1, 9), 12, 16])
+def test_slots_are_shared_out_and_their_nodes_make_a_tree(size):
+    for n in range(1, 35):
+        shares = [replicas.slots(n, rank, size) for rank in range(size)]
+        assert sorted(sum(shares, [])) == list(range(n))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        made = [replicas.nodes(n, rank, size) for rank in range(size)]
+        if size in (1, 2, 4, 8, 16):
+            assert [len(nodes) for nodes in made] == [int(bool(share)) for share in shares]
+        for share, nodes in zip(shares, made, strict=True):
+            assert sorted(slot for node in nodes for slot in under(node, n)) == sorted(share)
+        counts = {node: torch.tensor(len(under(node, n))) for nodes in made for node in nodes}
+        assert replicas.merged(counts) == n
+
+
 def test_a_node_is_the_sum_of_two():
     for n in range(1, 35):
-        for place in range(n):
-            node = leaf(place, n)
-            assert list(under(node, n)) == [place]
+        for slot in range(n):
+            node = replicas.leaf(slot, n)
+            assert list(under(node, n)) == [slot]
             while node != (0, 0):
-                both = sorted([*under(node, n), *under(sibling(node), n)])
-                assert both == list(under(parent(node), n))
-                node = parent(node)
+                sibling, parent = replicas.sibling(node), replicas.parent(node)
+                assert sorted([*under(node, n), *under(sibling, n)]) == list(under(parent, n))
+                node = parent
 
 
 def summed(values, order):
@@ -93,7 +84,7 @@ def tree(values):
 def test_one_process_adds_by_the_tree_in_whatever_order_they_come(n):
     """Against a recursion; on the shelf are no more than the tree is deep."""
     values = torch.randn(n, generator=torch.Generator().manual_seed(n))
-    total, most = summed(values, slots(n, 0, 1))
+    total, most = summed(values, replicas.slots(n, 0, 1))
     assert total == tree(list(values)) == summed(values, range(n))[0]
     assert most <= math.ceil(math.log2(n)) == replicas.waiting(n, 1)
 
@@ -123,22 +114,20 @@ def trained(group, settings, accumulate, steps, state=None):
     """Steps first … last with batches of their own; a step has one batch less than the one before, down to one."""
     torch.manual_seed(0)
     model = Net()
-    replicas = WholeModel(model, settings.build, group)
+    whole = WholeModel(model, settings.build, group)
     if state:
-        replicas.load(state)
-    task = NumbersTask(model)
+        whole.load(state)
     loop = LoopSettings(epochs=1, accumulate=accumulate, clip=CLIP)
-    trainer = Trainer(task, replicas, ConstantSettings(kind="constant", warmup=1), loop, 1, group)
-    results = []
+    constant = ConstantSettings(kind="constant", warmup=1)
+    trainer, results = Trainer(NumbersTask(model), whole, constant, loop, 1, group), []
     for number in steps:
-        made = batches(*(2 + n for n in range(max(1, accumulate - number))), seed=number)
-        share = [MicroBatch((slot,), batch.batch) for slot, batch, _ in replicas.share(made)]
+        made = batches(*range(2, 2 + max(1, accumulate - number)), seed=number)
+        share = [MicroBatch((slot,), batch.batch) for slot, batch, _ in whole.share(made)]
         trainer.progress.step = number
-        results.append(trainer.train_step(share, len(made)))
-    assert all(result.applied for result in results)
-    return replicas.state(), [
-        (result.totals.sums, result.norm, result.totals.amount) for result in results
-    ]
+        result = trainer.train_step(share, len(made))
+        assert result.applied
+        results.append((result.totals.sums, result.norm, result.totals.amount))
+    return whole.state(), results
 
 
 def law(group, folder):
@@ -147,21 +136,18 @@ def law(group, folder):
     for settings in KINDS:
         for accumulate in ACCUMULATED:
             key = (settings.kind, accumulate)
+            begun = folder / f"{settings.kind}-{accumulate}"
             made[key] = trained(group, settings, accumulate, range(4))
-            if (begun := folder / f"{settings.kind}-{accumulate}").exists():
-                made[(*key, "continued")] = trained(
-                    group, settings, accumulate, range(2, 4), torch.load(begun)
-                )
+            if not begun.exists():
+                torch.save(trained(group, settings, accumulate, range(2))[0], begun)
+            rest = trained(group, settings, accumulate, range(2, 4), torch.load(begun))
+            made[(*key, "continued")] = rest
     torch.save(made, folder / f"{group.size}-{group.rank}")
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("law")
-    for settings in KINDS:
-        for accumulate in ACCUMULATED:
-            state, _ = trained(Group(), settings, accumulate, range(2))
-            torch.save(state, folder / f"{settings.kind}-{accumulate}")
     law(Group(), folder)
     return folder, torch.load(folder / "1-0")
 
@@ -172,29 +158,23 @@ def test_any_number_of_processes_comes_to_the_same_bits(alone, size):
     folder, expected = alone
     forked.run(law, size, folder)
     for rank in range(size):
-        got = torch.load(folder / f"{size}-{rank}")
-        assert got.keys() == expected.keys()
-        for key, (state, figures) in got.items():
-            torch.testing.assert_close(
-                state, expected[key][0], rtol=0, atol=0, msg=lambda m, k=key: f"{k}: {m}"
-            )
-            assert figures == expected[key][1], key
+        near(torch.load(folder / f"{size}-{rank}"), expected)
 
 
 def test_a_continued_training_is_the_whole_one(alone):
-    for key, (state, _) in alone[1].items():
-        torch.testing.assert_close(state, alone[1][key[:2]][0], rtol=0, atol=0)
-    norms = [norm for _, figures in alone[1].values() for _, norm, _ in figures]
-    assert min(norms) > CLIP  # clipping takes part
+    for key, (state, results) in alone[1].items():
+        near(state, alone[1][key[:2]][0])
+        assert min(norm for _, norm, _ in results) > CLIP  # clipping takes part
+
+
+ROWS = noise(7, 2, seed=1)
 
 
 def test_rows_of_a_validation_are_added_in_their_order(tmp_path):
     forked.run(add_rows, 3, tmp_path)
-    rows = torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    expected = Group().sum_of_rows(rows, 7)
-    assert all(torch.equal(torch.load(tmp_path / str(rank)), expected) for rank in range(3))
+    for rank in range(3):
+        assert torch.load(tmp_path / str(rank)).equal(Group().sum_of_rows(ROWS, 7))
 
 
 def add_rows(group, folder):
-    rows = torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    torch.save(group.sum_of_rows(rows[group.rank :: 3], 7), folder / str(group.rank))
+    torch.save(group.sum_of_rows(ROWS[group.rank :: 3], 7), folder / str(group.rank))
