@@ -5,10 +5,13 @@ where its lines are full, and stays on the screen long enough to be read.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+from asr.errors import UserError
+from asr.files import make_folder, write_text
 from asr.options import check, option
 from asr.transcript import Segment, Transcript, Word
 
@@ -224,3 +227,37 @@ FORMATS: dict[str, Callable[[Transcript, FormatOptions], str]] = {
     "textgrid": textgrid,
     "lrc": lrc,
 }
+
+
+def file_of(name: str, folder: Path) -> Path:
+    """Name the file of a recording in a folder of outputs, without its format's suffix; its id keeps its folders."""
+    parts = [part for part in Path(name).parts if part not in ("..", Path(name).anchor)]
+    return folder.joinpath(*parts)
+
+
+def check_names(names: Iterable[str], folder: Path) -> None:
+    """Refuse recordings whose outputs would have one name.
+
+    raises   UserError that names two of them
+    """
+    first: dict[Path, str] = {}
+    for name in names:
+        if (other := first.setdefault(file_of(name, folder), name)) != name:
+            raise UserError(
+                f"{other} and {name}: both would be {file_of(name, folder)}; rename one"
+            )
+
+
+def write(
+    transcript: Transcript, folder: Path, kinds: Sequence[str], options: FormatOptions
+) -> list[Path]:
+    """Write a transcript in several formats, each file whole or not at all; returns them."""
+    base = file_of(transcript.id, folder)
+    make_folder(base.parent)
+    paths = [base.with_name(f"{base.name}.{SUFFIXES.get(kind, kind)}") for kind in kinds]
+    for path, kind in zip(paths, kinds, strict=True):
+        write_text(path, FORMATS[kind](transcript, options))
+    return paths
+
+
+SUFFIXES = {"textgrid": "TextGrid"}  # of formats whose files aren't named by them

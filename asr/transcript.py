@@ -113,6 +113,16 @@ class Transcript:
     duration: float = 0.0
     nbest: tuple[Alternative, ...] = ()
 
+    @classmethod
+    def of_json(cls, values: dict[str, Any]) -> "Transcript":
+        """Read plain values, as of one line of `asr-decode --json`, without n-best lists."""
+        segments = []
+        for part in values.get("segments", ()):
+            words = tuple(Word(**_known(word)) for word in part["words"])
+            segments.append(Segment(**_known(part) | {"words": words}))
+        start, duration = values.get("start", 0.0), values.get("duration", 0.0)
+        return cls(values["id"], values["text"], tuple(segments), "", start, duration)
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values, as in one line of `asr-decode --json`."""
         nbest = [alternative.as_json() for alternative in self.nbest]
@@ -124,6 +134,11 @@ class Transcript:
             "segments": [segment.as_json() for segment in self.segments],
             "nbest": nbest,
         }
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    """Put NaN where JSON has null."""
+    return {name: math.nan if value is None else value for name, value in values.items()}
 
 
 def _timed(part: Word | Segment) -> dict[str, Any]:

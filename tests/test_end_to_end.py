@@ -120,6 +120,32 @@ def test_results_are_the_same_alone_and_in_any_batch_and_in_input_order(run, mod
                 assert h[figure] == pytest.approx(expected[figure], abs=1e-4)
 
 
+def test_a_long_recording_has_the_words_of_its_parts_and_their_times(run, tmp_path):
+    """Thirty test recordings in one file, with silence between them: the texts are those of each alone."""
+    files, parts, at, spoken = sorted((run / "corpus").glob("test*.wav")), [], 0.0, []
+    alone = lines(run, *files)
+    for file in files:
+        sound, rate = soundfile.read(file, dtype="float32")
+        parts += [sound, 1e-3 * np.random.default_rng(0).standard_normal(rate)]
+        spoken.append((at, at + len(sound) / rate))
+        at += len(sound) / rate + 1
+    soundfile.write(tmp_path / "long.wav", np.concatenate(parts), rate)
+    [line] = lines(run, tmp_path / "long.wav")
+    assert line["text"] == " ".join(one["text"] for one in alone) and len(line["segments"]) == 30
+    for segment, (start, end), one in zip(line["segments"], spoken, alone, strict=True):
+        assert segment["text"] == one["text"] == " ".join(w["text"] for w in segment["words"])
+        assert start - 0.1 <= segment["start"] < segment["end"] <= end + 0.1
+        [own] = one["segments"]
+        for word, lone in zip(segment["words"], own["words"], strict=True):
+            assert word["start"] - start == pytest.approx(lone["start"], abs=0.05)
+    out = tmp_path / "out"
+    decoding(run, tmp_path / "long.wav", files[0], "--format", "srt,txt", "--out-dir", out)
+    assert (out / "transcripts.jsonl").read_text().count("\n") == 2
+    name = out.joinpath(*tmp_path.parts[1:], "long.wav")
+    assert Path(f"{name}.txt").read_text().splitlines() == [one["text"] for one in alone]
+    assert Path(f"{name}.srt").read_text().count("-->") == 30
+
+
 def test_a_mistake_leaves_finished_work_finished(run, tmp_path):
     before = stamp.read(run / "test.txt")
     for wrong in (["--lm", tmp_path / "no.arpa"], ["--json", tmp_path]):

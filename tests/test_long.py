@@ -93,13 +93,14 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(tmp_path
     sound(tmp_path / "silent.wav", [(20.0, 0.0)], noise=0.0)
     short, lost = Recording("short", "x.wav", 0.0, 2.0), Recording("lost", "none.wav", 0.0, 30.0)
 
-    def search(recordings):
+    def search(recordings, times):
+        assert times
         for recording in reversed(recordings):
             heard = words((recording.start + 0.2, recording.id.replace("#", "")))
             found = (segment_of(heard),)
             yield recording, Transcript(recording.id, heard[0].text, found)
 
-    results = dict(in_pieces([long, short, silent, lost], 8.0, RATE, search))
+    results = dict(in_pieces([long, short, silent, lost], 8.0, RATE, search, False))
     assert results[long].text == "long0 long1 long2 long3 long4"
     starts = [part.start for part in results[long].segments]
     assert starts == sorted(starts) and results[long].duration == 15.5

@@ -1,19 +1,25 @@
 """asr-decode: a model folder and recordings → their text."""
 
+import argparse
+import json
 import os
 from contextlib import contextmanager
+from pathlib import Path
 
 from asr.cli.command import SOME_FAILED, command, emit, parser, place
-from asr.errors import UserError
+from asr.errors import UserError, did_you_mean
 from asr.failures import is_list
+from asr.formats import FORMATS, FormatOptions, check_names, write
 from asr.logging import logger
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_output
 from asr.stamp import Stamp
+from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.options import SearchOptions
 
 NAME = "asr-decode"
+TRANSCRIPTS = "transcripts.jsonl"  # in --out-dir
 BF16_IS_FASTER = (
     "this processor computes in bf16: `--precision bf16` encodes 1.7 times as fast, changes some texts in "
     "a thousand, and these may depend on the batch"
@@ -25,6 +31,7 @@ decoded, and the exit status is 3.
 
 examples:
   asr-decode --model exp/an4/model a.wav b.flac recordings/
+  asr-decode --model exp/an4/model talk.flac --format srt,txt --out-dir subtitles
   asr-decode --model exp/an4/model --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
   asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5 --tune length-bonus=0,1
 """
@@ -77,6 +84,20 @@ def arguments():
         help="write JSON lines with scores and n-best lists there, - for stdout",
     )
     args.add_argument(
+        "--format",
+        type=formats,
+        default=(),
+        metavar="KINDS",
+        help=f"with --out-dir: formats of the files there, such as srt,vtt ({', '.join(FORMATS)})",
+    )
+    args.add_argument(
+        "--out-dir",
+        type=place,
+        metavar="DIR",
+        help="write each recording's files there, named as it is; DIR/transcripts.jsonl has all of them",
+    )
+    add_options(args, FormatOptions)
+    args.add_argument(
         "--force", action="store_true", help="replace files that this command didn't make"
     )
     args.add_argument(
@@ -102,6 +123,17 @@ def add_options(args, options):
         )
 
 
+def formats(text):
+    """Read a list of formats."""
+    kinds = tuple(text.replace(",", " ").split())
+    for kind in kinds:
+        if kind not in FORMATS:
+            raise argparse.ArgumentTypeError(
+                f"got {kind!r}, expected some of {', '.join(FORMATS)}{did_you_mean(kind, FORMATS)}"
+            )
+    return kinds
+
+
 @command
 def main(argv):
     """Transcribe, unless it is done already."""
@@ -109,16 +141,32 @@ def main(argv):
     check(args)
     if args.tune:
         return tune(args)
-    out = outputs(args)
+    out, status = outputs(args), None
     if out and not printed(args) and all(output.stamp.is_current() for output in out):
-        return logger.info("; ".join(f"{output.path} is up to date" for output in out))
-    return run(args, out)
+        logger.info("; ".join(f"{output.path} is up to date" for output in out))
+    else:
+        status = run(args, out)
+    if args.format:
+        write_formats(args)
+    return status
+
+
+def write_formats(args):
+    """Write the files of --format from the transcripts."""
+    folder = Path(args.out_dir)
+    options = FormatOptions(args.max_line_width, args.max_line_count)
+    with open(args.json, encoding="utf-8") as lines:
+        for line in lines:
+            write(Transcript.of_json(json.loads(line)), folder, args.format, options)
+    logger.info(f"{folder}: {', '.join(args.format)} of every recording")
 
 
 def parse(argv):
     """Read the arguments; those after `--` are files, whatever they begin with."""
     cut = argv.index("--") if "--" in argv else len(argv)
     args = arguments().parse_intermixed_args(argv[:cut])
+    if args.out_dir and not args.json:
+        args.json = os.path.join(args.out_dir, TRANSCRIPTS)
     args.sources += [
         os.path.join(os.curdir, name) if name.startswith("-") else name for name in argv[cut + 1 :]
     ]
@@ -130,18 +178,21 @@ def decoding(args):
     options = SearchOptions(
         **{option.name: getattr(args, option.name) for option in declared(SearchOptions)}
     )
-    return Decoding(args.model, options, args.batch_seconds, args.precision, args.device)
+    times = bool(args.json)
+    return Decoding(args.model, options, args.batch_seconds, args.precision, args.device, times)
 
 
 def printed(args):
     """What goes to standard output: "text", "json", or nothing."""
     if args.json == STDOUT:
         return "json"
-    return "text" if args.out in (None, STDOUT) else ""
+    return "text" if args.out == STDOUT or not (args.out or args.out_dir) else ""
 
 
 def check(args):
     """Refuse what can be seen without the model, also where a plan asks (scripts/plan.py)."""
+    if bool(args.format) != bool(args.out_dir) or args.out_dir and args.json == STDOUT:
+        raise UserError("--format and --out-dir: give both, and a file to --json if any")
     if not args.sources and not args.manifest:
         raise UserError("nothing to transcribe; give sound files, folders, or --manifest")
     if args.batch_seconds is not None and not args.batch_seconds > 0:
@@ -242,6 +293,8 @@ def run(args, out):
     how.check_files()
     recordings, failures = find_readable(args.sources, args.manifest, progress=True)
     check_outputs(args, [recording.path for recording in recordings])
+    if args.out_dir:
+        check_names([recording.id for recording in recordings], Path(args.out_dir))
     warn_failures(failures, len(recordings) + len(failures))
     line = {"text": text_line, "json": json_line}.get(printed(args))
     with stopping(out):

@@ -46,6 +46,7 @@ class Recognizer(nn.Module):
                 "model.consistency: got no features.specaugment, expected one: the two views are its masks"
             )
         self.tokenizer = tokenizer
+        self.longest = math.inf  # seconds of the longest recording of its training, as far as known
 
     @property
     def sample_rate(self) -> int:
@@ -87,6 +88,11 @@ class Recognizer(nn.Module):
     def encoder_frames(self, samples: int) -> int:
         """Count the encoder frames T' of a waveform of `samples` samples; 0 if it is too short."""
         return self.model.encoder.subsampling.lengths(max(0, self.frontend.fbank.lengths(samples)))
+
+    @property
+    def has_times(self) -> bool:
+        """Whether CTC, which tells the times of tokens, was trained."""
+        return self.model.ctc_weight > 0
 
     @property
     def frame_seconds(self) -> float:
@@ -147,4 +153,5 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
     recognizer = folders.fill(
         lambda: Recognizer(settings.features, settings.model, tokenizer), folder
     )
+    recognizer.longest = folders.longest_heard(folder) or math.inf
     return recognizer.to(device).eval()

@@ -25,7 +25,6 @@ from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, in_order
 
 FAILED = ".failed.tsv"  # the list of failures is named as the output with this at its end
-FAR = 1.5  # times the longest recording of training
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class Decoding:
     batch_seconds  of padded audio in a batch; None: as the device likes it
     precision      "fp32" or "bf16"
     device         "auto", "cpu" or "cuda"
+    times          give words their times
     """
 
     model: str
@@ -43,10 +43,12 @@ class Decoding:
     batch_seconds: float | None = None
     precision: str = "fp32"
     device: str = "auto"
+    times: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that change the texts."""
-        return asdict(self.options) | {"precision": self.precision}
+        times = {"times": True} if self.times else {}
+        return asdict(self.options) | {"precision": self.precision} | times
 
     def files(self) -> list[str]:
         """List the files that the texts depend on, beside the recordings."""
@@ -151,16 +153,17 @@ class ModelLoader:
 
 
 def warn_long(recordings: Sequence[Recording], model: str) -> None:
-    """Warn of recordings much longer than the training data: accuracy drops there."""
+    """Tell which recordings are cut, since they are much longer than those of the training."""
     from asr.models.folder import longest_heard
+    from asr.transcription.long import FAR
 
     heard = longest_heard(model)
     long = [recording.id for recording in recordings if heard and recording.duration > FAR * heard]
     if long:
         most = max(recording.duration for recording in recordings)
         logger.info(
-            f"{len(long)} recordings of up to {most:.0f} s are far longer than the model has heard, {heard:.1f} s at "
-            f"most ({shorten(long)}); expect errors, or cut them at pauses"
+            f"{len(long)} recordings of up to {most:.0f} s are cut at pauses, since the model has heard {heard:.1f} s "
+            f"at most ({shorten(long)})"
         )
 
 
@@ -261,7 +264,12 @@ def _fresh(
 
     before = time.perf_counter()
     for recording, result in finished(
-        recognizer, todo, decoding.options, decoding.batch_seconds, decoding.precision
+        recognizer,
+        todo,
+        decoding.options,
+        decoding.batch_seconds,
+        decoding.precision,
+        times=decoding.times,
     ):
         now = time.perf_counter()
         if isinstance(result, Failure):

@@ -10,6 +10,7 @@ from asr.transcript import Segment, Transcript, Word
 from asr.transcription.recordings import Recording
 from asr.transcription.segmentation import Piece, segment
 
+FAR = 1.5  # times the longest recording of training; shorter ones are searched whole
 AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
 APART = 0.4  # seconds between the middles of a word in two pieces, at most
 
@@ -20,18 +21,20 @@ def in_pieces(
     recordings: Sequence[Recording],
     longest: float,
     rate: int,
-    search: Callable[[Sequence[Recording]], Results],
+    search: Callable[[Sequence[Recording], bool], Results],
+    times: bool,
 ) -> Results:
-    """Yield a result of each recording when it is finished; those longer than `longest` seconds are cut.
+    """Yield a result of each recording when it is finished; far longer ones than `longest` seconds are cut.
 
     rate     of the waveforms in which pauses are looked for, Hz
-    search   recordings → a result of each, in any order
+    search   recordings, and whether to give them times → a result of each, in any order
+    times    whether short recordings shall have them, too; pieces are joined by theirs
     """
     for group in _groups(recordings):
         whole: dict[Recording, tuple[Recording, list[Piece]]] = {}  # piece → recording, its pieces
         todo: list[Recording] = []
         for recording in group:
-            if recording.duration <= longest:
+            if recording.duration <= FAR * longest:
                 todo.append(recording)
                 continue
             try:
@@ -52,7 +55,7 @@ def in_pieces(
             if not parts:
                 yield recording, joined(recording, [], [])
         found: dict[Recording, dict[str, Transcript | Failure]] = {}
-        for part, result in search(todo):
+        for part, result in search(todo, times or bool(whole)):
             if part not in whole:
                 yield part, result
                 continue

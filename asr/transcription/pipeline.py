@@ -1,11 +1,12 @@
 """Recordings in, transcripts out: length-sorted batches, read ahead while the model works."""
 
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from asr.failures import Failure
 from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
-from asr.transcript import Alternative, Transcript
+from asr.transcript import Alternative, Segment, Transcript, Word
+from asr.transcription.long import Results, in_pieces
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, in_order
 from asr.transcription.searcher import Searcher
@@ -25,6 +27,7 @@ from asr.transcription.searcher import Searcher
 WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
 BATCH_SECONDS = {"cpu": 120.0, "cuda": 2000.0}  # of padded audio: a GPU isn't busy with less
 READERS = {"cpu": 1, "cuda": 8}  # threads; one reads some 4,000 s of audio per second
+TIMED = 16  # utterances whose words get their times together
 TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
 
 
@@ -48,6 +51,7 @@ def transcribe(
     batch_seconds: float | None = None,
     precision: str = "fp32",
     clock: Clock | None = None,
+    times: bool = False,
 ) -> Iterator[Transcript]:
     """Yield transcripts in the order of the recordings, each as soon as all before it are done.
 
@@ -55,9 +59,11 @@ def transcribe(
                    on a CPU, 2,000 on a GPU
     precision      "fp32" or "bf16"
     clock          is advanced, if given
+    times          give segments and words their times, by CTC; recordings that are far longer than
+                   those of the training are cut at pauses, and always have them
     raises         UserError if a recording can't be read, or doesn't fit in memory
     """
-    found = finished(recognizer, recordings, options, batch_seconds, precision, clock)
+    found = finished(recognizer, recordings, options, batch_seconds, precision, clock, times)
     for _, result in in_order(recordings, found):
         if isinstance(result, Failure):
             raise UserError(result.reason)
@@ -69,9 +75,10 @@ def transcribe_waveform(
 ) -> Transcript:
     """Transcribe one waveform, (samples,) float32 at the model's rate; its transcript has no id and no path."""
     recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
-    searcher = Searcher(recognizer, options)
-    ((_, nbest),) = searcher.stream([([recording], *encode(recognizer, [waveform]))])
-    return _transcript(recording, nbest, recognizer)
+    searcher, (H, H_lens) = Searcher(recognizer, options), encode(recognizer, [waveform])
+    ((_, nbest),) = searcher.stream([([recording], H, H_lens)])
+    [words] = searcher.word_times(H, H_lens, nbest[:1]) if recognizer.has_times else [[]]
+    return _transcript(recording, nbest, recognizer, words)
 
 
 def finished(
@@ -81,12 +88,21 @@ def finished(
     batch_seconds: float | None = None,
     precision: str = "fp32",
     clock: Clock | None = None,
-) -> Iterator[tuple[Recording, Transcript | Failure]]:
+    times: bool = False,
+) -> Results:
     """Yield each transcript or failure when it is finished; for the arguments see `transcribe`."""
     clock = clock or Clock()
     searcher = Searcher(recognizer, options, precision)
+
+    def search(some: Sequence[Recording], times: bool) -> Results:
+        return _found(searcher, some, batch_seconds, times)
+
+    longest, times = (
+        recognizer.longest if recognizer.has_times else math.inf,
+        times and recognizer.has_times,
+    )
     started = time.perf_counter()
-    for recording, result in _found(recognizer, searcher, recordings, batch_seconds, precision):
+    for recording, result in in_pieces(recordings, longest, recognizer.sample_rate, search, times):
         clock.wall += time.perf_counter() - started
         clock.audio += recording.duration if isinstance(result, Transcript) else 0.0
         yield recording, result
@@ -94,16 +110,12 @@ def finished(
 
 
 def _found(
-    recognizer: Recognizer,
-    searcher: Searcher,
-    recordings: Sequence[Recording],
-    batch_seconds: float | None,
-    precision: str,
-) -> Iterator[tuple[Recording, Transcript | Failure]]:
+    searcher: Searcher, recordings: Sequence[Recording], batch_seconds: float | None, times: bool
+) -> Results:
     """Search recordings together; if memory runs out, search those that had begun one by one."""
     left = dict.fromkeys(recordings)
     while left:
-        batches = _EncodedBatches(recognizer, list(left), batch_seconds, precision)
+        batches = _EncodedBatches(searcher, list(left), batch_seconds, times)
         for recording, result in _searched(searcher, batches):
             del left[recording]
             yield recording, result
@@ -112,11 +124,8 @@ def _found(
         ]  # none, unless memory has run out
         for recording in alone:
             del left[recording]
-            found = dict(
-                _searched(
-                    searcher, _EncodedBatches(recognizer, [recording], batch_seconds, precision)
-                )
-            )
+            batches = _EncodedBatches(searcher, [recording], batch_seconds, times)
+            found = dict(_searched(searcher, batches))
             yield (
                 recording,
                 found.get(recording) or failure(recording, TOO_LONG.format(recording.duration)),
@@ -128,20 +137,21 @@ class _EncodedBatches:
 
     begun       recordings that have been read so far
     unreadable  recordings that could not be read so far
+    encoded     if `times`, of each recording that is being searched: H (T', D)
     """
 
     def __init__(
         self,
-        recognizer: Recognizer,
+        searcher: Searcher,
         recordings: Sequence[Recording],
         batch_seconds: float | None,
-        precision: str,
+        times: bool,
     ):
-        self.recognizer, self.precision = recognizer, precision
-        seconds = _seconds(batch_seconds, recognizer)
-        windows = _windows(
-            recordings
-        )  # one stream: the last of a window beside the next one's first
+        self.searcher, self.recognizer, self.times = searcher, searcher.recognizer, times
+        seconds = _seconds(batch_seconds, self.recognizer)
+        # one stream: the last of a window beside the next one's first
+        windows = _windows(recordings)
+        self.encoded: dict[Recording, torch.Tensor] = {}
         self.batches = (batch for window in windows for batch in _batches(window, seconds))
         self.begun: list[Recording] = []
         self.unreadable: list[tuple[Recording, Failure]] = []
@@ -155,19 +165,32 @@ class _EncodedBatches:
             read = [(r, w) for r, w in pairs if not isinstance(w, UserError)]
             self.begun += [r for r, _ in read]
             if read:
-                yield (
-                    [r for r, _ in read],
-                    *encode(self.recognizer, [w for _, w in read], self.precision),
-                )
+                H, H_lens = encode(self.recognizer, [w for _, w in read], self.searcher.precision)
+                if self.times:
+                    rows = zip(read, H, H_lens.tolist(), strict=True)
+                    self.encoded |= {r: row[:length] for (r, _), row, length in rows}
+                yield [r for r, _ in read], H, H_lens
+
+    def transcripts(
+        self, found: Sequence[tuple[Recording, list[Hypothesis]]]
+    ) -> Iterator[tuple[Recording, Transcript]]:
+        """Make transcripts of n-best lists, with times if those are wanted."""
+        words: Sequence[list[Word]] = [[]] * len(found)
+        if self.times:
+            rows = [self.encoded.pop(recording) for recording, _ in found]
+            H_lens = torch.tensor([len(row) for row in rows], device=rows[0].device)
+            H = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (B, T', D)
+            words = self.searcher.word_times(H, H_lens, [nbest[0] for _, nbest in found])
+        for (recording, nbest), timed in zip(found, words, strict=True):
+            yield recording, _transcript(recording, nbest, self.recognizer, timed)
 
 
-def _searched(
-    searcher: Searcher, batches: _EncodedBatches
-) -> Iterator[tuple[Recording, Transcript | Failure]]:
+def _searched(searcher: Searcher, batches: _EncodedBatches) -> Results:
     """Search recordings until all are done, or memory runs out."""
+    results = searcher.stream(batches)
     try:
-        for recording, nbest in searcher.stream(batches):
-            yield recording, _transcript(recording, nbest, searcher.recognizer)
+        while found := list(itertools.islice(results, TIMED if batches.times else 1)):
+            yield from batches.transcripts(found)
             while batches.unreadable:
                 yield batches.unreadable.pop()
     except (RuntimeError, MemoryError) as error:
@@ -177,9 +200,12 @@ def _searched(
 
 
 def _transcript(
-    recording: Recording, nbest: Sequence[Hypothesis], recognizer: Recognizer
+    recording: Recording,
+    nbest: Sequence[Hypothesis],
+    recognizer: Recognizer,
+    words: Sequence[Word] = (),
 ) -> Transcript:
-    """Decode the tokens of an n-best list."""
+    """Decode the tokens of an n-best list; words: of the best, in seconds from the part's beginning."""
     decode = recognizer.tokenizer.decode
     found = tuple(
         Alternative(
@@ -187,8 +213,18 @@ def _transcript(
         )
         for h in nbest
     )
+    start, duration, best = recording.start, recording.duration, found[0]
+    timed = tuple(
+        replace(word, start=start + min(word.start, duration), end=start + min(word.end, duration))
+        for word in words
+    )
+    segments = (
+        [Segment(timed[0].start, timed[-1].end, best.text, best.confidence, timed, found)]
+        if timed
+        else []
+    )
     return Transcript(
-        recording.id, found[0].text, (), recording.path, recording.start, recording.duration, found
+        recording.id, best.text, tuple(segments), recording.path, start, duration, found
     )
 
 

@@ -20,7 +20,9 @@ from asr.search.neural import Network, NetworkScorer
 from asr.search.rescoring import rescore
 from asr.search.scorer import Hypothesis, Scorer, ScorerContext, ScorerOptions
 from asr.text.tokenizer import Tokenizer
+from asr.transcript import Word
 from asr.transcription.options import SCORERS, SearchOptions
+from asr.transcription.times import word_times
 
 Key = TypeVar("Key")
 FEW_LABELS = 1000  # up to this number, CTC helps attention to pre-select candidates; with more it would be too slow
@@ -37,7 +39,7 @@ class Searcher:
     """
 
     def __init__(self, recognizer: Recognizer, options: SearchOptions, precision: str = "fp32"):
-        self.recognizer, self.options = recognizer, options
+        self.recognizer, self.options, self.precision = recognizer, options, precision
         self.device = next(recognizer.parameters()).device
         self.model = for_search(recognizer.model, precision)
         self.dtype = self.model.decoder.out.weight.dtype
@@ -61,6 +63,13 @@ class Searcher:
         return kind.load(
             self.options, ScorerContext(tokenizer, self.model.sos_eos, self.device, network)
         )
+
+    def word_times(
+        self, H: Tensor, H_lens: Tensor, hypotheses: Sequence[Hypothesis]
+    ) -> list[list[Word]]:
+        """Give the words of a hypothesis of each utterance their times; H (B, T', D), H_lens (B,)."""
+        log_probs = self.model.ctc_log_probs(H.to(self.dtype))  # (B, T', V)
+        return word_times(log_probs, H_lens, hypotheses, self.recognizer)
 
     def scorers(self) -> dict[str, tuple[Scorer, float]]:
         """Return the scorers of the beam, each with its weight."""

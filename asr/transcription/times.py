@@ -54,11 +54,11 @@ def words_of(tokens: Sequence[int], tokenizer: Tokenizer) -> list[TokenWord]:
 
 @torch.no_grad()
 def word_times(
-    recognizer: Recognizer, H: Tensor, H_lens: Tensor, hypotheses: Sequence[Hypothesis]
+    log_probs: Tensor, H_lens: Tensor, hypotheses: Sequence[Hypothesis], recognizer: Recognizer
 ) -> list[list[Word]]:
     """Align a hypothesis of each utterance with CTC.
 
-    H, H_lens    (B, T', D) and (B,), of the recognizer's encoder
+    log_probs    (B, T', V) of the recognizer's CTC, H_lens (B,)
     hypotheses   one of each utterance
     returns      the words of each, in seconds from the beginning of its waveform; none where the
                  tokens can't be aligned
@@ -67,8 +67,8 @@ def word_times(
     Y = torch.zeros(len(lens), max(lens, default=0), dtype=torch.long)
     for row, hypothesis in zip(Y, hypotheses, strict=True):
         row[: len(hypothesis.tokens)] = torch.tensor(hypothesis.tokens)
-    log_probs = recognizer.model.ctc_log_probs(H)  # (B, T', V)
-    found = align(log_probs, H_lens, Y.to(H.device), torch.tensor(lens, device=H.device))
+    device = log_probs.device
+    found = align(log_probs, H_lens, Y.to(device), torch.tensor(lens, device=device))
     seconds = recognizer.frame_seconds
     return [
         list(_words(hypothesis, starts[:n], ends[:n], seconds, recognizer.tokenizer)) if ok else []

@@ -60,7 +60,7 @@ def aligned(recognizer: Recognizer, waveforms, texts: list[str]) -> list[list[Wo
     for n in range(0, len(waveforms), 16):
         H, H_lens = encode(recognizer, waveforms[n : n + 16])
         known = [Hypothesis(recognizer.tokenizer.encode(text), 0.0) for text in texts[n : n + 16]]
-        found += word_times(recognizer, H, H_lens, known)
+        found += word_times(recognizer.model.ctc_log_probs(H), H_lens, known, recognizer)
     return found
 
 
