@@ -372,6 +372,6 @@ def pretended_gpu():
     with contextlib.ExitStack() as held:
         held.enter_context(mock.patch.multiple(torch.cuda, **cuda))
         held.enter_context(mock.patch("torch.autocast", Autocast))
-        held.enter_context(mock.patch("asr.device._gpu_problem", lambda: None))
+        held.enter_context(mock.patch("asr.device._gpu_problem", lambda *_: None))
         held.enter_context(Functions())
         yield gpu

@@ -29,13 +29,14 @@ def test_the_peak_is_measured_anew_each_time(megabytes):
     assert taken == pytest.approx(megabytes << 20, rel=0.1)
 
 
-def test_what_comes_later_is_adams_moments_gradients_that_wait_and_the_running_average():
+def test_what_comes_later_is_the_gradient_adams_moments_gradients_that_wait_and_the_running_average():
     model = torch.nn.Linear(300, 200)
     model.bias.requires_grad = False
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     model(torch.ones(1, 300)).sum().backward()
     optimizer.step()
     moments = [t for state in optimizer.state.values() for t in state.values() if t.numel() > 1]
+    moments.append(model.weight.grad)
     size = sum(t.numel() * t.element_size() for t in moments)
     assert memory.later_bytes(model, average=False, waiting=0) == size
     assert (

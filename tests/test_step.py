@@ -162,6 +162,8 @@ def test_other_errors_are_not_taken_for_it():
     assert is_oom(
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
     )
+    assert is_oom(RuntimeError("CUDA error: out of memory"))  # torch.AcceleratorError
+    assert is_oom(RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"))
     assert not is_oom(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
 
 

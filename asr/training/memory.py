@@ -122,12 +122,12 @@ def peak_bytes(device: torch.device, compute: Callable[[], None]) -> float:
 
 
 def later_bytes(model: nn.Module, average: bool, waiting: int) -> float:
-    """What training takes besides: Adam's two moments (Muon takes less), and of all weights a running average.
+    """What training takes besides: gradient, Adam's two moments (Muon takes less), of all weights a running average.
 
     waiting  gradients that wait to be added
     """
     sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in model.parameters()]
-    return sum(size * ((2 + waiting) * trained + average) for size, trained in sizes)
+    return sum(size * ((3 + waiting) * trained + average) for size, trained in sizes)
 
 
 def _status(name: str) -> int:
