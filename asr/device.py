@@ -60,6 +60,12 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
+def product_dtype(X: torch.Tensor) -> torch.dtype:
+    """The type of a product of X with a matrix: autocast's, where it is on."""
+    kind = X.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else X.dtype
+
+
 def _cpu(why: str) -> str:
     return f"computing on the CPU, {torch.get_num_threads()} threads ({why})"
 

@@ -62,6 +62,11 @@ def key_mask(lens: Tensor, T: int) -> Tensor:
     return length_mask(lens, T)[:, None, None, :]  # (B, 1, 1, T)
 
 
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What attention adds to its scores: 0, and -∞ where a bool mask hides; made once for all layers."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, -torch.inf)
+
+
 def zero_padding(X: Tensor, lens: Tensor) -> Tensor:
     """Set to exact zero what stands beyond each length; not even a NaN there can leak.
 

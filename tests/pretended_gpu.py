@@ -31,6 +31,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -46,6 +47,7 @@ import asr
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 MEMORY = 80 << 30  # bytes
+JOINED = 128  # tensors that a launch of cat takes
 LISTED = 30  # tensors; PyTorch's multi_tensor_apply takes 30 to 110 a launch
 PACKAGE = str(Path(asr.__file__).parent)
 WAITING = re.compile(  # their results' sizes or values are read on the host
@@ -202,6 +204,8 @@ def has_mask(indices) -> bool:
 
 def launches_of(name: str, args) -> int:
     """One; of lists of tensors one for every `LISTED`, or one for each where they are of several types."""
+    if name == "cat":
+        return -(-len(args[0]) // JOINED)
     if not name.startswith(("_foreach_", "_fused_")):
         return 1
     n, types = len(args[0]), {x.dtype for x in tree_leaves(args) if isinstance(x, Tensor)}
@@ -226,17 +230,19 @@ class Attention(torch.autograd.Function):
             inputs = [x if x is None else x.detach() for x in ctx.saved_tensors]
             wanted = [x.requires_grad_() for x in inputs if x is not None and x.is_floating_point()]
             gradients = torch.autograd.grad(formula(*inputs, ctx.causal), wanted, gradient)
+            gradients = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in gradients]
         return *gradients, *[None] * (5 - len(gradients))
 
 
 def formula(Q, K, V, bias, causal):
-    """softmax(Q Kᵀ / √d_k + bias) V, the softmax in fp32 as kernels have it."""
+    """softmax(Q Kᵀ / √d_k + bias) V, the softmax in fp32 and heads beside each other, as kernels have it."""
     scores = (Q @ K.transpose(-2, -1)).float() / Q.size(-1) ** 0.5
     if causal:
         future = OnGPU(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1))
         scores = scores.masked_fill(future, -torch.inf)
     scores = scores if bias is None else scores + bias
-    return scores.softmax(-1).to(V.dtype) @ V
+    heads = scores.softmax(-1).to(V.dtype) @ V
+    return heads.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False):
@@ -246,7 +252,7 @@ def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False):
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         zeros = torch.zeros_like(attn_mask, dtype=Q.dtype)
         attn_mask = zeros.masked_fill(~OnGPU(attn_mask.values), -torch.inf)
-    if attn_mask is not None and attn_mask.size(-1) % 8:
+    if attn_mask is not None and any(n % 8 for n in attn_mask.stride()[:-1]):
         gpu.note("launches", "attention's mask padded")
     return Attention.apply(Q, K, V, attn_mask, is_causal)
 
@@ -372,6 +378,9 @@ def pretended_gpu():
     with contextlib.ExitStack() as held:
         held.enter_context(mock.patch.multiple(torch.cuda, **cuda))
         held.enter_context(mock.patch("torch.autocast", Autocast))
+        for name in ("is_autocast_enabled", "get_autocast_dtype"):
+            of_cpu = partial(getattr(torch, name), "cpu")  # as all autocast is here
+            held.enter_context(mock.patch(f"torch.{name}", lambda _, of_cpu=of_cpu: of_cpu()))
         held.enter_context(mock.patch("asr.device._gpu_problem", lambda *_: None))
         held.enter_context(Functions())
         yield gpu

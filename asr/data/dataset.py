@@ -7,7 +7,7 @@ import contextlib
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import pairwise
 from multiprocessing.util import Finalize
@@ -48,6 +48,7 @@ class Batch:
     Y_lens:     (B,) int64
     seeds:      (B,) int64, of (seed, epoch, utterance id), for augmentation on the device
     multiples:  what S and U are rounded up to multiples of
+    on_cpu:     wave_lens and Y_lens as they were before the batch moved to a device
     """
 
     ids: list[str]
@@ -57,6 +58,7 @@ class Batch:
     Y_lens: Tensor
     seeds: Tensor
     multiples: tuple[int, int] = (1, 1)
+    on_cpu: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,7 +70,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Move the tensors to a device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        moved = self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        return replace(moved, on_cpu=(self.wave_lens, self.Y_lens))
 
     def pin_memory(self) -> "Batch":
         """Put the tensors where a GPU can fetch them by itself; DataLoader asks for it."""

@@ -211,7 +211,13 @@ class RecognizerTask:
     def loss(self, model: Recognizer, batch: Batch, epoch: float) -> Loss:
         """The hybrid loss, as is due in the epoch."""
         return model.loss(
-            batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, epoch
+            batch.waveforms,
+            batch.wave_lens,
+            batch.Y,
+            batch.Y_lens,
+            batch.seeds,
+            epoch,
+            batch.on_cpu,
         )
 
     def name(self, batches: Sequence[list[int]]) -> str:

@@ -2,11 +2,13 @@
 
 import contextlib
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from types import MethodType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -31,12 +33,33 @@ def recompute(model: nn.Module) -> None:
 
 
 def compile_layers(model: nn.Module, **options: object) -> None:
-    """Compile each layer, for any batch and length: alike layers share their code, so it takes seconds, not minutes.
+    """Compile each layer's training, for any batch and length: alike layers share their code, so it takes seconds.
+
+    PyTorch keeps eight variants of a function, and then computes it uncompiled for good. So each
+    kind of layer is a function of its own, and validation, whose precision is another, isn't
+    compiled.
 
     options   of torch.compile, such as its backend
     """
+    compiled: dict[type, Callable] = {}
     for block in blocks(model):
-        block.compile(dynamic=True, **options)
+        kind = type(block)
+        if kind not in compiled:
+            training = torch.compile(kind.forward, dynamic=True, **options)  # type: ignore[call-overload]
+            compiled[kind] = _by_mode(training, kind.forward)
+        forward: Callable = MethodType(compiled[kind], block)
+        if isinstance(block.forward, partial):  # `recompute`, which stays around it
+            forward = partial(block.forward.func, forward, **block.forward.keywords)
+        block.forward = forward
+
+
+def _by_mode(training: Callable, evaluation: Callable) -> Callable:
+    """A layer's forward that depends on its mode."""
+
+    def forward(block: nn.Module, *args: Any, **options: Any) -> Any:
+        return (training if block.training else evaluation)(block, *args, **options)
+
+    return forward
 
 
 @contextlib.contextmanager
