@@ -39,6 +39,7 @@ import torch
 import torch._dynamo  # lists torch.cuda's functions: before they are replaced
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
@@ -230,7 +231,8 @@ class Attention(torch.autograd.Function):
             inputs = [x if x is None else x.detach() for x in ctx.saved_tensors]
             wanted = [x.requires_grad_() for x in inputs if x is not None and x.is_floating_point()]
             gradients = torch.autograd.grad(formula(*inputs, ctx.causal), wanted, gradient)
-            gradients = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in gradients]
+            beside = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in gradients[:3]]
+            gradients = [*beside, *gradients[3:]]
         return *gradients, *[None] * (5 - len(gradients))
 
 
@@ -322,6 +324,9 @@ class Functions(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         kernel = KERNELS.get(function)
+        if function is Tensor.backward:  # it may compute activations again
+            with self:
+                return run_backward(*args, kwargs.get("gradient"))
         if function is Tensor.pin_memory or function is Tensor.is_pinned:
             return args[0] if function is Tensor.pin_memory else True
         if kernel and (
@@ -336,6 +341,14 @@ class Functions(TorchFunctionMode):
                 gpu.note(kind, function.__name__)
             return OnGPU(function(*args, **kwargs | {"device": CPU}))
         return function(*autocast(function, args), **kwargs)
+
+
+def run_backward(total: Tensor, gradient: Tensor | None = None) -> None:
+    """Tensor.backward, without its way through `Functions`, which switches them off."""
+    gradient = torch.ones_like(total) if gradient is None else gradient
+    _engine_run_backward(
+        (total,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
 
 
 MOVES = {KERNELS[name] for name in (Tensor.to, Tensor.cuda, Tensor.cpu, torch.as_tensor)}

@@ -46,7 +46,14 @@ def root(tmp_path_factory):
     ("encoder", "more"),
     [
         (ENCODERS[0], ["training.accumulate=2"]),
-        (ENCODERS[1], ["model.flat_start_epochs=1", "model.intermediate_ctc={layers: [1]}"]),
+        (
+            ENCODERS[1],
+            [
+                "model.flat_start_epochs=1",
+                "model.intermediate_ctc={layers: [1]}",
+                "training.epochs=2",
+            ],
+        ),
         (
             ENCODERS[2],
             ["model.consistency={weight: 0.2}", "training.activation_checkpointing=true"],
@@ -60,7 +67,7 @@ def test_training_is_a_cpus(root, tmp_path, encoder, more):
     settings = options(
         f"{encoder}, d_model: 32, layers: 2, heads: 2, ff: 64, dropout: 0, channels: 8"
     )
-    more = [f"model.encoder={settings}", "model.decoder.dropout=0", "training.epochs=2", *more]
+    more = [f"model.encoder={settings}", "model.decoder.dropout=0", "training.epochs=1", *more]
     train(root, tmp_path / "cpu", *more)
     with pretended_gpu() as device, device.counting() as counts:
         train(root, tmp_path / "gpu", *more, GPU)
@@ -72,10 +79,10 @@ def test_training_is_a_cpus(root, tmp_path, encoder, more):
 def test_what_was_stopped_goes_on_alike(root, tmp_path, monkeypatch, optimizer):
     """In bf16, with dropout and layers left out."""
     more = [GPU, "training.precision=bf16", f"optimizer={{kind: {optimizer}, lr: 2e-3}}"]
-    more += ["model.encoder.layer_dropout=0.3", "training.epochs=2"]
+    more += ["model.encoder.layer_dropout=0.3", "training.epochs=1"]
     with pretended_gpu():
         expected = weights(train(root, tmp_path / "whole", *more))
-        stopping(monkeypatch, 7)
+        stopping(monkeypatch, 3)
         with pytest.raises(Stop):
             train(root, tmp_path / "x", *more, "training.save_steps=1")
         monkeypatch.undo()
