@@ -15,6 +15,11 @@ import torch
 
 from asr import provenance
 
+# batches of ever other sizes leave gaps in a GPU's memory, unless segments can grow; PyTorch reads it
+# when it first takes some
+if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
+    os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 
 

@@ -13,6 +13,7 @@ from pretended_gpu import gpu, pretended_gpu
 from runs import Stop, assert_same, dev_losses, history, make_root, stopping, train, weights
 from small import hybrid, options
 
+from asr.cli import train as command
 from asr.data.dataset import collate
 from asr.features.frontend import FrontendSettings
 from asr.models.hybrid import HybridSettings
@@ -215,3 +216,16 @@ def test_memory_that_is_out_is_split_on_a_gpu(monkeypatch):
 
         monkeypatch.setattr(RecognizerTask, "loss", without_memory)
         assert trainer.train_step([batch], 1).norm == pytest.approx(expected, rel=0.2)
+
+
+def test_the_check_names_the_same_step_in_larger_batches(root, capsys, monkeypatch):
+    arguments = ["--config", str(root / "x.yaml"), "--check", GPU, "training.accumulate=6"]
+    with pretended_gpu():
+        for taken, larger in (
+            (5 << 30, "data.batch_seconds=48 training.accumulate=1"),
+            (60 << 30, ""),
+        ):
+            monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_, n=taken: n)
+            command.main(arguments)
+            printed = capsys.readouterr().out
+            assert (f"{larger} is the same step" in printed) == bool(larger), printed

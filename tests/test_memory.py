@@ -209,3 +209,10 @@ def test_memory_that_is_out_anywhere_is_told_in_one_line(root, tmp_path, monkeyp
 def test_so_many_data_workers_are_refused(root, tmp_path):
     with pytest.raises(UserError, match="data.workers: got 100000, expected at most 256"):
         train(root, tmp_path / "x", "data.workers=100000")
+
+
+def test_shared_memory_that_is_out_is_told():
+    with pytest.raises(UserError, match="/dev/shm.*--shm-size.*data.workers"), memory.explain_oom():
+        raise RuntimeError(
+            "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible …"
+        )

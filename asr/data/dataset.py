@@ -4,7 +4,10 @@ B batch, S samples, U labels.
 """
 
 import contextlib
+import math
 import multiprocessing
+import os
+import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,6 +34,8 @@ from asr.text.bpe_dropout import BPEDropout
 # Sizes of batches are rounded up, so that they recur: 188 → 163 ms a step on a CPU in one run; why
 # was not traced
 STEP_SECONDS, STEP_LABELS = 0.32, 4
+SHM, SHM_SHARE = "/dev/shm", 0.8  # where workers leave batches, and what they may take of it
+SAMPLE_BYTES = 4
 # what a terminal, a scheduler or the system asks a training with
 TRAINING_SIGNALS = {
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
@@ -228,14 +233,34 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
+def read_ahead_limits(workers: int, size: float) -> tuple[int, int | None]:
+    """How many workers can read, and batches that each reads ahead, in the shared memory that is free.
+
+    A container has 64 MB unless told otherwise, and where it is full, the system kills a worker.
+
+    size  bytes of a batch
+    """
+    if not workers:
+        return 0, None
+    free = shutil.disk_usage(SHM).free if os.path.isdir(SHM) else math.inf
+    fit = SHM_SHARE * free / max(size, 1)
+    return max(1, int(min(workers, fit))), 2 if 2 * workers <= fit else 1
+
+
 def load(
-    dataset: SpeechDataset, batches: Iterable[Sequence[int]], workers: int, pin: bool = False
+    dataset: SpeechDataset,
+    batches: Iterable[Sequence[int]],
+    workers: int,
+    pin: bool = False,
+    seconds: float = 0.0,
 ) -> Iterator[Batch]:
     """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed.
 
     pin      in memory from which a GPU can fetch them by itself
+    seconds  of audio in the largest batch, about
     raises   UserError if a recording has become unreadable
     """
+    workers, ahead = read_ahead_limits(workers, SAMPLE_BYTES * seconds * dataset.rate)
     if workers:
         _end_with_the_trainer()
     with _signals_blocked():
@@ -246,6 +271,7 @@ def load(
                 sampler=batches,
                 num_workers=workers,
                 pin_memory=pin,
+                prefetch_factor=ahead,
                 worker_init_fn=_obey_the_trainer,
             )
         )

@@ -197,11 +197,13 @@ class RecognizerTask:
             segmentation=split.segmentation,
         )
         pin = self._device.type == "cuda"
+        seconds = 0.0 if self.data.batch_seconds == "auto" else self.data.batch_seconds
         if split.shards is None or epoch < self.data.sorted_epochs:
-            return load(dataset, batches, self.data.workers, pin=pin)
+            return load(dataset, batches, self.data.workers, pin, seconds)
         batches = list(batches)
         return read_ahead(
-            load(dataset, batches, self.data.workers, pin=pin), split.shards.first_needed(batches)
+            load(dataset, batches, self.data.workers, pin, seconds),
+            split.shards.first_needed(batches),
         )
 
     def amount(self, batch: Batch) -> float:

@@ -24,6 +24,7 @@ SHARE = 0.9  # of what is free, that batches may take
 KILLED = re.compile(
     r"DataLoader worker \(pid.*(killed by signal: Killed|exited unexpectedly)"
 )  # PyTorch's words
+NO_SHM = re.compile(r"killed by signal: Bus error|unable to (write|allocate).*shm|shared memory")
 CPU_SHARE = 0.5  # on a CPU, where others live, too
 
 
@@ -37,6 +38,11 @@ def explain_oom() -> Iterator[None]:
             how = "lower data.batch_seconds (data.batch_tokens of a text), or set a smaller model"
             raise UserError(
                 f"training: out of memory; {how}, or fewer training.processes"
+            ) from error
+        if NO_SHM.search(str(error)):
+            raise UserError(
+                "training: shared memory (/dev/shm) is too small for what data workers read ahead; give the "
+                "container more (docker run --shm-size=8g, or --ipc=host), or lower data.workers"
             ) from error
         if KILLED.search(str(error)):
             raise UserError(
