@@ -15,11 +15,6 @@ import torch
 
 from asr import provenance
 
-# batches of ever other sizes leave gaps in a GPU's memory, unless segments can grow; PyTorch reads it
-# when it first takes some
-if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
-    os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 
 
@@ -33,9 +28,9 @@ def choose(wanted: str = "auto", apart: bool = False) -> tuple[torch.device, str
     """
     if wanted == "cpu":
         return torch.device("cpu"), _cpu("as asked")
+    compute_exactly()
     problem = _gpu_problem(apart)
     if problem is None:
-        compute_exactly()
         return torch.device("cuda"), f"computing on {torch.cuda.get_device_name()}"
     if wanted == "cuda":
         raise ValueError(f"device cuda: {problem}; choose the CPU, or fix the driver")
@@ -50,12 +45,16 @@ def hardware(device: torch.device, processes: int = 1) -> str:
 
 
 def compute_exactly() -> None:
-    """Have a GPU compute convolutions in fp32, and attention by kernels that need no plan.
+    """Have a GPU compute convolutions in fp32, attention by kernels that need no plan, and its memory's segments grow.
 
     The default of convolutions, TF32, has 10 bits, which a text may depend on. cuDNN's attention,
     which PyTorch prefers on Hopper and Blackwell, makes a plan for each new shape, which took 0.4 s
     forward and 0.6 s backward (modelscope/FunASR#3704), and a search has a new shape at every step.
+    Batches of ever other sizes leave gaps between segments that can't grow; PyTorch reads that
+    setting when it first takes memory.
     """
+    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.enable_cudnn_sdp(False)
 

@@ -35,7 +35,6 @@ from asr.text.bpe_dropout import BPEDropout
 # was not traced
 STEP_SECONDS, STEP_LABELS = 0.32, 4
 SHM, SHM_SHARE = "/dev/shm", 0.8  # where workers leave batches, and what they may take of it
-SAMPLE_BYTES = 4
 # what a terminal, a scheduler or the system asks a training with
 TRAINING_SIGNALS = {
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
@@ -252,15 +251,15 @@ def load(
     batches: Iterable[Sequence[int]],
     workers: int,
     pin: bool = False,
-    seconds: float = 0.0,
+    size: float = 0.0,
 ) -> Iterator[Batch]:
     """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed.
 
     pin      in memory from which a GPU can fetch them by itself
-    seconds  of audio in the largest batch, about
+    size     of the largest batch, bytes, about
     raises   UserError if a recording has become unreadable
     """
-    workers, ahead = read_ahead_limits(workers, SAMPLE_BYTES * seconds * dataset.rate)
+    workers, ahead = read_ahead_limits(workers, size)
     if workers:
         _end_with_the_trainer()
     with _signals_blocked():

@@ -198,11 +198,12 @@ class RecognizerTask:
         )
         pin = self._device.type == "cuda"
         seconds = 0.0 if self.data.batch_seconds == "auto" else self.data.batch_seconds
+        size = 4 * seconds * self.model.sample_rate  # bytes of float32
         if split.shards is None or epoch < self.data.sorted_epochs:
-            return load(dataset, batches, self.data.workers, pin, seconds)
+            return load(dataset, batches, self.data.workers, pin, size)
         batches = list(batches)
         return read_ahead(
-            load(dataset, batches, self.data.workers, pin, seconds),
+            load(dataset, batches, self.data.workers, pin, size),
             split.shards.first_needed(batches),
         )
 

@@ -45,19 +45,20 @@ def compile_layers(model: nn.Module, **options: object) -> None:
     for block in blocks(model):
         kind = type(block)
         if kind not in compiled:
-            training = torch.compile(kind.forward, dynamic=True, **options)  # type: ignore[call-overload]
-            compiled[kind] = _by_mode(training, kind.forward)
-        forward: Callable = MethodType(compiled[kind], block)
-        if isinstance(block.forward, partial):  # `recompute`, which stays around it
-            forward = partial(block.forward.func, forward, **block.forward.keywords)
-        block.forward = forward
+            compiled[kind] = _by_mode(kind.forward, isinstance(block.forward, partial), options)
+        block.forward = MethodType(compiled[kind], block)
 
 
-def _by_mode(training: Callable, evaluation: Callable) -> Callable:
-    """A layer's forward that depends on its mode."""
+def _by_mode(evaluate: Callable, recomputes: bool, options: dict[str, Any]) -> Callable:
+    """A layer's forward, compiled for training."""
 
-    def forward(block: nn.Module, *args: Any, **options: Any) -> Any:
-        return (training if block.training else evaluation)(block, *args, **options)
+    def recompute(block: nn.Module, *args: Any) -> Any:
+        return checkpoint(evaluate, block, *args, use_reentrant=False)
+
+    training = torch.compile(recompute if recomputes else evaluate, dynamic=True, **options)
+
+    def forward(block: nn.Module, *args: Any) -> Any:
+        return (training if block.training else evaluate)(block, *args)
 
     return forward
 
