@@ -118,10 +118,10 @@ def make_trainer(encoder, optimizer="adamw", precision="bf16", bf16=None, p=0.1,
 @pytest.mark.parametrize(
     ("encoder", "precision", "budget"),
     [
-        (ENCODERS[0], "bf16", 1500),
+        (ENCODERS[0], "bf16", 1350),
         (ENCODERS[1], "bf16", 2200),
         (ENCODERS[1], "fp32", 1900),
-        (ENCODERS[3], "bf16", 2500),
+        (ENCODERS[3], "bf16", 2400),
     ],
 )
 def test_budgets_of_a_step(encoder, precision, budget):
