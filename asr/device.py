@@ -6,8 +6,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import lru_cache
+from multiprocessing import get_context
 from typing import TypeVar
 
 import torch
@@ -17,17 +18,19 @@ from asr import provenance
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 
 
-def choose(wanted: str = "auto") -> tuple[torch.device, str]:
+def choose(wanted: str = "auto", apart: bool = False) -> tuple[torch.device, str]:
     """Choose the device and say why, as (device, sentence).
 
     wanted   "auto" takes a GPU that works, else the CPU; "cpu"; "cuda"
+    apart    try the GPU in a process of its own: it may be one that takes a single process, and
+             others are to have it
     raises   ValueError if "cuda" is wanted and can't be used; the text says why
     """
     if wanted == "cpu":
         return torch.device("cpu"), _cpu("as asked")
-    problem = _gpu_problem()
+    compute_exactly()
+    problem = _gpu_problem(apart)
     if problem is None:
-        compute_exactly()
         return torch.device("cuda"), f"computing on {torch.cuda.get_device_name()}"
     if wanted == "cuda":
         raise ValueError(f"device cuda: {problem}; choose the CPU, or fix the driver")
@@ -42,8 +45,18 @@ def hardware(device: torch.device, processes: int = 1) -> str:
 
 
 def compute_exactly() -> None:
-    """Have a GPU's convolutions compute in fp32; the default, TF32, has 10 bits, which a text may depend on."""
-    torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
+    """Have a GPU compute convolutions in fp32, attention by kernels that need no plan, and its memory's segments grow.
+
+    The default of convolutions, TF32, has 10 bits, which a text may depend on. cuDNN's attention,
+    which PyTorch prefers on Hopper and Blackwell, makes a plan for each new shape, which took 0.4 s
+    forward and 0.6 s backward (modelscope/FunASR#3704), and a search has a new shape at every step.
+    Batches of ever other sizes leave gaps between segments that can't grow; PyTorch reads that
+    setting when it first takes memory.
+    """
+    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:
@@ -57,12 +70,18 @@ def has_bf16() -> bool:
     return native and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+def product_dtype(X: torch.Tensor) -> torch.dtype:
+    """The type of a product of X with a matrix: autocast's, where it is on."""
+    kind = X.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else X.dtype
+
+
 def _cpu(why: str) -> str:
     return f"computing on the CPU, {torch.get_num_threads()} threads ({why})"
 
 
-def _gpu_problem() -> str | None:
-    """What keeps the GPU from being used, None if it works."""
+def _gpu_problem(apart: bool = False) -> str | None:
+    """What keeps the GPU from being used, None if it works; apart: tried in a process of its own."""
     if torch.version.cuda is None and torch.version.hip is None:
         return "this build of PyTorch has no GPU support"
     with warnings.catch_warnings(record=True) as caught:
@@ -75,10 +94,19 @@ def _gpu_problem() -> str | None:
             else "no GPU found"
         )
     try:
-        torch.zeros(1, device="cuda").add_(1).item()
-    except RuntimeError as error:
+        if apart:
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                pool.submit(_compute).result()
+        else:
+            _compute()
+    except RuntimeError as error:  # BrokenProcessPool is one
         return f"the GPU can't be used: {str(error).splitlines()[0]}"
     return None
+
+
+def _compute() -> None:
+    """Compute something on the GPU."""
+    torch.zeros(1, device="cuda").add_(1).item()
 
 
 @contextlib.contextmanager

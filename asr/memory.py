@@ -8,7 +8,9 @@ from pathlib import Path
 SHARE = 0.95  # of what is free, that this process may take
 OUT = (  # what libraries say: PyTorch on a CPU, cuBLAS and cuDNN for their own memory, C++, Python
     "can't allocate memory",
+    "out of memory",  # of CUDA beside PyTorch's own allocator: modules, NCCL
     "STATUS_ALLOC_FAILED",
+    "CUFFT_ALLOC_FAILED",
     "std::bad_alloc",
     "can't start new thread",
 )

@@ -32,6 +32,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -39,6 +40,7 @@ import torch
 import torch._dynamo  # lists torch.cuda's functions: before they are replaced
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
@@ -47,6 +49,7 @@ import asr
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 MEMORY = 80 << 30  # bytes
+JOINED = 128  # tensors that a launch of cat takes
 LISTED = 30  # tensors; PyTorch's multi_tensor_apply takes 30 to 110 a launch
 PACKAGE = str(Path(asr.__file__).parent)
 WAITING = re.compile(  # their results' sizes or values are read on the host
@@ -203,6 +206,8 @@ def has_mask(indices) -> bool:
 
 def launches_of(name: str, args) -> int:
     """One; of lists of tensors one for every `LISTED`, or one for each where they are of several types."""
+    if name == "cat":
+        return -(-len(args[0]) // JOINED)
     if not name.startswith(("_foreach_", "_fused_")):
         return 1
     n, types = len(args[0]), {x.dtype for x in tree_leaves(args) if isinstance(x, Tensor)}
@@ -227,17 +232,20 @@ class Attention(torch.autograd.Function):
             inputs = [x if x is None else x.detach() for x in ctx.saved_tensors]
             wanted = [x.requires_grad_() for x in inputs if x is not None and x.is_floating_point()]
             gradients = torch.autograd.grad(formula(*inputs, ctx.causal), wanted, gradient)
+            beside = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in gradients[:3]]
+            gradients = [*beside, *gradients[3:]]
         return *gradients, *[None] * (5 - len(gradients))
 
 
 def formula(Q, K, V, bias, causal):
-    """softmax(Q Kᵀ / √d_k + bias) V, the softmax in fp32 as kernels have it."""
+    """softmax(Q Kᵀ / √d_k + bias) V, the softmax in fp32 and heads beside each other, as kernels have it."""
     scores = (Q @ K.transpose(-2, -1)).float() / Q.size(-1) ** 0.5
     if causal:
         future = OnGPU(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1))
         scores = scores.masked_fill(future, -torch.inf)
     scores = scores if bias is None else scores + bias
-    return scores.softmax(-1).to(V.dtype) @ V
+    heads = scores.softmax(-1).to(V.dtype) @ V
+    return heads.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False):
@@ -319,6 +327,9 @@ class Functions(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         kwargs.pop("pin_memory", None)
         kernel = KERNELS.get(function)
+        if function is Tensor.backward:  # it may compute activations again
+            with self:
+                return run_backward(*args, kwargs.get("gradient"))
         if function is Tensor.pin_memory or function is Tensor.is_pinned:
             return args[0] if function is Tensor.pin_memory else True
         if kernel and (
@@ -333,6 +344,14 @@ class Functions(TorchFunctionMode):
                 gpu.note(kind, function.__name__)
             return OnGPU(function(*args, **kwargs | {"device": CPU}))
         return function(*autocast(function, args), **kwargs)
+
+
+def run_backward(total: Tensor, gradient: Tensor | None = None) -> None:
+    """Tensor.backward, without its way through `Functions`, which switches them off."""
+    gradient = torch.ones_like(total) if gradient is None else gradient
+    _engine_run_backward(
+        (total,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
 
 
 MOVES = {KERNELS[name] for name in (Tensor.to, Tensor.cuda, Tensor.cpu, torch.as_tensor)}
@@ -376,6 +395,9 @@ def pretended_gpu():
     with contextlib.ExitStack() as held:
         held.enter_context(mock.patch.multiple(torch.cuda, **cuda))
         held.enter_context(mock.patch("torch.autocast", Autocast))
-        held.enter_context(mock.patch("asr.device._gpu_problem", lambda: None))
+        for name in ("is_autocast_enabled", "get_autocast_dtype"):
+            of_cpu = partial(getattr(torch, name), "cpu")  # as all autocast is here
+            held.enter_context(mock.patch(f"torch.{name}", lambda _, of_cpu=of_cpu: of_cpu()))
+        held.enter_context(mock.patch("asr.device._gpu_problem", lambda *_: None))
         held.enter_context(Functions())
         yield gpu

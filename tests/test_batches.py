@@ -3,10 +3,12 @@
 Expected values are constructed from sound files of known samples; the rest are laws.
 """
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from itertools import chain, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from runs import assert_same
 
 from asr.data.bucketing import plan
 from asr.data.columns import Ragged, Table
-from asr.data.dataset import Segmentation, SpeechDataset, collate, load
+from asr.data.dataset import Segmentation, SpeechDataset, collate, load, read_ahead_limits
 from asr.data.manifest import Utterance
 from asr.data.validate import frames_needed
 from asr.seeding import utterance_seed
@@ -245,3 +247,14 @@ def test_what_has_no_piece_stays_as_it_was(utterances):
     drawn = rows(dataset(texts, segmentation=segmentation)[ALL])
     kept = [n for n, y in enumerate(drawn) if y == [n + 1] * (n + 1)]
     assert len(kept) > 6 and all(drawn[n] == [1] for n in ALL if n not in kept)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "expected"), [(1000, (8, 2)), (500, (8, 1)), (64, (1, 1)), (10, (1, 1))]
+)
+def test_workers_read_no_more_ahead_than_shared_memory_holds(monkeypatch, megabytes, expected):
+    """Batches of 450 s at 16 kHz, which a container's 64 MB hold once."""
+    usage = SimpleNamespace(free=megabytes << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert read_ahead_limits(8, 4 * 450 * 16000) == expected
+    assert read_ahead_limits(0, 1e9) == (0, None)

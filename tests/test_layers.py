@@ -1,5 +1,7 @@
 """What is done to each layer: the same losses and gradients, whether activations are kept, recomputed, or compiled."""
 
+import copy
+
 import pytest
 import torch
 from contracts import padded
@@ -62,6 +64,19 @@ def test_layers_compile_whole_for_any_length(encoder):
         torch.testing.assert_close(gradients(model, lengths), plain, rtol=1e-5, atol=1e-6)
     # encoder's and decoder's layers; the first lengths may count as special
     assert 2 <= counter.frame_count <= 4
+
+
+def test_layers_are_compiled_in_training_alone_and_recomputed_as_before():
+    torch._dynamo.reset()
+    plain, model, counter = hybrid(0.0), hybrid(0.0), CompileCounter()
+    for each in (plain, model):
+        recompute(each)
+    compile_layers(model, backend=counter)
+    gradients(copy.deepcopy(model).eval())
+    assert counter.frame_count == 0
+    other = copy.deepcopy(model)  # as shards have it
+    torch.testing.assert_close(gradients(other), gradients(plain), rtol=1e-5, atol=1e-6)
+    assert counter.frame_count and not any(p.grad is not None for p in model.parameters())
 
 
 def test_what_is_measured_has_all_layers():

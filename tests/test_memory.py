@@ -57,13 +57,14 @@ def test_the_peak_is_measured_anew_each_time(megabytes):
     assert taken == pytest.approx(megabytes << 20, rel=0.1)
 
 
-def test_what_comes_later_is_adams_moments_gradients_that_wait_and_the_running_average():
+def test_what_comes_later_is_the_gradient_adams_moments_gradients_that_wait_and_the_running_average():
     model = torch.nn.Linear(300, 200)
     model.bias.requires_grad = False
     optimizer = torch.optim.AdamW([model.weight])
     model(torch.ones(1, 300)).sum().backward()
     optimizer.step()
     moments = [t for t in optimizer.state[model.weight].values() if t.numel() > 1]
+    moments.append(model.weight.grad)
     size, average = sum(t.nbytes for t in moments), RunningAverage(model, 0.9).averages
     for wanted, waiting, more in (
         (False, 0, 0),
@@ -179,3 +180,10 @@ def test_memory_that_is_out_anywhere_is_told_in_one_line(
 def test_a_great_number_of_data_workers_is_refused(root, tmp_path):
     with pytest.raises(UserError, match="data.workers: got 100000, expected at most 256"):
         train(root, tmp_path / "x", "data.workers=100000")
+
+
+def test_shared_memory_that_is_out_is_told():
+    with pytest.raises(UserError, match="/dev/shm.*--shm-size.*data.workers"), memory.explain_oom():
+        raise RuntimeError(
+            "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible …"
+        )

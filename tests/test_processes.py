@@ -8,7 +8,6 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,6 +27,7 @@ from runs import (
 )
 from torch.testing import assert_close
 
+from asr import device as devices
 from asr.cli import train as command
 from asr.errors import UserError
 from asr.models.recognizer import load
@@ -205,14 +205,38 @@ def test_an_interrupt_and_a_stop_are_no_success(tmp_path, monkeypatch, task, num
 
 def test_a_gpu_for_each_process(monkeypatch):
     """Which computes as the one that chose the device does."""
-    chosen, conv = [], SimpleNamespace(fp32_precision="tf32")
-    monkeypatch.setattr(torch.backends.cudnn, "conv", conv)
+    chosen = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     assert Group(5, 8, local=1).device(GPU) == torch.device("cuda", 1) and chosen == [1]
-    assert conv.fp32_precision == "ieee"
+    assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.cudnn_sdp_enabled()
     with pytest.raises(UserError, match="2 GPUs for 3 processes or more on this machine"):
         Group(2, 3, local=2).device(GPU)
+
+
+def test_processes_wait_for_each_other_shorter_in_a_step_than_in_between(tmp_path, monkeypatch):
+    meeting = launching.dist.FileStore(str(tmp_path / "x"), 1)
+    launching.dist.init_process_group("gloo", store=meeting, rank=0, world_size=1)
+    try:
+        backend = launching.dist.group.WORLD._get_backend(
+            torch.device("cuda")
+        )  # gloo, in its place
+        before = backend.options._timeout
+        launching.limit_steps()
+        assert backend.options._timeout == before
+        monkeypatch.setattr(launching, "_backend", lambda: "cpu:gloo,cuda:nccl")
+        launching.limit_steps()
+        assert backend.options._timeout == launching.STEP_PATIENCE < launching.PATIENCE
+    finally:
+        launching.dist.destroy_process_group()
+
+
+def test_several_gpus_are_left_to_the_processes_that_are_to_have_them(monkeypatch):
+    """Of a GPU that takes one process at a time the parent must make no use, but it learns whether it works."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: pytest.fail("the parent computes"))
+    assert "the GPU can't be used" in devices._gpu_problem(apart=True)  # by a child, which has none
 
 
 def test_processes_that_find_different_states_are_told(tmp_path, monkeypatch):
@@ -272,7 +296,7 @@ def test_all_gpus_are_those_that_a_step_has_work_for(
     monkeypatch, capsys, more, device, launched, expected
 ):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(launching, "choose", lambda: (device, "chosen"))
+    monkeypatch.setattr(launching, "choose", lambda **_: (device, "chosen"))
     monkeypatch.setattr(launching, "launched", lambda: launched)
     settings = LoopSettings(**{"epochs": 1, "accumulate": 4} | more)
     assert launching.employable(settings) == expected

@@ -153,6 +153,8 @@ def test_other_errors_are_not_taken_for_it():
     said = "CUDA error: CUBLAS_STATUS_{}_FAILED when calling `cublasCreate(handle)`"
     faults = [is_oom(RuntimeError(said.format(fault))) for fault in ("ALLOC", "EXECUTION")]
     assert faults == [True, False]
+    assert is_oom(RuntimeError("CUDA error: out of memory"))  # torch.AcceleratorError
+    assert is_oom(RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"))
 
 
 @pytest.mark.parametrize("fault", [math.nan, math.inf])

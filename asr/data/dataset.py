@@ -4,10 +4,13 @@ B batch, S samples, U labels.
 """
 
 import contextlib
+import math
 import multiprocessing
+import os
+import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import pairwise
 from multiprocessing.util import Finalize
@@ -31,6 +34,7 @@ from asr.text.bpe_dropout import BPEDropout
 # Sizes of batches are rounded up, so that they recur: 188 → 163 ms a step on a CPU in one run; why
 # was not traced
 STEP_SECONDS, STEP_LABELS = 0.32, 4
+SHM, SHM_SHARE = "/dev/shm", 0.8  # where workers leave batches, and what they may take of it
 # what a terminal, a scheduler or the system asks a training with
 TRAINING_SIGNALS = {
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
@@ -48,6 +52,7 @@ class Batch:
     Y_lens:     (B,) int64
     seeds:      (B,) int64, of (seed, epoch, utterance id), for augmentation on the device
     multiples:  what S and U are rounded up to multiples of
+    on_cpu:     wave_lens and Y_lens as they were before the batch moved to a device
     """
 
     ids: list[str]
@@ -57,6 +62,7 @@ class Batch:
     Y_lens: Tensor
     seeds: Tensor
     multiples: tuple[int, int] = (1, 1)
+    on_cpu: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,7 +74,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Move the tensors to a device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        moved = self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        return replace(moved, on_cpu=(self.wave_lens, self.Y_lens))
 
     def pin_memory(self) -> "Batch":
         """Put the tensors where a GPU can fetch them by itself; DataLoader asks for it."""
@@ -224,14 +231,34 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
+def read_ahead_limits(workers: int, size: float) -> tuple[int, int | None]:
+    """How many workers can read, and batches that each reads ahead, in the shared memory that is free.
+
+    A container has 64 MB unless told otherwise, and where it is full, the system kills a worker.
+
+    size  bytes of a batch
+    """
+    if not workers:
+        return 0, None
+    free = shutil.disk_usage(SHM).free if os.path.isdir(SHM) else math.inf
+    fit = SHM_SHARE * free / max(size, 1)
+    return max(1, int(min(workers, fit))), 2 if 2 * workers <= fit else 1
+
+
 def load(
-    dataset: SpeechDataset, batches: Iterable[Sequence[int]], workers: int, pin: bool = False
+    dataset: SpeechDataset,
+    batches: Iterable[Sequence[int]],
+    workers: int,
+    pin: bool = False,
+    size: float = 0.0,
 ) -> Iterator[Batch]:
     """Yield the planned batches, read ahead by worker processes; their number changes nothing but the speed.
 
     pin      in memory from which a GPU can fetch them by itself
+    size     of the largest batch, bytes, about
     raises   UserError if a recording has become unreadable
     """
+    workers, ahead = read_ahead_limits(workers, size)
     if workers:
         _end_with_the_trainer()
     with _signals_blocked():
@@ -242,6 +269,7 @@ def load(
                 sampler=batches,
                 num_workers=workers,
                 pin_memory=pin,
+                prefetch_factor=ahead,
                 worker_init_fn=_obey_the_trainer,
             )
         )

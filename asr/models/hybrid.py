@@ -4,6 +4,7 @@ B batch, T frames, F features, T' encoder frames, D model width, U labels, V voc
 """
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -114,7 +115,13 @@ class Hybrid(nn.Module):
         return max((term.views for term in self.terms), default=1)
 
     def loss(
-        self, X: Tensor, X_lens: Tensor, Y: Tensor, Y_lens: Tensor, epoch: float = math.inf
+        self,
+        X: Tensor,
+        X_lens: Tensor,
+        Y: Tensor,
+        Y_lens: Tensor,
+        epoch: float = math.inf,
+        on_cpu: tuple[Tensor, Tensor] | None = None,
     ) -> Loss:
         """ctc_weight · CTC + (1 - ctc_weight) · cross-entropy, summed over the batch (Watanabe et al. 2017).
 
@@ -124,26 +131,26 @@ class Hybrid(nn.Module):
         X, X_lens:  (views · B, T, F) and (views · B,): one view of the batch behind the other
         Y, Y_lens:  (B, U) and (B,)
         epoch:      of the training, from 0; a late one unless given
+        on_cpu:     H_lens and Y_lens, (B,), where CTC needs them; else a GPU is waited for
         """
         views, tokens, extra = (
             len(X) // len(Y),
             (Y_lens + 1).sum(),
             self.terms if self.training else [],
         )
-        align = (
-            criterion.flat_start
-            if self.training and epoch < self.flat_start_epochs
-            else criterion.ctc
-        )
         Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
         layers = [n for term in extra for n in term.encoder_layers]
         encoded = self.encoder(X, X_lens, layers)
         H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
+        lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
+        align = partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])
+        if self.training and epoch < self.flat_start_epochs:
+            align = partial(criterion.flat_start, H_lens=H_lens, Y=Y, Y_lens=Y_lens)
         logits = self.decode(H, H_lens, Y, Y_lens).logits  # (N, U + 1, V)
         targets = criterion.add_end(Y, Y_lens, self.sos_eos)  # (N, U + 1)
         attention = criterion.cross_entropy(logits, targets, self.label_smoothing) / views
         log_probs = self.ctc_log_probs(H)  # (N, T', V)
-        total = ctc = align(log_probs, H_lens, Y, Y_lens) / views
+        total = ctc = align(log_probs) / views
         terms, inner = {"ctc": ctc.detach()}, dict(zip(layers, encoded.layers, strict=True))
         scored = Scored(
             H, H_lens, inner, log_probs, logits, Y, Y_lens, views, self.ctc_log_probs, align

@@ -65,7 +65,8 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
 def ctc(log_probs: Tensor, H_lens: Tensor, Y: Tensor, Y_lens: Tensor) -> Tensor:
     """Sum of -ln P(Y | X) over the batch (Graves et al. 2006), id 0 the blank.
 
-    log_probs:  (B, T', V), normalized; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,)
+    log_probs:  (B, T', V), normalized; H_lens (B,); Y (B, U) padded with anything; Y_lens (B,);
+                PyTorch reads both lengths on the CPU, and waits for a GPU if they are there
     returns     scalar; infinite where an utterance has too few frames for its labels
     """
     labels = Y.clamp(min=0)
@@ -143,8 +144,7 @@ class Scored:
     Y, Y_lens:  (N, U) and (N,)
     views:      1, or 2 of each utterance
     ctc_log_probs:  H → log_probs
-    align:      (log_probs, H_lens, Y, Y_lens) → CTC's loss; in a flat start that of equal
-                alignments
+    align:      log_probs → CTC's loss; in a flat start that of equal alignments
     """
 
     H: Tensor
@@ -156,7 +156,7 @@ class Scored:
     Y_lens: Tensor
     views: int
     ctc_log_probs: Callable[[Tensor], Tensor]
-    align: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    align: Callable[[Tensor], Tensor]
 
 
 class Term(Settings):
@@ -201,7 +201,7 @@ class IntermediateCTC(Term):
         s, losses = scored, []
         for n in self.layers:
             log_probs = s.ctc_log_probs(s.layers[n])  # (N, T', V)
-            losses.append(s.align(log_probs, s.H_lens, s.Y, s.Y_lens) / s.views)
+            losses.append(s.align(log_probs) / s.views)
         return reduce(torch.add, losses) / len(losses)
 
     def join(self, ctc: Tensor, value: Tensor) -> Tensor:

@@ -61,15 +61,20 @@ class Recognizer(nn.Module):
         Y_lens: Tensor,
         seeds: Tensor | None = None,
         epoch: float = math.inf,
+        on_cpu: tuple[Tensor, Tensor] | None = None,
     ) -> Loss:
         """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1.
 
-        seeds (B,) augment it in training mode, as is due in the epoch, a late one unless given
+        seeds (B,) augment it in training mode, as is due in the epoch, a late one unless given;
+        on_cpu: wave_lens and Y_lens there, so that a GPU needn't be waited for
         """
         X, X_lens = self.frontend(
             waveforms, wave_lens, seeds, epoch, self.model.views
         )  # (B or 2B, T, F)
-        return self.model.loss(X, X_lens, Y, Y_lens, epoch)
+        if on_cpu:
+            subsampling, fbank = self.model.encoder.subsampling, self.frontend.fbank
+            on_cpu = subsampling.lengths(fbank.lengths(on_cpu[0])), on_cpu[1]
+        return self.model.loss(X, X_lens, Y, Y_lens, epoch, on_cpu)
 
     def encode(self, waveforms: Tensor, wave_lens: Tensor) -> tuple[Tensor, Tensor]:
         """Waveforms (B, S) → H (B, T', D), H_lens (B,)"""

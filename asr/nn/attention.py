@@ -22,6 +22,7 @@ def attend(
     mask: Tensor | None = None,
     dropout: float = 0.0,
     bias: Tensor | None = None,
+    causal: bool = False,
 ) -> Tensor:
     """softmax(Q Kᵀ / √d_k + bias + mask) V, with dropout on the weights.
 
@@ -33,16 +34,19 @@ def attend(
     K, V:    (B, H, Tk, d_k), (B, H, Tk, d_v)
     mask:    broadcasts to (B, H, Tq, Tk); bool or `additive`
     bias:    (B, H, Tq, Tk) float
+    causal:  query i sees keys 0..i; instead of a mask, on a GPU
     returns  (B, H, Tq, d_v)
     """
     if Q.device.type == "cpu" and Q.requires_grad and (dropout or Q.dtype == torch.bfloat16):
         return drop(attention_weights(Q, K, mask, bias).to(V.dtype), dropout) @ V
     keep = mask
-    if bias is not None:
-        keep = bias if mask is None else bias.masked_fill(mask, -torch.inf)
-    elif mask is not None and mask.dtype == torch.bool:
+    if mask is not None and mask.dtype == torch.bool:
+        if bias is not None:
+            return attend(Q, K, V, additive(mask, bias.dtype), dropout, bias)
         keep = ~mask  # PyTorch's True means "takes part": the one inversion of the package
-    return F.scaled_dot_product_attention(Q, K, V, attn_mask=keep, dropout_p=dropout)
+    if bias is not None:
+        keep = bias if mask is None else bias + mask
+    return F.scaled_dot_product_attention(Q, K, V, keep, dropout, causal)
 
 
 def attention_weights(
@@ -105,26 +109,35 @@ class MultiHeadAttention(nn.Module):
         returns  the shape of X
         """
         if memory is None:
-            K, V = self.keys_values(X)  # (B, H, Tk, d_k), (B, H, Tk, d_v)
+            K, V, Q = self._project(X)  # (B, H, T, d_k), (B, H, T, d_v), (B, H, T, d_k)
             K, V = context.cache(K, V) if context.cache else (K, V)
-            return self._attend(X, K, V, context)
+            return self._attend(Q, K, V, context)
         K, V = memory if isinstance(memory, tuple) else self.keys_values(memory)
-        return self._attend(X.reshape(len(K), -1, X.size(2)), K, V, context).view_as(X)
+        Q = self._split(self.query(X.reshape(len(K), -1, X.size(2))))
+        return self._attend(Q, K, V, context).view_as(X)
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Project memory (B, Tk, d_memory) to keys (B, H, Tk, d_k) and values (B, H, Tk, d_v)."""
         return self._split(self.key(memory)), self._split(self.value(memory))
 
-    def _attend(self, X: Tensor, K: Tensor, V: Tensor, context: LayerContext) -> Tensor:
-        """Attend from X (B, Tq, D) to keys and values: (B, Tq, D)."""
-        Q, bias = self._split(self.query(X)), None  # (B, H, Tq, d_k)
+    def _project(self, X: Tensor) -> list[Tensor]:
+        """Project X (B, T, D) to keys, values and queries; where a GPU trains, in one product."""
+        maps = (self.key, self.value, self.query)
+        if X.device.type == "cpu" or not self.training:
+            return [self._split(linear(X)) for linear in maps]
+        weight, bias = (torch.cat([getattr(m, name) for m in maps]) for name in ("weight", "bias"))
+        parts = F.linear(X, weight, bias).split([m.out_features for m in maps], 2)
+        return [self._split(part) for part in parts]
+
+    def _attend(self, Q: Tensor, K: Tensor, V: Tensor, context: LayerContext) -> Tensor:
+        """Attend from queries (B, H, Tq, d_k) to keys and values: (B, Tq, D)."""
+        bias = None
         if self.positions is not None:
             Q, K, bias = self.positions(Q, K)
         if context.attention is not None:
             context.attention.append(attention_weights(Q, K, context.mask, bias))
-        heads = attend(
-            Q, K, V, context.mask, self.dropout if self.training else 0.0, bias
-        )  # (B, H, Tq, d_v)
+        dropout = self.dropout if self.training else 0.0
+        heads = attend(Q, K, V, context.mask, dropout, bias, context.causal)  # (B, H, Tq, d_v)
         return self.out(heads.transpose(1, 2).flatten(2))  # (B, Tq, D)
 
     def _split(self, X: Tensor) -> Tensor:

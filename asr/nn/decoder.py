@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asr.device import product_dtype
 from asr.nn.cache import ALIGNED, Tree, stack
 from asr.nn.layers import LayerContext, layerdrop_mask
 from asr.nn.positions import ScaledPositions
@@ -118,9 +119,15 @@ class TransformerDecoder(nn.Module):
         """
         Z = self.positions(self.embedding(Y))  # (B, U, D)
         context, cross = (LayerContext(attention=[] if attention else None) for _ in range(2))
-        context = replace(context, mask=causal_mask(Y.size(1), Y.device))
+        dtype, U = product_dtype(Z), Y.size(1)
+        if Y.device.type == "cpu" or attention:
+            context = replace(context, mask=additive(causal_mask(U, Y.device), dtype))
+        else:  # a GPU has a faster kernel for it
+            context = replace(context, causal=True)
         if H is not None and H_lens is not None:
-            cross = replace(cross, mask=key_mask(H_lens, H.size(1)))
+            T = H.size(1)  # rows of eights, or each layer would copy the mask to such
+            mask = additive(key_mask(H_lens, T + -T % 8), dtype)[..., :T]
+            cross = replace(cross, mask=mask)
         drawn = layerdrop_mask(self.layers, self.layer_dropout, self.training)
         for layer, takes_part in zip(self.layers, drawn, strict=True):
             Z = layer(Z, context, H, cross) if takes_part else Z  # (B, U, D)

@@ -12,11 +12,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from asr.config import Settings
+from asr.device import product_dtype
 from asr.nn.layers import LayerContext, Past, layerdrop_mask
 from asr.nn.positions import ScaledInput, ScaledPositions, attention_positions
 from asr.nn.subsampling import Subsampling
 from asr.nn.transformer import MOST, SizeSettings
-from asr.ops import chunk_mask, key_mask, length_mask, zero_padding
+from asr.ops import additive, chunk_mask, key_mask, length_mask, zero_padding
 
 MOST_FRAMES = 100_000  # of a convolution or a chunk; 40 ms each, that is an hour
 
@@ -128,9 +129,8 @@ class Encoder(nn.Module):
         H, H_lens = self.subsampling(X, X_lens)  # (B, T', D)
         H = self.positions(H)  # (B, T', D)
         padding = length_mask(H_lens, H.size(1)).unsqueeze(2)  # (B, T', 1)
-        context = LayerContext(
-            self._mask(H_lens, H.size(1)), padding, attention=[] if attention else None
-        )
+        mask = additive(self._mask(H_lens, H.size(1)), product_dtype(H))
+        context = LayerContext(mask, padding=padding, attention=[] if attention else None)
         drawn, inner = layerdrop_mask(self.layers, self.layer_dropout, self.training), {}
         for n, (layer, takes_part) in enumerate(zip(self.layers, drawn, strict=True), start=1):
             H = layer(H, context) if takes_part else H  # (B, T', D)

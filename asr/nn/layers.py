@@ -42,6 +42,7 @@ class LayerContext:
 
     mask:       keys hidden from queries, broadcasts to (B, H, Tq, Tk): bool, True = masked out, or
                 `additive`
+    causal:     keys after a query are hidden, and no others; there is no mask then
     padding:    (B, T', 1) bool; convolutions read zeros there
     past:       the frames before a chunk of a stream
     cache:      adds keys and values of one more step to those read before; returns all
@@ -49,6 +50,7 @@ class LayerContext:
     """
 
     mask: Tensor | None = None
+    causal: bool = False
     padding: Tensor | None = None
     past: Past | None = None
     cache: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None

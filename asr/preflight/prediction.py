@@ -17,6 +17,7 @@ from asr.training.distributed import launch
 from asr.training.distributed.group import Group
 from asr.training.distributed.replicas import WholeModel
 from asr.training.layers import all_take_part
+from asr.training.memory import free_bytes
 from asr.training.task import Experiment
 from asr.training.totals import NONE
 from asr.training.trainer import MicroBatch, Trainer
@@ -63,6 +64,8 @@ class Measurement:
     weights, gradients, states   bytes; states are the optimizer's
     peak       bytes of the GPU's memory, or of this process; None if unknown
     processes  that share a step's batches, each with its own memory
+    larger     settings of the same step in larger batches, which suit a GPU; empty where there are
+               none, or memory doesn't allow them
     """
 
     device: str
@@ -74,6 +77,7 @@ class Measurement:
     states: int
     peak: int | None
     processes: int
+    larger: str = ""
 
 
 def settle(experiment: Experiment, model: nn.Module, train: Any) -> Experiment:
@@ -122,7 +126,8 @@ def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement
     ordered = sorted(
         itertools.chain(*steps), key=lambda batch: len(batch) * sizes[batch].max() ** 2
     )
-    replicas = WholeModel(model.to(device).train(), experiment.optimizer.build, Group())
+    bf16 = settings.precision == "bf16"
+    replicas = WholeModel(model.to(device).train(), experiment.optimizer.build, Group(), bf16)
     trainer = Trainer(task, replicas, experiment.schedule, settings, seed=0)
     middle = ordered[len(ordered) // 2]
     largest, _, median = run(trainer, [ordered[-1], middle, middle], size)
@@ -134,17 +139,41 @@ def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement
         for value in state.values()
         if torch.is_tensor(value)
     ]
+    weights, gradients = count_bytes(model.state_dict().values()), count_bytes(trained)
+    kept, most = weights + gradients + count_bytes(states), peak(device)
+    times, larger = 1, ""
+    if device.type == "cuda" and most and most > kept:
+        room = free_bytes(device, size)
+        times = mergeable(settings.accumulate, size, room / (most - kept))
+    if times > 1:
+        name = "batch_seconds" if task.unit == "s" else "batch_tokens"
+        value = times * float(getattr(experiment.data, name))
+        larger = f"data.{name}={value:g} training.accumulate={settings.accumulate // times}"
     return Measurement(
         device=str(device),
         largest=largest,
         median=median,
         step=math.ceil(settings.accumulate / size) * batch + median.update,
-        weights=count_bytes(model.state_dict().values()),
-        gradients=count_bytes(trained),
+        weights=weights,
+        gradients=gradients,
         states=count_bytes(states),
-        peak=peak(device),
+        peak=most,
         processes=size,
+        larger=larger,
     )
+
+
+def mergeable(accumulate: int, processes: int, fit: float) -> int:
+    """How many batches may become one, so that all processes still have as many.
+
+    fit  batches that memory holds at once
+
+    >>> [mergeable(8, 2, fit) for fit in (1.5, 3.9, 99)], mergeable(6, 1, 5)
+    ([1, 2, 4], 3)
+    """
+    most = min(accumulate // processes, int(fit))
+    even = range(1, most + 1)
+    return max((n for n in even if accumulate % (n * processes) == 0), default=1)
 
 
 def run(trainer: Trainer, batches: list[list[int]], size: int) -> list[Seconds]:
@@ -241,6 +270,11 @@ def measurement_rows(m: Measurement, p: Prediction) -> list[tuple[str, str]]:
             "time",
             f"{m.step:.2f} s a step{several}; {span(epoch)} an epoch, {span(epoch * p.epochs)} in all, "
             "validation not counted",
+        ),
+        *(
+            [("larger batches", f"{m.larger} is the same step, faster on a GPU")]
+            if m.larger
+            else []
         ),
     ]
 

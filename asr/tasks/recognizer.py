@@ -195,13 +195,16 @@ class RecognizerTask:
             augment=split.augment,
             segmentation=split.segmentation,
         )
-        pin = self._device.type == "cuda"
         if split.shards is None or epoch < self.data.sorted_epochs:
-            return load(dataset, batches, self.data.workers, pin=pin)
+            return self._read(dataset, batches)
         batches = list(batches)
-        return read_ahead(
-            load(dataset, batches, self.data.workers, pin=pin), split.shards.first_needed(batches)
-        )
+        return read_ahead(self._read(dataset, batches), split.shards.first_needed(batches))
+
+    def _read(self, dataset: SpeechDataset, batches: Iterable[list[int]]) -> Iterator[Batch]:
+        """Read planned batches ahead."""
+        seconds = 0.0 if self.data.batch_seconds == "auto" else self.data.batch_seconds
+        size, pin = 4 * seconds * self.model.sample_rate, self._device.type == "cuda"  # float32
+        return load(dataset, batches, self.data.workers, pin, size)
 
     def amount(self, batch: Batch) -> float:
         """Seconds of audio."""
@@ -210,7 +213,13 @@ class RecognizerTask:
     def loss(self, model: Recognizer, batch: Batch, epoch: float) -> Loss:
         """The hybrid loss, as is due in the epoch."""
         return model.loss(
-            batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens, batch.seeds, epoch
+            batch.waveforms,
+            batch.wave_lens,
+            batch.Y,
+            batch.Y_lens,
+            batch.seeds,
+            epoch,
+            batch.on_cpu,
         )
 
     def name(self, batches: Sequence[list[int]]) -> str:
@@ -223,7 +232,7 @@ class RecognizerTask:
         steps = plan(self.dev.utterances.durations, float(self.data.batch_seconds), 0, 0)
         batches = list(chain(*steps))
         share = batches[group.rank :: group.size]
-        counts = count(self.model, load(dataset, share, self.data.workers), precision)
+        counts = count(self.model, self._read(dataset, share), precision)
         return metrics(group.sum_of_rows(counts, len(batches)))
 
     def alignments(self) -> dict[str, Tensor]:

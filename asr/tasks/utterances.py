@@ -138,5 +138,5 @@ def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int
         chosen.append(batches.pop())
         utterances += len(chosen[-1])
     fbank = recognizer.frontend.fbank.eval()
-    stream = load(dataset, chosen, data.workers)
+    stream = load(dataset, chosen, data.workers, size=4 * seconds * recognizer.sample_rate)
     recognizer.frontend.cmvn.fit(fbank(batch.waveforms, batch.wave_lens) for batch in stream)

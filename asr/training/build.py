@@ -22,7 +22,8 @@ TRAINING_BYTES = 16  # a parameter's: itself, its gradient and two moments, in f
 def choose_device(experiment: Experiment) -> tuple[torch.device, str]:
     """The device of the settings, and a sentence about it."""
     try:
-        return devices.choose(experiment.training.device)
+        settings = experiment.training
+        return devices.choose(settings.device, apart=(settings.processes or 1) > 1)
     except ValueError as error:
         raise UserError(f"training.{error}") from None
 

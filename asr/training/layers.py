@@ -2,11 +2,13 @@
 
 import contextlib
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from types import MethodType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -31,12 +33,34 @@ def recompute(model: nn.Module) -> None:
 
 
 def compile_layers(model: nn.Module, **options: object) -> None:
-    """Compile each layer, for any batch and length: alike layers share their code, so it takes seconds, not minutes.
+    """Compile each layer's training, for any batch and length: alike layers share their code, so it takes seconds.
+
+    PyTorch keeps eight variants of a function, and then computes it uncompiled for good. So each
+    kind of layer is a function of its own, and validation, whose precision is another, isn't
+    compiled.
 
     options   of torch.compile, such as its backend
     """
+    compiled: dict[type, Callable] = {}
     for block in blocks(model):
-        block.compile(dynamic=True, **options)
+        kind = type(block)
+        if kind not in compiled:
+            compiled[kind] = _by_mode(kind.forward, isinstance(block.forward, partial), options)
+        block.forward = MethodType(compiled[kind], block)
+
+
+def _by_mode(evaluate: Callable, recomputes: bool, options: dict[str, Any]) -> Callable:
+    """A layer's forward, compiled for training."""
+
+    def recompute(block: nn.Module, *args: Any) -> Any:
+        return checkpoint(evaluate, block, *args, use_reentrant=False)
+
+    training = torch.compile(recompute if recomputes else evaluate, dynamic=True, **options)
+
+    def forward(block: nn.Module, *args: Any) -> Any:
+        return (training if block.training else evaluate)(block, *args)
+
+    return forward
 
 
 @contextlib.contextmanager

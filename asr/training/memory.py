@@ -24,6 +24,7 @@ SHARE = 0.9  # of what is free, that batches may take
 KILLED = re.compile(
     r"DataLoader worker \(pid.*(killed by signal: Killed|exited unexpectedly)"
 )  # PyTorch's words
+NO_SHM = re.compile(r"killed by signal: Bus error|unable to (write|allocate).*shm|shared memory")
 CPU_SHARE = 0.5  # on a CPU, where others live, too
 
 
@@ -37,6 +38,11 @@ def explain_oom() -> Iterator[None]:
             how = "lower data.batch_seconds (data.batch_tokens of a text), or set a smaller model"
             raise UserError(
                 f"training: out of memory; {how}, or fewer training.processes"
+            ) from error
+        if NO_SHM.search(str(error)):
+            raise UserError(
+                "training: shared memory (/dev/shm) is too small for what data workers read ahead; give the "
+                "container more (docker run --shm-size=8g, or --ipc=host), or lower data.workers"
             ) from error
         if KILLED.search(str(error)):
             raise UserError(
@@ -122,12 +128,12 @@ def peak_bytes(device: torch.device, compute: Callable[[], None]) -> float:
 
 
 def later_bytes(model: nn.Module, average: bool, waiting: int) -> float:
-    """What training takes besides: Adam's two moments (Muon takes less), and of all weights a running average.
+    """What training takes besides: gradient, Adam's two moments (Muon takes less), of all weights a running average.
 
     waiting  gradients that wait to be added
     """
     sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in model.parameters()]
-    return sum(size * ((2 + waiting) * trained + average) for size, trained in sizes)
+    return sum(size * ((3 + waiting) * trained + average) for size, trained in sizes)
 
 
 def _status(name: str) -> int:

@@ -146,12 +146,14 @@ def trainer(group: Group, experiment: Experiment, data: Data, device: torch.devi
     train, dev = data.examples.train, data.examples.dev
     remember = partial(measured_once, group, Path(experiment.out) / "batch_seconds.json")
     task = experiment.settle(model, train, group.size, remember).task(model, train, dev)
+    # on a CPU compiling takes minutes to begin with, and no step is faster
+    compiled = settings.compile and device.type == "cuda"
+    if compiled:  # before PyTorch shards the layers, whose hooks aren't compiled
+        compile_layers(model)
     kind = ShardedModel if settings.shard and group.size > 1 else WholeModel
-    replicas = kind(model, experiment.optimizer.build, group)
-    if (
-        settings.compile and device.type == "cuda"
-    ):  # on a CPU it takes minutes to begin with, and no step is faster
-        compile_layers(replicas.model)
+    replicas = kind(
+        model, experiment.optimizer.build, group, settings.precision == "bf16", compiled
+    )
     return Trainer(task, replicas, experiment.schedule, settings, experiment.seed, group)
 
 

@@ -88,14 +88,12 @@ class StepRows:
         """Add up the parts of all processes, and their requests, in one reduction."""
         packed = self.pack(requests)
         group.add(packed)
-        return self.unpack(packed)
+        return self.unpack(packed.cpu())  # a GPU is waited for once
 
     def pack(self, requests: Requests) -> Tensor:
         """Lay the values and the requests out in one tensor."""
-        asked = torch.tensor(
-            [float(n) for n in requests], dtype=self.values.dtype, device=self.values.device
-        )
-        return torch.cat([self.values.flatten(), asked])
+        asked = torch.tensor([float(n) for n in requests], dtype=self.values.dtype)
+        return torch.cat([self.values.flatten(), asked.to(self.values.device, non_blocking=True)])
 
     def unpack(self, packed: Tensor) -> StepTotals:
         """Read the totals from the sum of what `pack` has made."""

@@ -188,12 +188,11 @@ class Trainer:
                 ):
                     break
                 try:
-                    self.replicas.begin_batch(path[0])
                     torch.manual_seed(utterance_seed(self.seed, "dropout", step, *path))
-                    batch = batch.to(self.device)
-                    with autocast(self.device, self.settings.precision):
-                        loss = self.task.loss(self.replicas.model, batch, epoch)
-                    (loss.total * weight).backward()
+                    with self.replicas.computing(path[0]):
+                        with autocast(self.device, self.settings.precision):
+                            loss = self.task.loss(self.replicas.model, batch.to(self.device), epoch)
+                        (loss.total * weight).backward()
                     rows.add(path[0], loss, self.task.amount(batch), weight)
                 except RuntimeError as error:  # torch.OutOfMemoryError is one
                     if not is_oom(error):

@@ -5,6 +5,7 @@ B batch, T' subsampled frames, D model width.
 
 from typing import Literal
 
+import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
@@ -61,8 +62,8 @@ class ConformerLayer(nn.Module):
 
     def forward(self, X: Tensor, context: LayerContext = EVERYTHING) -> Tensor:
         """X (B, T', D) → (B, T', D)"""
-        X = X + 0.5 * self.dropout(self.ff1(self.norm_ff1(X)))  # (B, T', D)
+        X = torch.add(X, self.dropout(self.ff1(self.norm_ff1(X))), alpha=0.5)  # (B, T', D)
         X = X + self.dropout(self.attention(self.norm_attention(X), context))  # (B, T', D)
         X = X + self.dropout(self.convolution(self.norm_convolution(X), context))  # (B, T', D)
-        X = X + 0.5 * self.dropout(self.ff2(self.norm_ff2(X)))  # (B, T', D)
+        X = torch.add(X, self.dropout(self.ff2(self.norm_ff2(X))), alpha=0.5)  # (B, T', D)
         return self.norm(X)

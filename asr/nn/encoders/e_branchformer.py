@@ -80,12 +80,12 @@ class EBranchformerLayer(nn.Module):
 
     def forward(self, X: Tensor, context: LayerContext = EVERYTHING) -> Tensor:
         """X (B, T', D) → (B, T', D)"""
-        X = X + 0.5 * self.dropout(self.ff1(self.norm_ff1(X)))  # (B, T', D)
+        X = torch.add(X, self.dropout(self.ff1(self.norm_ff1(X))), alpha=0.5)  # (B, T', D)
         G = self.dropout(self.attention(self.norm_attention(X), context))  # (B, T', D)
         L = self.dropout(self.cgmlp(self.norm_cgmlp(X), context))  # (B, T', D)
         both = torch.cat([G, L], dim=-1)  # (B, T', 2D)
         X = X + self.dropout(
             self.merge(both + self.merge_convolution(both, context, "merge"))
         )  # (B, T', D)
-        X = X + 0.5 * self.dropout(self.ff2(self.norm_ff2(X)))  # (B, T', D)
+        X = torch.add(X, self.dropout(self.ff2(self.norm_ff2(X))), alpha=0.5)  # (B, T', D)
         return self.norm(X)

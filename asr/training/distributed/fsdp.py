@@ -3,6 +3,7 @@
 Zhao et al. 2023. PyTorch gathers a layer's weights when they are needed and scatters its gradients.
 """
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +21,20 @@ class ShardedModel:
 
     independent = False  # all processes pass through the same layers at the same time
 
-    def __init__(self, model: nn.Module, optimizer: MakeOptimizer, group: Group):
-        from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: MakeOptimizer,
+        group: Group,
+        bf16: bool = False,
+        compiled: bool = False,
+    ):
+        from torch.distributed.fsdp import (
+            FSDPModule,
+            MixedPrecisionPolicy,
+            fully_shard,
+            register_fsdp_forward_method,
+        )
 
         self.group, self.twin, self.model = group, model, copy.deepcopy(model)
         for parameter in self.model.parameters():  # shards know one memory order
@@ -29,9 +42,11 @@ class ShardedModel:
         mesh = torch.distributed.init_device_mesh(
             next(model.parameters()).device.type, (group.size,)
         )
-        for block in blocks(self.model):
-            fully_shard(block, mesh=mesh)
-        fully_shard(self.model, mesh=mesh)
+        policy = MixedPrecisionPolicy()
+        if bf16 and mesh.device_type != "cpu":  # half the traffic of weights, which autocast casts
+            policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        for part in (*blocks(self.model), self.model):
+            fully_shard(part, mesh=mesh, mp_policy=policy)
         register_fsdp_forward_method(self.model, "loss")
         for module in self.model.modules():
             if isinstance(module, FSDPModule):  # sums, not means; and such as gloo knows
@@ -49,8 +64,9 @@ class ShardedModel:
         """Begin a step."""
         self.optimizer.zero_grad()
 
-    def begin_batch(self, slot: int) -> None:
+    def computing(self, slot: int) -> contextlib.AbstractContextManager[None]:
         """Do nothing: PyTorch adds gradients over the processes within each backward pass."""
+        return contextlib.nullcontext()
 
     def reduce_and_clip(self, tokens: float, clip: float) -> Tensor:
         """Make the gradients, which have been added, those of the mean per token."""

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,6 +36,7 @@ from asr.training.signals import ENDING, SAVING, Stopped
 PATIENCE = timedelta(
     days=7
 )  # of processes that wait while the first prepares the data, or the machine sleeps
+STEP_PATIENCE = timedelta(minutes=30)  # of GPUs, which meet in every step
 FEW, PER_CORE = (
     64,
     4,
@@ -93,7 +95,7 @@ def employable(settings: LoopSettings) -> int:
     """
     if launched() or settings.device == "cpu" or settings.processes:
         return 0
-    device, _ = choose()
+    device, _ = choose(apart=True)
     there, batches = torch.cuda.device_count() if device.type == "cuda" else 0, settings.accumulate
     if there > batches:
         logger.info(
@@ -126,6 +128,7 @@ def joined(batches: int) -> Iterator[Group]:
     """
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     dist.init_process_group(_backend(), timeout=PATIENCE)
+    limit_steps()
     group = Group(rank, size, local)
     group.share(lambda: check(size, batches))
     yield group
@@ -176,6 +179,7 @@ def _member(
         dist.init_process_group(
             _backend(), store=meeting, rank=rank, world_size=size, timeout=PATIENCE
         )
+        limit_steps()
         task(Group(rank, size, rank), *arguments)
         dist.barrier()
         dist.destroy_process_group()  # not after a failure: NCCL would wait here for the others, who wait for this one
@@ -191,6 +195,16 @@ def _member(
         status = 1
     if status:  # out here nothing holds the data workers any more, whose end the exit waits for
         sys.exit(status)
+
+
+def limit_steps() -> None:
+    """Have processes wait for each other no longer than STEP_PATIENCE where they meet on GPUs.
+
+    What one prepares for all goes by way of the CPU, where they are patient.
+    """
+    if "nccl" in _backend():
+        world: Any = dist.group.WORLD
+        world._get_backend(torch.device("cuda"))._set_default_timeout(STEP_PATIENCE)
 
 
 def _backend() -> str:

@@ -15,6 +15,7 @@ nodes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from asr.training.distributed.flat import FlatWeights
 from asr.training.distributed.group import Group
 from asr.training.optim.muon import Together
 
@@ -173,9 +175,8 @@ MakeOptimizer = Callable[[nn.Module, Group], Optimizer]
 class Replicas(Protocol):
     """The model that a process trains, with its gradients and its optimizer: `WholeModel`, or `ShardedModel` (fsdp.py).
 
-    A step: `zero_grad`; for each batch of the process' share `begin_batch` and a backward pass;
-    `reduce_and_clip`;
-    `optimizer.step`.
+    A step: `zero_grad`; for each batch of the process' share, within `computing`, a forward and a
+    backward pass; `reduce_and_clip`; `optimizer.step`.
 
     model        which computes; it may hold shards of the weights
     independent  within a step no process waits for another, so that one may split a batch that is
@@ -192,8 +193,8 @@ class Replicas(Protocol):
     def zero_grad(self, batches: int) -> None:
         """Begin a step of this number of batches, over all processes, with gradients of zero."""
 
-    def begin_batch(self, slot: int) -> None:
-        """What backward passes add from now on is the gradient of the batch in this slot of the step."""
+    def computing(self, slot: int) -> AbstractContextManager[None]:
+        """Within it, what backward passes add is the gradient of the batch in this slot of the step."""
 
     def reduce_and_clip(self, tokens: float, clip: float) -> Tensor:
         """Add the gradients over the processes, divide them by the step's tokens, and clip their norm.
@@ -211,6 +212,17 @@ class Replicas(Protocol):
         """Take up a state."""
 
 
+def flat_gradient(trained: Sequence[nn.Parameter]) -> Tensor:
+    """Make the gradients of parameters views of one tensor, and return it."""
+    sizes = [parameter.numel() for parameter in trained]
+    gradient = torch.zeros(sum(sizes), device=trained[0].device)
+    for parameter, part in zip(trained, gradient.split(sizes), strict=True):
+        parameter.grad = part.as_strided(
+            parameter.size(), parameter.stride()
+        )  # channels-last ones stay so
+    return gradient
+
+
 class WholeModel:
     """The model, its optimizer, and its gradients: views of one flat tensor, added, scaled and clipped as one.
 
@@ -220,23 +232,29 @@ class WholeModel:
 
     On a CPU gradients are added in an order that follows from the batches' slots in the step alone,
     so that any number of processes comes to the same sum, to the bit. On GPUs each adds up its own,
-    and NCCL those.
+    and NCCL those; there weights are flat, too (flat.py), and the layers compute with views of them.
+
+    bf16      whether autocast would cast weights
+    compiled  the layers are: views of flat weights would be sizes that change, to the compiler
     """
 
     independent = True
 
-    def __init__(self, model: nn.Module, optimizer: MakeOptimizer, group: Group):
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: MakeOptimizer,
+        group: Group,
+        bf16: bool = False,
+        compiled: bool = False,
+    ):
         self.model, self.group = model, group
-        self.optimizer = optimizer(model, group)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.gradient = torch.zeros(sum(p.numel() for p in trained), device=trained[0].device)
-        for parameter, part in zip(
-            trained, self.gradient.split([p.numel() for p in trained]), strict=True
-        ):
-            parameter.grad = part.as_strided(
-                parameter.size(), parameter.stride()
-            )  # channels-last ones stay so
-        self.summation = Summation(self.gradient) if self.gradient.device.type == "cpu" else None
+        on_cpu = trained[0].device.type == "cpu"
+        self.flat = None if on_cpu or compiled else FlatWeights(model, bf16)
+        self.gradient = self.flat.gradient if self.flat else flat_gradient(trained)
+        self.summation = Summation(self.gradient) if on_cpu else None
+        self.optimizer = optimizer(model, group)
 
     def share(self, step: Sequence[Any]) -> list[tuple[int, Any, float]]:
         """Neighbors of the tree in which gradients are added, each with weight 1."""
@@ -246,13 +264,16 @@ class WholeModel:
         """Begin a step."""
         if self.summation:
             self.summation.begin(batches)
+        elif self.flat:
+            self.flat.begin()
         else:
             self.gradient.zero_()
 
-    def begin_batch(self, slot: int) -> None:
-        """Begin a batch."""
+    def computing(self, slot: int) -> AbstractContextManager[None]:
+        """Compute a batch."""
         if self.summation:
             self.summation.turn_to(slot)
+        return self.flat.computing() if self.flat else nullcontext()
 
     def reduce_and_clip(self, tokens: float, clip: float) -> Tensor:
         """Make the gradient that of the mean per token."""

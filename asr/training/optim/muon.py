@@ -1,6 +1,8 @@
 """Muon for the matrices of layers, whose work the processes share, and AdamW for all else."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -50,9 +52,9 @@ class Muon(torch.optim.Optimizer):
     """Muon (Jordan et al. 2024): a matrix's step is its momentum with all singular values made alike.
 
     Times 0.2 √max(rows, columns) it is as large as AdamW's (Liu et al. 2025). Weights and states
-    are those of
-    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` to the bit; but there each process makes all
-    matrices' steps, and a matrix without gradient, of a layer that was left out, takes a whole one,
+    are those of `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")`: on a CPU to the bit, on a GPU to
+    rounding, where the matrices of one shape are one product. But PyTorch's makes all matrices'
+    steps in each process, and a matrix without gradient, of a layer that was left out, takes a whole one,
     however old its momentum is: here it only decays.
 
     parameters  matrices, or groups of them
@@ -69,35 +71,59 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:  # type: ignore[override]
         """Change the weights."""
         for settings in self.param_groups:
-            matrices, lr = settings["params"], settings["lr"]
-            for matrix, direction in zip(
-                matrices, self._directions(matrices, settings["momentum"]), strict=True
-            ):
-                matrix.mul_(1 - lr * settings["weight_decay"])
-                matrix.add_(direction, alpha=-lr * 0.2 * max(matrix.shape) ** 0.5)
+            groups, lr = alike(settings["params"]), settings["lr"]
+            sizes = [len(group) * group[0].numel() for group in groups]
+            together = groups[0][0].new_zeros(sum(sizes), dtype=torch.bfloat16)
+            parts = [
+                part.view(len(group), *group[0].shape)
+                for group, part in zip(groups, together.split(sizes), strict=True)
+            ]
+            self._make_directions(groups, parts, settings["momentum"])
+            self.group.add(together)
+            for group, part in zip(groups, parts, strict=True):
+                torch._foreach_mul_(group, 1 - lr * settings["weight_decay"])
+                alpha = -lr * 0.2 * max(group[0].shape) ** 0.5
+                torch._foreach_add_(group, part.float().unbind(), alpha=alpha)
 
-    def _directions(self, matrices: Sequence[Any], momentum: float) -> list[Tensor]:
-        """Make those of this process' share, the largest first; the others' come by a sum, in which they are 0."""
-        sizes = [matrix.numel() for matrix in matrices]
-        together = torch.zeros(sum(sizes), dtype=torch.bfloat16, device=matrices[0].device)
-        directions = [
-            part.view(m.shape) for m, part in zip(matrices, together.split(sizes), strict=True)
-        ]
-        for place, n in enumerate(sorted(range(len(sizes)), key=lambda n: -sizes[n])):
-            gradient = matrices[n].grad
-            kept = self._momentum(matrices[n], gradient, momentum)
-            if place % self.group.size == self.group.rank:
-                ahead = gradient.lerp(kept, momentum)  # Nesterov's: by one gradient
-                directions[n].copy_(orthogonal(ahead)).mul_(gradient.any())
-        self.group.add(together)
-        return directions
+    def _make_directions(
+        self, groups: list[list[Tensor]], parts: list[Tensor], momentum: float
+    ) -> None:
+        """Fill in those of this process' share; the others' come by a sum, in which they are 0.
 
-    def _momentum(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
-        """Add the gradient to the momentum, which every process keeps whole, and return it."""
+        groups  matrices of one shape; parts: of each group, (matrices, rows, columns)
+        """
+        size, first = self.group.size, self.group.rank
+        for group, part in zip(groups, parts, strict=True):
+            own = slice(first % size, None, size)
+            first -= len(group)
+            gradients: Any = [matrix.grad for matrix in group]
+            kept = [self._momentum(matrix) for matrix in group]
+            torch._foreach_lerp_(kept, gradients, 1 - momentum)
+            for G, M, direction in batches(gradients[own], kept[own], part[own]):
+                ahead = G.lerp(M, momentum)  # Nesterov's: by one gradient
+                direction.copy_(orthogonal(ahead)).mul_(G.flatten(-2).any(-1)[..., None, None])
+
+    def _momentum(self, matrix: Tensor) -> Tensor:
+        """The momentum of a matrix, which every process keeps whole."""
         state = self.state[matrix]
         if not state:
-            state["momentum_buffer"] = torch.zeros_like(gradient)
-        return state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+            state["momentum_buffer"] = torch.zeros_like(matrix)
+        return state["momentum_buffer"]
+
+
+def alike(matrices: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Group matrices of one shape, the largest first."""
+    shape = attrgetter("shape")
+    ranked = sorted(matrices, key=lambda matrix: (-matrix.numel(), matrix.shape))
+    return [list(group) for _, group in groupby(ranked, shape)]
+
+
+def batches(*matrices: Any) -> Iterable[tuple[Tensor, ...]]:
+    """Matrices of one shape as a GPU takes them, all in one product; on a CPU one by one, which is as fast."""
+    if matrices[-1].device.type == "cpu" or not matrices[0]:
+        return zip(*matrices, strict=True)
+    *lists, batch = matrices
+    return [(*map(torch.stack, lists), batch)]
 
 
 class Together:
@@ -140,12 +166,16 @@ def layer_matrices(model: nn.Module) -> list[Tensor]:
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """Make the singular values alike, 0.7 to 1.2, by Newton and Schulz's iteration in bf16 → of the same shape."""
+    """Make the singular values alike, 0.7 to 1.2, by Newton and Schulz's iteration in bf16 → of the same shape.
+
+    matrix  (rows, columns), or (n, rows, columns): n of them
+    """
     a, b, c = COEFFICIENTS
-    tall = matrix.shape[0] > matrix.shape[1]
-    X = matrix.bfloat16().T if tall else matrix.bfloat16()
-    X = X / X.norm().clamp(min=TINY)
+    tall = matrix.shape[-2] > matrix.shape[-1]
+    add_product = torch.addmm if matrix.dim() == 2 else torch.baddbmm
+    X = matrix.bfloat16().mT if tall else matrix.bfloat16()
+    X = X / X.norm(dim=(-2, -1), keepdim=True).clamp(min=TINY)
     for _ in range(ITERATIONS):
-        A = X @ X.T
-        X = torch.addmm(X, torch.addmm(A, A, A, beta=b, alpha=c), X, beta=a)
-    return X.T if tall else X
+        A = X @ X.mT
+        X = add_product(X, add_product(A, A, A, beta=b, alpha=c), X, beta=a)
+    return X.mT if tall else X
