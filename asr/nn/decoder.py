@@ -142,7 +142,9 @@ class TransformerDecoder(nn.Module):
         cross = [attention.keys_values(H) for attention in attends if attention is not None]
         mask = key_mask(H_lens, H.size(1) + -H.size(1) % ALIGNED)  # (B, 1, 1, T' or more)
         weight = self.out.weight
-        return DecoderState(Tree.empty(len(H), K, weight), cross, additive(mask, weight.dtype))
+        return DecoderState(
+            Tree.empty(len(H), K, weight), cross, additive(mask, product_dtype(weight))
+        )
 
     def step(self, y: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one more label of every hypothesis.

@@ -69,7 +69,7 @@ def _levels(
 def cut(levels: np.ndarray, longest: float) -> list[Piece]:
     """Cut a recording by the levels of its frames, (N,) decibels."""
     smooth = np.convolve(levels, np.full(SMOOTH, 1 / SMOOTH), "same")
-    most = round((longest - 2 * MARGIN) / HOP)
+    most = round(longest / HOP)
     pieces: list[Piece] = []
     for first, end in _stretches(smooth > _threshold(smooth)):
         at, shared = first, 0
@@ -80,7 +80,7 @@ def cut(levels: np.ndarray, longest: float) -> list[Piece]:
             shared = min(round(OVERLAP / HOP), (split - at) // 2)
             at = split - shared
         pieces.append(_piece(at, end, shared))
-    return _joined(pieces, len(levels) * HOP, longest)
+    return _widened(pieces, len(levels) * HOP, longest)
 
 
 def _threshold(smooth: np.ndarray) -> np.ndarray:
@@ -115,16 +115,15 @@ def _piece(first: int, end: int, shared: int) -> Piece:
     return Piece(first * HOP, end * HOP, shared * HOP)
 
 
-def _joined(pieces: list[Piece], duration: float, longest: float) -> list[Piece]:
-    """Give the pieces some of the silence around them."""
+def _widened(pieces: list[Piece], duration: float, longest: float) -> list[Piece]:
+    """Give the pieces some of the silence around them, as far as they don't become too long."""
     made = []
     for n, piece in enumerate(pieces):
         before = pieces[n - 1].end if n else 0.0
         after = pieces[n + 1].start if n + 1 < len(pieces) else duration
-        start, end = piece.start, piece.end
-        if not piece.overlap:
-            start = max(start - MARGIN, (before + start) / 2 if n else 0.0)
-        if after >= end:
-            end = min(end + MARGIN, (end + after) / 2 if n + 1 < len(pieces) else duration)
-        made.append(Piece(round(start, 2), round(min(end, start + longest), 2), piece.overlap))
+        most = min(MARGIN, (longest - (piece.end - piece.start)) / 2)
+        left = 0.0 if piece.overlap else min(most, (piece.start - before) / (2 if n else 1))
+        right = min(most, (after - piece.end) / (2 if n + 1 < len(pieces) else 1))
+        start, end = piece.start - left, piece.end + max(0.0, right)
+        made.append(Piece(round(start, 2), round(end, 2), piece.overlap))
     return made
