@@ -68,7 +68,7 @@ def test_layers_compile_whole_for_any_length(encoder):
 
 def test_layers_are_compiled_in_training_alone_and_recomputed_as_before():
     torch._dynamo.reset()
-    plain, model, counter = hybrid(0.0), hybrid(0.0), CompileCounter()
+    plain, model, counter = make(), make(), CompileCounter()
     for each in (plain, model):
         recompute(each)
     compile_layers(model, backend=counter)
