@@ -54,6 +54,24 @@ def give_gradients(module, seed):
         parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
+@pytest.fixture(autouse=True)
+def in_bf16(monkeypatch):
+    """Compute as a CPU with instructions for bf16 does, emulated if need be."""
+    monkeypatch.setattr(muon, "has_bf16", lambda: True)
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (3, 8, 5)])
+def test_without_instructions_for_bf16_the_step_is_that_of_fp32(monkeypatch, shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    rounded = muon.orthogonal(matrix).float()
+    monkeypatch.setattr(muon, "has_bf16", lambda: False)
+    exact = muon.orthogonal(matrix)
+    assert exact.dtype == torch.float32
+    assert_close(rounded, exact, rtol=0, atol=0.03 * exact.abs().max().item())
+    values = torch.linalg.svdvals(exact)
+    assert values.min() > 0.3 and values.max() < 1.3
+
+
 def test_muon_has_the_linear_maps_of_layers_and_adamw_the_rest():
     module = model()
     chosen = {id(p) for p in layer_matrices(module)}

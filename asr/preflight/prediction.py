@@ -126,7 +126,7 @@ def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement
     ordered = sorted(
         itertools.chain(*steps), key=lambda batch: len(batch) * sizes[batch].max() ** 2
     )
-    bf16 = settings.precision == "bf16"
+    bf16 = devices.in_bf16(device, settings.precision)
     replicas = WholeModel(model.to(device).train(), experiment.optimizer.build, Group(), bf16)
     trainer = Trainer(task, replicas, experiment.schedule, settings, seed=0)
     middle = ordered[len(ordered) // 2]

@@ -23,9 +23,14 @@ def choose_device(experiment: Experiment) -> tuple[torch.device, str]:
     """The device of the settings, and a sentence about it."""
     try:
         settings = experiment.training
-        return devices.choose(settings.device, apart=(settings.processes or 1) > 1)
+        device, which = devices.choose(settings.device, apart=(settings.processes or 1) > 1)
     except ValueError as error:
         raise UserError(f"training.{error}") from None
+    if settings.precision == "auto":
+        which += f", in {'bf16' if devices.has_bf16(device) else 'fp32'}"
+    elif settings.precision == "bf16" and device.type == "cpu" and not devices.has_bf16():
+        which += ", in bf16, which it has no instructions for; training.precision=auto is faster"
+    return device, which
 
 
 def build(experiment: Experiment) -> Any:

@@ -151,9 +151,8 @@ def trainer(group: Group, experiment: Experiment, data: Data, device: torch.devi
     if compiled:  # before PyTorch shards the layers, whose hooks aren't compiled
         compile_layers(model)
     kind = ShardedModel if settings.shard and group.size > 1 else WholeModel
-    replicas = kind(
-        model, experiment.optimizer.build, group, settings.precision == "bf16", compiled
-    )
+    bf16 = devices.in_bf16(device, settings.precision)
+    replicas = kind(model, experiment.optimizer.build, group, bf16, compiled)
     return Trainer(task, replicas, experiment.schedule, settings, experiment.seed, group)
 
 

@@ -121,7 +121,8 @@ class LoopSettings(Settings):
     activation_checkpointing: bool = False  # a third more time for much less memory
     compile: bool = False  # the layers by torch.compile, on a GPU
     clip: float = Field(5.0, gt=0)  # norm of the gradient per token
-    precision: Literal["fp32", "bf16"] = "fp32"  # bf16 = autocast, weights stay fp32
+    # bf16 = autocast, weights stay fp32; auto = bf16 where the device has instructions for it
+    precision: Literal["fp32", "bf16", "auto"] = "fp32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     validate_every: int = Field(1, gt=0)  # epochs
     # validated weights, of the best and of the last, that are averaged at the end
