@@ -61,9 +61,7 @@ def compute_exactly() -> None:
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:
     """Compute products in bf16, or change nothing; for the precision see `in_bf16`."""
-    return torch.autocast(
-        device.type, dtype=torch.bfloat16, enabled=in_bf16(device, precision)
-    )
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=in_bf16(device, precision))
 
 
 def in_bf16(device: torch.device, precision: str) -> bool:
