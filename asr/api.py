@@ -51,7 +51,7 @@ def transcribe(
             raise UserError(
                 f"audio: {audio} holds {len(found)} recordings, expected one; use asr.transcribe_all"
             )
-        (transcript,) = pipeline.transcribe(recognizer, found, SearchOptions(**options))
+        (transcript,) = pipeline.transcribe(recognizer, found, SearchOptions(**options), times=True)
         return transcript
     waveform = _waveform(audio, sample_rate or recognizer.sample_rate, recognizer)
     return pipeline.transcribe_waveform(recognizer, waveform, SearchOptions(**options))
@@ -74,7 +74,8 @@ def transcribe_all(
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = recordings.find([os.fspath(path) for path in paths])
-    return pipeline.transcribe(recognizer, found, SearchOptions(**options), batch_seconds)
+    how = SearchOptions(**options)
+    return pipeline.transcribe(recognizer, found, how, batch_seconds, times=True)
 
 
 def train(config: Path, *overrides: str) -> Recognizer | LanguageModel:

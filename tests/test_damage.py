@@ -353,7 +353,7 @@ def test_headers_of_weights(folder, case):
 
 WEIGHT = "model.ctc_out.weight"
 KEY, QUERY = (f"model.encoder.layers.0.attention.{name}.weight" for name in ("key", "query"))
-CHANGES = {  # of the header, of a file with so many bytes of tensors
+CHANGES = {  # of the header, of a file with this number of bytes of tensors
     "half the bits": lambda header, size: {
         WEIGHT: header[WEIGHT] | {"dtype": "BF16", "shape": [header[WEIGHT]["shape"][0], 24]}
     },

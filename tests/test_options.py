@@ -65,7 +65,12 @@ def test_other_weights_load_nothing_again(tmp_path):
     """Only a scorer whose own options change is made anew; a weight is none of them."""
     (tmp_path / "words.txt").write_text("ab\n")
     recognizer = SimpleNamespace(
-        model=SimpleNamespace(decoder=None, ctc_log_probs=None, sos_eos=4, vocabulary=5),
+        model=SimpleNamespace(
+            decoder=SimpleNamespace(out=torch.nn.Linear(1, 1)),
+            ctc_log_probs=None,
+            sos_eos=4,
+            vocabulary=5,
+        ),
         tokenizer=Characters(["a", "b", " "]),
         parameters=lambda: iter([torch.zeros(1)]),
     )

@@ -27,7 +27,6 @@ from asr.transcription.searcher import Searcher
 WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
 BATCH_SECONDS = {"cpu": 120.0, "cuda": 2000.0}  # of padded audio: a GPU isn't busy with less
 READERS = {"cpu": 1, "cuda": 8}  # threads; one reads some 4,000 s of audio per second
-TIMED = 16  # utterances whose words get their times together
 TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
 
 
@@ -187,9 +186,8 @@ class _EncodedBatches:
 
 def _searched(searcher: Searcher, batches: _EncodedBatches) -> Results:
     """Search recordings until all are done, or memory runs out."""
-    results = searcher.stream(batches)
     try:
-        while found := list(itertools.islice(results, TIMED if batches.times else 1)):
+        for found in searcher.groups(batches):
             yield from batches.transcripts(found)
             while batches.unreadable:
                 yield batches.unreadable.pop()

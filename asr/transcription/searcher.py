@@ -4,6 +4,7 @@ import copy
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -96,7 +97,6 @@ class Searcher:
             )
         ]
 
-    @torch.no_grad()
     def stream(
         self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
     ) -> Iterator[tuple[Key, list[Hypothesis]]]:
@@ -106,15 +106,22 @@ class Searcher:
                   done
         returns   pairs of key and n-best list
         """
+        return chain.from_iterable(self.groups(batches))
+
+    @torch.no_grad()
+    def groups(
+        self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
+    ) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
+        """Do as `stream`, and yield together what is done at the same time."""
         if self.options.mode in ("joint", "attention", "ctc"):
             yield from self._beams(batches)
             return
         for keys, H, H_lens in batches:
-            yield from zip(keys, self._batch(H.to(self.dtype), H_lens), strict=True)
+            yield list(zip(keys, self._batch(H.to(self.dtype), H_lens), strict=True))
 
     def _beams(
         self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
-    ) -> Iterator[tuple[Key, list[Hypothesis]]]:
+    ) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
         search = self._beam(self.options.nbest)
         keys: dict[int, Key] = {}  # of the utterances that are being searched, by number
         for new, H, H_lens in batches:
@@ -125,12 +132,12 @@ class Searcher:
 
     def _run(
         self, search: BeamSearch, keys: dict[int, Key], enough: int
-    ) -> Iterator[tuple[Key, list[Hypothesis]]]:
+    ) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
         """Search until `enough` utterances or fewer are left."""
         while len(search) > enough:
             search.step()
-            for number, nbest in search.take():
-                yield keys.pop(number), nbest or [NOTHING]
+            if found := search.take():
+                yield [(keys.pop(number), nbest or [NOTHING]) for number, nbest in found]
 
     def _batch(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
         """Search a whole batch, in the modes that utterances can't enter one by one."""
