@@ -54,14 +54,14 @@ def give_gradients(module, seed):
         parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def in_bf16(monkeypatch):
     """Compute as a CPU with instructions for bf16 does, emulated if need be."""
     monkeypatch.setattr(muon, "has_bf16", lambda: True)
 
 
 @pytest.mark.parametrize("shape", [(24, 40), (40, 24), (3, 8, 5)])
-def test_without_instructions_for_bf16_the_step_is_that_of_fp32(monkeypatch, shape):
+def test_without_instructions_for_bf16_the_step_is_that_of_fp32(in_bf16, monkeypatch, shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     rounded = muon.orthogonal(matrix).float()
     monkeypatch.setattr(muon, "has_bf16", lambda: False)
@@ -161,7 +161,7 @@ def steps_of(muon, own, first=0):
         muon.step()
 
 
-def test_it_is_pytorchs():
+def test_it_is_pytorchs(in_bf16):
     ours, theirs = matrices(), matrices()
     settings = {"lr": LR, "momentum": 0.9, "weight_decay": 0.1}
     own = Muon(ours, **settings, group=Group())
