@@ -53,9 +53,10 @@ class Muon(torch.optim.Optimizer):
     """Muon (Jordan et al. 2024): a matrix's step is its momentum with all singular values made alike.
 
     Times 0.2 √max(rows, columns) it is as large as AdamW's (Liu et al. 2025). Weights and states
-    are those of `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")`: on a CPU with instructions for
-    bf16 to the bit, on others to rounding: without them products are in fp32; on a GPU where the matrices of one shape are one product. But PyTorch's makes all matrices'
-    steps in each process, and a matrix without gradient, of a layer that was left out, takes a whole one,
+    are those of `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")`: to the bit on a CPU with
+    instructions for bf16; to rounding on other CPUs, which compute the products in fp32, and on a
+    GPU, where the matrices of one shape are one product. But PyTorch's makes all matrices' steps in
+    each process, and a matrix without gradient, of a layer that was left out, takes a whole one,
     however old its momentum is: here it only decays.
 
     parameters  matrices, or groups of them
