@@ -44,10 +44,10 @@ class Cue:
 def cues(transcript: Transcript, options: FormatOptions = FormatOptions()) -> list[Cue]:  # noqa: B008
     """Divide a transcript into cues, in order; they don't overlap."""
     made = [cue for segment in transcript.segments for cue in _cues(segment, options)]
-    following = [cue.start - GAP for cue in made[1:]] + [transcript.start + transcript.duration]
+    limits = [cue.start - GAP for cue in made[1:]] + [transcript.start + transcript.duration]
     return [
         Cue(cue.start, max(cue.end, min(limit, cue.start + _reading(cue))), cue.lines)
-        for cue, limit in zip(made, following, strict=True)
+        for cue, limit in zip(made, limits, strict=False)  # none of an empty transcript
     ]
 
 

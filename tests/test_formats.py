@@ -117,3 +117,8 @@ def test_json_holds_everything():
         read["segments"]
     )
     assert FORMATS["lrc"](transcript, FormatOptions()).count("[") == len(cues(transcript))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_recording_without_words_has_an_empty_file_of_each_format(kind):
+    assert "-->" not in FORMATS[kind](Transcript("x", "", duration=3.0), FormatOptions())
