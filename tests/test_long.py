@@ -113,3 +113,34 @@ def test_spaces_between_chinese_pieces_are_none():
     transcripts = [Transcript("x", part.text, (part,)) for part in parts]
     pieces = [Piece(0.0, 1.0), Piece(2.0, 3.0)]
     assert joined(Recording("x", "x", 0.0, 3.0), pieces, transcripts).text == "我用"
+
+
+def test_a_piece_without_times_or_words_loses_no_word_of_its_neighbors():
+    """An overlap is divided only between pieces whose words both have times."""
+    first, last = (
+        segment_of(words((0.0, "a"), (1.0, "b"))),
+        segment_of(words((3.2, "c"), (4.0, "d"))),
+    )
+    pieces = [Piece(0.0, 2.0), Piece(1.5, 3.5, 0.5), Piece(3.0, 5.0, 0.5)]
+    for text in ("", "untimed"):
+        parts = [("a b", (first,)), (text, ()), ("c d", (last,))]
+        transcripts = [Transcript("x", *part) for part in parts]
+        made = joined(Recording("x", "x", 0.0, 5.0), pieces, transcripts)
+        assert made.text == f"a b {text} c d".replace("  ", " ")
+
+
+def test_a_short_recording_has_times_or_not_whatever_its_company(tmp_path):
+    sound(tmp_path / "long.wav", [(2.0, 0.3), (1.0, 0.0)] * 4)
+    long = Recording("long", str(tmp_path / "long.wav"), 0.0, 12.0)
+    short = Recording("short", "x.wav", 0.0, 2.0)
+
+    def search(recordings, times):
+        for recording in recordings:
+            heard = words((recording.start, "a"))
+            yield recording, Transcript(recording.id, "a", (segment_of(heard),) * times)
+
+    for times in (True, False):
+        alone = dict(in_pieces([short], 4.0, RATE, search, times))
+        together = dict(in_pieces([long, short], 4.0, RATE, search, times))
+        assert alone[short] == together[short] and bool(alone[short].segments) == times
+        assert len(together[long].segments) == 4

@@ -147,18 +147,19 @@ class ModelLoader:
         recognizer = load(self.decoding.model, device)
         self.hardware, self.device = hardware(device), device.type
         logger.info(which)
-        warn_long(self.recordings, self.decoding.model)
+        if recognizer.has_times:
+            log_long(self.recordings, recognizer.longest)
+        elif self.decoding.times:
+            logger.warning("words have no times: CTC was not trained (model.ctc_weight is 0)")
         warn_untrained(recognizer.model.ctc_weight, self.decoding.options)
         return recognizer
 
 
-def warn_long(recordings: Sequence[Recording], model: str) -> None:
-    """Tell which recordings are cut, since they are much longer than those of the training."""
-    from asr.models.folder import longest_heard
+def log_long(recordings: Sequence[Recording], heard: float) -> None:
+    """Name the recordings that are cut, since they are much longer than the longest of training, `heard` seconds."""
     from asr.transcription.long import FAR
 
-    heard = longest_heard(model)
-    long = [recording.id for recording in recordings if heard and recording.duration > FAR * heard]
+    long = [recording.id for recording in recordings if recording.duration > FAR * heard]
     if long:
         most = max(recording.duration for recording in recordings)
         logger.info(

@@ -30,6 +30,9 @@ def in_pieces(
     search   recordings, and whether to give them times → a result of each, in any order
     times    whether short recordings shall have them, too; pieces are joined by theirs
     """
+    if all(recording.duration <= FAR * longest for recording in recordings):
+        yield from search(recordings, times)
+        return
     for group in _groups(recordings):
         whole: dict[Recording, tuple[Recording, list[Piece]]] = {}  # piece → recording, its pieces
         todo: list[Recording] = []
@@ -57,7 +60,7 @@ def in_pieces(
         found: dict[Recording, dict[str, Transcript | Failure]] = {}
         for part, result in search(todo, times or bool(whole)):
             if part not in whole:
-                yield part, result
+                yield part, result if times else _without_times(result)
                 continue
             recording, pieces = whole[part]
             results = found.setdefault(recording, {})
@@ -69,12 +72,13 @@ def in_pieces(
 
 
 def _groups(recordings: Sequence[Recording]) -> Iterator[list[Recording]]:
-    group: list[Recording] = []
+    group, seconds = list[Recording](), 0.0
     for recording in recordings:
         group.append(recording)
-        if sum(one.duration for one in group) >= AT_ONCE:
+        seconds += recording.duration
+        if seconds >= AT_ONCE:
             yield group
-            group = []
+            group, seconds = [], 0.0
     if group:
         yield group
 
@@ -83,6 +87,11 @@ def _part(recording: Recording, n: int, piece: Piece) -> Recording:
     return replace(
         recording, id=f"{recording.id}#{n}", start=piece.start, duration=piece.end - piece.start
     )
+
+
+def _without_times(result: Transcript | Failure) -> Transcript | Failure:
+    """Leave out times that only a long recording in its company was given, so that company changes nothing."""
+    return replace(result, segments=()) if isinstance(result, Transcript) else result
 
 
 def _result(
@@ -101,10 +110,12 @@ def joined(
     """Join the transcripts of a recording's pieces, in order."""
     segments: list[Segment] = []
     for piece, transcript in zip(pieces, transcripts, strict=True):
-        for part in transcript.segments:
-            if piece.overlap and segments:
-                segments[-1], part = merged(segments[-1], part, piece.start, piece.overlap)
-            segments.append(part)
+        # what can't be aligned has a text without times of its words
+        own = transcript.segments or (Segment(piece.start, piece.end, transcript.text),)
+        if piece.overlap and segments[-1].words and own[0].words:
+            segments[-1], first = merged(segments[-1], own[0], piece.start, piece.overlap)
+            own = (first, *own[1:])
+        segments += own
     kept = tuple(part for part in segments if part.text)
     text = join_han(" ".join(part.text for part in kept))
     return Transcript(recording.id, text, kept, recording.path, recording.start, recording.duration)
