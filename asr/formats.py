@@ -44,10 +44,10 @@ class Cue:
 def cues(transcript: Transcript, options: FormatOptions = FormatOptions()) -> list[Cue]:  # noqa: B008
     """Divide a transcript into cues, in order; they don't overlap."""
     made = [cue for segment in transcript.segments for cue in _cues(segment, options)]
-    limits = [cue.start - GAP for cue in made[1:]] + [transcript.start + transcript.duration]
+    limits = [*(cue.start - GAP for cue in made), transcript.start + transcript.duration][1:]
     return [
         Cue(cue.start, max(cue.end, min(limit, cue.start + _reading(cue))), cue.lines)
-        for cue, limit in zip(made, limits, strict=False)  # none of an empty transcript
+        for cue, limit in zip(made, limits, strict=True)
     ]
 
 
@@ -229,35 +229,33 @@ FORMATS: dict[str, Callable[[Transcript, FormatOptions], str]] = {
 }
 
 
-def file_of(name: str, folder: Path) -> Path:
-    """Name the file of a recording in a folder of outputs, without its format's suffix; its id keeps its folders."""
+SUFFIXES = {"textgrid": "TextGrid"}  # of formats whose files aren't named by them
+
+
+def files_of(name: str, folder: Path, kinds: Sequence[str]) -> list[Path]:
+    """Name the files of a recording in a folder of outputs, one per format; its id keeps its folders."""
     parts = [part for part in Path(name).parts if part not in ("..", Path(name).anchor)]
-    return folder.joinpath(*parts)
+    base = folder.joinpath(*parts)
+    return [base.with_name(f"{base.name}.{SUFFIXES.get(kind, kind)}") for kind in kinds]
 
 
-def check_names(names: Iterable[str], folder: Path) -> None:
-    """Refuse recordings whose outputs would have one name.
+def check_names(names: Iterable[str], folder: Path, kinds: Sequence[str]) -> list[Path]:
+    """List the files of all recordings.
 
-    raises   UserError that names two of them
+    raises   UserError that names two recordings whose files would have one name
     """
     first: dict[Path, str] = {}
     for name in names:
-        if (other := first.setdefault(file_of(name, folder), name)) != name:
-            raise UserError(
-                f"{other} and {name}: both would be {file_of(name, folder)}; rename one"
-            )
+        for path in files_of(name, folder, kinds):
+            if (other := first.setdefault(path, name)) != name:
+                raise UserError(f"{other} and {name}: both would be {path}; rename one")
+    return list(first)
 
 
 def write(
     transcript: Transcript, folder: Path, kinds: Sequence[str], options: FormatOptions
-) -> list[Path]:
-    """Write a transcript in several formats, each file whole or not at all; returns them."""
-    base = file_of(transcript.id, folder)
-    make_folder(base.parent)
-    paths = [base.with_name(f"{base.name}.{SUFFIXES.get(kind, kind)}") for kind in kinds]
-    for path, kind in zip(paths, kinds, strict=True):
+) -> None:
+    """Write a transcript in several formats, each file whole or not at all."""
+    for path, kind in zip(files_of(transcript.id, folder, kinds), kinds, strict=True):
+        make_folder(path.parent)
         write_text(path, FORMATS[kind](transcript, options))
-    return paths
-
-
-SUFFIXES = {"textgrid": "TextGrid"}  # of formats whose files aren't named by them

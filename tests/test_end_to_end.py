@@ -159,6 +159,21 @@ def test_a_long_recording_has_the_words_of_its_parts_and_their_times(run, tmp_pa
     assert Path(f"{name}.srt").read_text().count("-->") == 30
 
 
+def test_files_of_formats_replace_nothing_of_somebody_elses(run, tmp_path, capsys):
+    file = run / "corpus/test000.wav"
+    own = tmp_path.joinpath("out", *file.parts[1:-1], "test000.wav.srt")
+    own.parent.mkdir(parents=True)
+    own.write_text("by hand")
+    how = file, "--format", "srt", "--out-dir", tmp_path / "out"
+    for more, said in (((), f"{own}: is there already"), (("--max-line-width", 3), "line-width")):
+        with pytest.raises(SystemExit):
+            decoding(run, *how, *more)
+        assert said in capsys.readouterr().err and own.read_text() == "by hand"
+    decoding(run, *how, "--force")
+    assert "-->" in own.read_text()
+    decoding(run, *how)  # its own
+
+
 def test_a_mistake_leaves_finished_work_finished(run, tmp_path):
     before = stamp.read(run / "test.txt")
     for wrong in (["--lm", tmp_path / "no.arpa"], ["--json", tmp_path]):

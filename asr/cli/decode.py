@@ -13,7 +13,7 @@ from asr.formats import FORMATS, FormatOptions, check_names, write
 from asr.logging import logger
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_output
-from asr.stamp import Stamp
+from asr.stamp import Stamp, maker
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.options import SearchOptions
@@ -151,13 +151,25 @@ def main(argv):
     return status
 
 
+def layout(args):
+    """How subtitles look, checked."""
+    return FormatOptions(args.max_line_width, args.max_line_count)
+
+
+def check_formats(args, recordings):
+    """See that the files of --format replace no input, and nothing that isn't this command's."""
+    inputs, own = [recording.path for recording in recordings], maker(args.json) == NAME
+    names = [recording.id for recording in recordings]
+    for path in check_names(names, Path(args.out_dir), args.format):
+        check_output("--out-dir", path, NAME, inputs, args.force, lambda _: own)
+
+
 def write_formats(args):
     """Write the files of --format from the transcripts."""
     folder = Path(args.out_dir)
-    options = FormatOptions(args.max_line_width, args.max_line_count)
     with open(args.json, encoding="utf-8") as lines:
         for line in lines:
-            write(Transcript.of_json(json.loads(line)), folder, args.format, options)
+            write(Transcript.of_json(json.loads(line)), folder, args.format, layout(args))
     logger.info(f"{folder}: {', '.join(args.format)} of every recording")
 
 
@@ -193,6 +205,7 @@ def check(args):
     """Refuse what can be seen without the model, also where a plan asks (scripts/plan.py)."""
     if bool(args.format) != bool(args.out_dir) or args.out_dir and args.json == STDOUT:
         raise UserError("--format and --out-dir: give both, and a file to --json if any")
+    layout(args)
     if not args.sources and not args.manifest:
         raise UserError("nothing to transcribe; give sound files, folders, or --manifest")
     if args.batch_seconds is not None and not args.batch_seconds > 0:
@@ -293,8 +306,8 @@ def run(args, out):
     how.check_files()
     recordings, failures = find_readable(args.sources, args.manifest, progress=True)
     check_outputs(args, [recording.path for recording in recordings])
-    if args.out_dir:
-        check_names([recording.id for recording in recordings], Path(args.out_dir))
+    if args.format:
+        check_formats(args, recordings)
     warn_failures(failures, len(recordings) + len(failures))
     line = {"text": text_line, "json": json_line}.get(printed(args))
     with stopping(out):
