@@ -48,7 +48,7 @@ def search(recognizer, precision="fp32", **options):
     """The n-best lists of eight utterances, of which four enter later, by number."""
     draw = np.random.default_rng(0)
     waveforms = [draw.normal(size=n).astype("float32") for n in range(6000, 2000, -500)]
-    H, H_lens = encode(recognizer, waveforms, precision)
+    H, H_lens, *_ = encode(recognizer, waveforms, precision)
     halves = [(range(n, n + 4), H[n : n + 4], H_lens[n : n + 4]) for n in (0, 4)]
     searcher = Searcher(recognizer, SearchOptions(**options), precision)
     return dict(searcher.stream(halves))

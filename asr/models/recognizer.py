@@ -13,7 +13,9 @@ import asr
 from asr.config import Settings
 from asr.errors import UserError
 from asr.features.frontend import Frontend, FrontendSettings
+from asr.models import boundaries
 from asr.models import folder as folders
+from asr.models.boundaries import Boundaries
 from asr.models.folder import WEIGHTS, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.loss import Loss
@@ -47,6 +49,7 @@ class Recognizer(nn.Module):
             )
         self.tokenizer = tokenizer
         self.longest = math.inf  # seconds of the longest recording of its training, as far as known
+        self.boundaries: Boundaries | None = None  # of words, if it has learned them
 
     @property
     def sample_rate(self) -> int:
@@ -159,4 +162,6 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
         lambda: Recognizer(settings.features, settings.model, tokenizer), folder
     )
     recognizer.longest = folders.longest_heard(folder) or math.inf
+    if found := boundaries.load(folder):
+        recognizer.boundaries = found.to(device)
     return recognizer.to(device).eval()

@@ -72,6 +72,9 @@ class LanguageModelExperiment(RunSettings):
         """None."""
         return {}
 
+    def complete(self, model: LanguageModel, train: Sentences) -> None:
+        """Do nothing."""
+
     def settle(
         self, model: LanguageModel, train: Sentences, processes: int, remember: Remember = call
     ) -> "LanguageModelExperiment":

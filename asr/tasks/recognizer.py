@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from asr.models.hybrid import HybridSettings
 from asr.models.loss import Loss, terms_of
 from asr.models.recognizer import Recognizer
 from asr.preflight.problems import Look, Problem, look_at_speech
-from asr.tasks.utterances import Split, changes_of, fit_cmvn, read_splits
+from asr.tasks.utterances import Split, changes_of, fit_boundaries, fit_cmvn, read_splits
 from asr.tasks.validation import alignments, count, metrics, middle
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
@@ -122,6 +123,11 @@ class RecognizerExperiment(RunSettings):
         """Join the model and its data to what is trained."""
         data = self.data if workers is None else self.data.model_copy(update={"workers": workers})
         return RecognizerTask(model, data, train, dev, self.seed)
+
+    def complete(self, model: Recognizer, train: Split) -> None:
+        """Learn where words begin and end."""
+        if model.has_times and (boundaries := fit_boundaries(model, train)):
+            boundaries.save(Path(self.out))
 
     def look(self, role: str, path: str | Sequence[str], model: Recognizer, progress: bool) -> Look:
         """Look for all that is wrong with manifests; and, of train, with what augmentation reads."""

@@ -1,6 +1,6 @@
 """The utterances that a recognizer learns from and is judged by: read, checked, tokenized."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -24,15 +24,20 @@ from asr.data.validate import (
 )
 from asr.errors import UserError, shorten
 from asr.logging import logger
+from asr.models.boundaries import Boundaries
 from asr.models.recognizer import Recognizer
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
 from asr.text.units import has_spaceless
 from asr.training.settings import DataSettings
+from asr.transcription.pipeline import encode as encode_waveforms
+from asr.transcription.times import Encoded, learn_boundaries
 
 CMVN_UTTERANCES = (
     20_000  # the statistics are taken over all training utterances, or this number drawn at random
 )
+BOUNDARY_BATCH = 8  # utterances
+BOUNDARY_UTTERANCES = 200  # of which words' boundaries are learned; more make them no better
 CMVN_BATCH = 100.0  # seconds of audio, where the training's batches aren't settled yet
 COUNTED = (
     "has characters of a script without spaces between words: wer and ctc-wer count each of them, and each word of "
@@ -140,3 +145,23 @@ def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int
     fbank = recognizer.frontend.fbank.eval()
     stream = load(dataset, chosen, data.workers, size=4 * seconds * recognizer.sample_rate)
     recognizer.frontend.cmvn.fit(fbank(batch.waveforms, batch.wave_lens) for batch in stream)
+
+
+def fit_boundaries(recognizer: Recognizer, split: Split) -> Boundaries | None:
+    """Learn the boundaries of words from training utterances, drawn evenly, not augmented; None if there are too few."""
+    dataset = SpeechDataset(split.utterances, split.labels, recognizer.sample_rate)
+    count = len(split.utterances)
+    drawn = np.linspace(0, count - 1, min(count, BOUNDARY_UTTERANCES)).astype(int)
+    drawn = drawn[np.argsort(split.utterances.durations[drawn], kind="stable")]
+
+    def batches() -> Iterator[tuple[Encoded, list[list[int]]]]:
+        for few in np.array_split(drawn, -(-len(drawn) // BOUNDARY_BATCH)):
+            batch = dataset[few.tolist()]
+            waveforms = zip(batch.waveforms, batch.wave_lens, strict=True)
+            texts = zip(batch.Y, batch.Y_lens, strict=True)
+            yield (
+                encode_waveforms(recognizer, [row[:length].numpy() for row, length in waveforms]),
+                [row[:length].tolist() for row, length in texts],
+            )
+
+    return learn_boundaries(recognizer, batches())

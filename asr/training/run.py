@@ -72,7 +72,7 @@ def train(experiment: Experiment, stamp: Stamp) -> Any:
         else:
             with launch.computing_with(threads), memory.explain_oom():
                 trainer(group, experiment, data, device).fit(out)
-        group.share(lambda: finish(out, stamp))
+        group.share(lambda: finish(experiment, data.examples.train, out, stamp))
     return experiment.Model.load(out)
 
 
@@ -117,8 +117,9 @@ def prepare(
     )
 
 
-def finish(out: Path, stamp: Stamp) -> None:
-    """Stamp the finished run."""
+def finish(experiment: Experiment, train: Any, out: Path, stamp: Stamp) -> None:
+    """Complete the model folder, and stamp the finished run."""
+    experiment.complete(experiment.Model.load(out), train)
     state = Checkpoints(out / STATES, 1, logger.info).load()
     assert state, "a finished run has saved one"
     trained = state["progress"]["seconds"]  # over all sessions

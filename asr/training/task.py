@@ -128,5 +128,8 @@ class Experiment(Protocol):
     def task(self, model: Any, train: Any, dev: Any, workers: int | None = None) -> Task:
         """Join the model and its data to what is trained; workers: other than the settings say."""
 
+    def complete(self, model: Any, train: Any) -> None:
+        """Add to the folder of the trained model what is learned from its training set at last."""
+
     def look(self, role: str, path: str | Sequence[str], model: Any, progress: bool) -> Any:
         """Look for all that is wrong with a data set by itself (asr/preflight); role: train, dev or test."""

@@ -23,6 +23,7 @@ from asr.transcription.long import Results, in_pieces
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, in_order
 from asr.transcription.searcher import Searcher
+from asr.transcription.times import Encoded
 
 WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
 BATCH_SECONDS = {"cpu": 120.0, "cuda": 2000.0}  # of padded audio: a GPU isn't busy with less
@@ -74,9 +75,9 @@ def transcribe_waveform(
 ) -> Transcript:
     """Transcribe one waveform, (samples,) float32 at the model's rate; its transcript has no id and no path."""
     recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
-    searcher, (H, H_lens) = Searcher(recognizer, options), encode(recognizer, [waveform])
-    ((_, nbest),) = searcher.stream([([recording], H, H_lens)])
-    [words] = searcher.word_times(H, H_lens, nbest[:1]) if recognizer.has_times else [[]]
+    searcher, encoded = Searcher(recognizer, options), encode(recognizer, [waveform])
+    ((_, nbest),) = searcher.stream([([recording], encoded.H, encoded.H_lens)])
+    [words] = searcher.word_times(encoded, nbest[:1]) if recognizer.has_times else [[]]
     return _transcript(recording, nbest, recognizer, words)
 
 
@@ -136,7 +137,7 @@ class _EncodedBatches:
 
     begun       recordings that have been read so far
     unreadable  recordings that could not be read so far
-    encoded     if `times`, of each recording that is being searched: H (T', D)
+    encoded     if `times`, of each recording that is being searched: H (T', D), X (T, F)
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class _EncodedBatches:
         seconds = _seconds(batch_seconds, self.recognizer)
         # one stream: the last of a window beside the next one's first
         windows = _windows(recordings)
-        self.encoded: dict[Recording, torch.Tensor] = {}
+        self.encoded: dict[Recording, tuple[torch.Tensor, torch.Tensor]] = {}
         self.batches = (batch for window in windows for batch in _batches(window, seconds))
         self.begun: list[Recording] = []
         self.unreadable: list[tuple[Recording, Failure]] = []
@@ -164,11 +165,11 @@ class _EncodedBatches:
             read = [(r, w) for r, w in pairs if not isinstance(w, UserError)]
             self.begun += [r for r, _ in read]
             if read:
-                H, H_lens = encode(self.recognizer, [w for _, w in read], self.searcher.precision)
+                encoded = encode(self.recognizer, [w for _, w in read], self.searcher.precision)
+                recordings = [r for r, _ in read]
                 if self.times:
-                    rows = zip(read, H, H_lens.tolist(), strict=True)
-                    self.encoded |= {r: row[:length] for (r, _), row, length in rows}
-                yield [r for r, _ in read], H, H_lens
+                    self.encoded |= zip(recordings, encoded.rows(), strict=True)
+                yield recordings, encoded.H, encoded.H_lens
 
     def transcripts(
         self, found: Sequence[tuple[Recording, list[Hypothesis]]]
@@ -176,10 +177,8 @@ class _EncodedBatches:
         """Make transcripts of n-best lists, with times if those are wanted."""
         words: Sequence[list[Word]] = [[]] * len(found)
         if self.times:
-            rows = [self.encoded.pop(recording) for recording, _ in found]
-            H_lens = torch.tensor([len(row) for row in rows], device=rows[0].device)
-            H = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (B, T', D)
-            words = self.searcher.word_times(H, H_lens, [nbest[0] for _, nbest in found])
+            encoded = Encoded.of([self.encoded.pop(recording) for recording, _ in found])
+            words = self.searcher.word_times(encoded, [nbest[0] for _, nbest in found])
         for (recording, nbest), timed in zip(found, words, strict=True):
             yield recording, _transcript(recording, nbest, self.recognizer, timed)
 
@@ -246,17 +245,16 @@ def encoded(
         for waveform in waveforms:
             if isinstance(waveform, UserError):
                 raise waveform
-        yield (
-            batch,
-            *encode(recognizer, [w for w in waveforms if not isinstance(w, UserError)], precision),
-        )
+        read = [w for w in waveforms if not isinstance(w, UserError)]
+        encoded = encode(recognizer, read, precision)
+        yield batch, encoded.H, encoded.H_lens
 
 
 @torch.no_grad()
 def encode(
     recognizer: Recognizer, waveforms: Sequence[np.ndarray], precision: str = "fp32"
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Encode waveforms, each (samples,) float32 at the model's rate → H (B, T', D), H_lens (B,)"""
+) -> Encoded:
+    """Encode waveforms, each (samples,) float32 at the model's rate."""
     device = _device(recognizer)
     shortest = recognizer.shortest_samples  # shorter ones are padded with silence
     lens = torch.tensor([max(len(w), shortest) for w in waveforms])
@@ -266,7 +264,9 @@ def encode(
         row[: len(waveform)] = torch.from_numpy(waveform)
     with autocast(device, precision):
         inputs = (x.to(device, non_blocking=True) for x in (padded, lens))
-        return recognizer.encode(*inputs)  # (B, T', D)
+        X, X_lens = recognizer.frontend(*inputs)  # (B, T, F)
+        encoded = recognizer.model.encoder(X, X_lens)
+    return Encoded(encoded.H, encoded.H_lens, X, X_lens)
 
 
 def _device(recognizer: Recognizer) -> torch.device:

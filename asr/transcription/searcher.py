@@ -23,7 +23,7 @@ from asr.search.scorer import Hypothesis, Scorer, ScorerContext, ScorerOptions
 from asr.text.tokenizer import Tokenizer
 from asr.transcript import Word
 from asr.transcription.options import SCORERS, SearchOptions
-from asr.transcription.times import word_times
+from asr.transcription.times import Encoded, word_times
 
 Key = TypeVar("Key")
 FEW_LABELS = 1000  # up to this number, CTC helps attention to pre-select candidates; with more it would be too slow
@@ -65,12 +65,10 @@ class Searcher:
             self.options, ScorerContext(tokenizer, self.model.sos_eos, self.device, network)
         )
 
-    def word_times(
-        self, H: Tensor, H_lens: Tensor, hypotheses: Sequence[Hypothesis]
-    ) -> list[list[Word]]:
-        """Give the words of a hypothesis of each utterance their times; H (B, T', D), H_lens (B,)."""
-        log_probs = self.model.ctc_log_probs(H.to(self.dtype))  # (B, T', V)
-        return word_times(log_probs, H_lens, hypotheses, self.recognizer)
+    def word_times(self, encoded: Encoded, hypotheses: Sequence[Hypothesis]) -> list[list[Word]]:
+        """Give the words of a hypothesis of each utterance their times."""
+        log_probs = self.model.ctc_log_probs(encoded.H.to(self.dtype))  # (B, T', V)
+        return word_times(log_probs, encoded, hypotheses, self.recognizer)
 
     def scorers(self) -> dict[str, tuple[Scorer, float]]:
         """Return the scorers of the beam, each with its weight."""

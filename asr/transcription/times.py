@@ -1,18 +1,44 @@
-"""Words with times: the tokens of each word, and the frames at which CTC emits them."""
+"""Words with times: the tokens of each word, the frames at which CTC emits them, and where the word really begins."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from asr.models.boundaries import Boundaries, Example, Place, learn
 from asr.models.recognizer import Recognizer
 from asr.search.alignment import align
 from asr.search.scorer import Hypothesis
 from asr.text.tokenizer import Tokenizer
 from asr.text.units import units
 from asr.transcript import Word
+
+
+class Encoded(NamedTuple):
+    """Encoder outputs H (B, T', D), H_lens (B,) of a batch, and the features X (B, T, F), X_lens (B,) they are made of."""
+
+    H: Tensor
+    H_lens: Tensor
+    X: Tensor
+    X_lens: Tensor
+
+    def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield what is an utterance's own, H (T', D) and X (T, F)."""
+        lens = zip(self.H_lens.tolist(), self.X_lens.tolist(), strict=True)
+        for H, X, (T_H, T_X) in zip(self.H, self.X, lens, strict=True):
+            yield H[:T_H], X[:T_X]
+
+    @staticmethod
+    def of(rows: Iterable[tuple[Tensor, Tensor]]) -> "Encoded":
+        """Pad what is each utterance's own."""
+        sides = [list(side) for side in zip(*rows, strict=True)]
+        lens = [torch.tensor([*map(len, side)], device=side[0].device) for side in sides]
+        H, X = (pad_sequence(side, batch_first=True) for side in sides)
+        return Encoded(H, lens[0], X, lens[1])
 
 
 @dataclass(frozen=True)
@@ -54,44 +80,68 @@ def words_of(tokens: Sequence[int], tokenizer: Tokenizer) -> list[TokenWord]:
 
 @torch.no_grad()
 def word_times(
-    log_probs: Tensor, H_lens: Tensor, hypotheses: Sequence[Hypothesis], recognizer: Recognizer
+    log_probs: Tensor,
+    encoded: Encoded,
+    hypotheses: Sequence[Hypothesis],
+    recognizer: Recognizer,
 ) -> list[list[Word]]:
-    """Align a hypothesis of each utterance with CTC.
+    """Align a hypothesis of each utterance with CTC, and see where its words begin and end.
 
-    log_probs    (B, T', V) of the recognizer's CTC, H_lens (B,)
+    log_probs    (B, T', V) of the recognizer's CTC
     hypotheses   one of each utterance
     returns      the words of each, in seconds from the beginning of its waveform; none where the
                  tokens can't be aligned
     """
-    lens = [len(hypothesis.tokens) for hypothesis in hypotheses]
-    Y = torch.zeros(len(lens), max(lens, default=0), dtype=torch.long)
-    for row, hypothesis in zip(Y, hypotheses, strict=True):
-        row[: len(hypothesis.tokens)] = torch.tensor(hypothesis.tokens)
-    device = log_probs.device
-    found = align(log_probs, H_lens, Y.to(device), torch.tensor(lens, device=device))
-    seconds = recognizer.frame_seconds
+    words, places = place(log_probs, encoded.H_lens, [h.tokens for h in hypotheses], recognizer)
+    fbank, offset = recognizer.frontend.fbank, 0.0
+    if recognizer.boundaries:
+        places = recognizer.boundaries.refine(encoded.X, encoded.X_lens, places)
+        # between two frames: in the middle of what both have of the waveform
+        offset = (fbank.frame_samples - fbank.shift_samples) / 2
+    seconds = [
+        (offset + n * fbank.shift_samples) / fbank.sample_rate for n in range(encoded.X.size(1) + 1)
+    ]
     return [
-        list(_words(hypothesis, starts[:n], ends[:n], seconds, recognizer.tokenizer)) if ok else []
-        for hypothesis, starts, ends, n, ok in zip(
-            hypotheses,
-            found.starts.tolist(),
-            found.ends.tolist(),
-            lens,
-            found.score.isfinite().tolist(),
-            strict=True,
-        )
+        [
+            Word(
+                seconds[at.first],
+                seconds[at.end],
+                word.text,
+                math.prod(h.confidences[word.first : word.end]),
+            )
+            for word, at in zip(row, found, strict=True)
+        ]
+        for h, row, found in zip(hypotheses, words, places, strict=True)
     ]
 
 
-def _words(
-    hypothesis: Hypothesis,
-    starts: Sequence[int],
-    ends: Sequence[int],
-    seconds: float,
-    tokenizer: Tokenizer,
-) -> Iterator[Word]:
-    """Make words of a hypothesis; starts, ends: frames of its tokens; seconds: of a frame."""
-    for word in words_of(hypothesis.tokens, tokenizer):
-        confidence = math.prod(hypothesis.confidences[word.first : word.end])
-        start, end = starts[word.first], ends[word.end - 1]
-        yield Word(start * seconds, end * seconds, word.text, confidence)
+def place(
+    log_probs: Tensor, H_lens: Tensor, texts: Sequence[Sequence[int]], recognizer: Recognizer
+) -> tuple[list[list[TokenWord]], list[list[Place]]]:
+    """Find the words of texts, by their tokens, and their frames of features by CTC; none where these can't be aligned."""
+    lens = [len(tokens) for tokens in texts]
+    Y = pad_sequence([torch.tensor(tokens, dtype=torch.long) for tokens in texts], batch_first=True)
+    found = align(log_probs, H_lens, Y.to(H_lens.device), torch.tensor(lens, device=H_lens.device))
+    factor = recognizer.model.encoder.subsampling.factor
+    words = [
+        words_of(tokens, recognizer.tokenizer) if ok else []
+        for tokens, ok in zip(texts, found.score.isfinite().tolist(), strict=True)
+    ]
+    places = [
+        [Place(w.text, factor * starts[w.first], factor * ends[w.end - 1]) for w in row]
+        for row, starts, ends in zip(words, found.starts.tolist(), found.ends.tolist(), strict=True)
+    ]
+    return words, places
+
+
+@torch.no_grad()
+def learn_boundaries(
+    recognizer: Recognizer, batches: Iterable[tuple[Encoded, Sequence[Sequence[int]]]]
+) -> Boundaries | None:
+    """Learn where words begin and end from utterances and their texts, as tokens; None if there are too few."""
+    examples = []
+    for encoded, texts in batches:
+        log_probs = recognizer.model.ctc_log_probs(encoded.H)  # (B, T', V)
+        _, places = place(log_probs, encoded.H_lens, texts, recognizer)
+        examples += [Example(X, at) for (_, X), at in zip(encoded.rows(), places, strict=True)]
+    return learn(examples)

@@ -58,9 +58,10 @@ def aligned(recognizer: Recognizer, waveforms, texts: list[str]) -> list[list[Wo
     """Align known texts with waveforms."""
     found = []
     for n in range(0, len(waveforms), 16):
-        H, H_lens = encode(recognizer, waveforms[n : n + 16])
+        encoded = encode(recognizer, waveforms[n : n + 16])
         known = [Hypothesis(recognizer.tokenizer.encode(text), 0.0) for text in texts[n : n + 16]]
-        found += word_times(recognizer.model.ctc_log_probs(H), H_lens, known, recognizer)
+        log_probs = recognizer.model.ctc_log_probs(encoded.H)
+        found += word_times(log_probs, encoded, known, recognizer)
     return found
 
 
