@@ -128,7 +128,7 @@ def load(folder: str | Path) -> Boundaries | None:
 
 
 def slopes(X: Tensor, X_lens: Tensor) -> Tensor:
-    """Take the utterance's mean from features, and add their differences over 2 and 4 frames: (B, T, F) → (B, T, 3 F)."""
+    """Take the utterance's mean off, and add differences over 2 and 4 frames: (B, T, F) → (B, T, 3 F)."""
     hidden = length_mask(X_lens, X.size(1)).unsqueeze(2)  # (B, T, 1)
     mean = X.masked_fill(hidden, 0.0).sum(1) / X_lens.unsqueeze(1)  # (B, F)
     X = X - mean.unsqueeze(1)

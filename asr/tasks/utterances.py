@@ -148,7 +148,7 @@ def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int
 
 
 def fit_boundaries(recognizer: Recognizer, split: Split) -> Boundaries | None:
-    """Learn the boundaries of words from training utterances, drawn evenly, not augmented; None if there are too few."""
+    """Learn the boundaries of words from some training utterances, not augmented; None if there are too few."""
     dataset = SpeechDataset(split.utterances, split.labels, recognizer.sample_rate)
     count = len(split.utterances)
     drawn = np.linspace(0, count - 1, min(count, BOUNDARY_UTTERANCES)).astype(int)

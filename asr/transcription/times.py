@@ -19,7 +19,7 @@ from asr.transcript import Word
 
 
 class Encoded(NamedTuple):
-    """Encoder outputs H (B, T', D), H_lens (B,) of a batch, and the features X (B, T, F), X_lens (B,) they are made of."""
+    """Encoder outputs of a batch, H (B, T', D), H_lens (B,), and their features, X (B, T, F), X_lens (B,)."""
 
     H: Tensor
     H_lens: Tensor
@@ -118,7 +118,7 @@ def word_times(
 def place(
     log_probs: Tensor, H_lens: Tensor, texts: Sequence[Sequence[int]], recognizer: Recognizer
 ) -> tuple[list[list[TokenWord]], list[list[Place]]]:
-    """Find the words of texts, by their tokens, and their frames of features by CTC; none where these can't be aligned."""
+    """Find the words of texts and their frames of features by CTC; none where tokens can't be aligned."""
     lens = [len(tokens) for tokens in texts]
     Y = pad_sequence([torch.tensor(tokens, dtype=torch.long) for tokens in texts], batch_first=True)
     found = align(log_probs, H_lens, Y.to(H_lens.device), torch.tensor(lens, device=H_lens.device))
