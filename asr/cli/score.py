@@ -1,11 +1,14 @@
 """asr-score: reference and hypothesis → WER and CER, or MER, with their intervals."""
 
+import os
 from argparse import SUPPRESS
 
 from asr.cli.command import ANEW, command, emit, parser, place
+from asr.errors import UserError
 from asr.logging import logger
 
-EXAMPLES = """REF is a manifest (.jsonl.gz) or lines of `id<TAB>text`; HYP is lines of `id<TAB>text` (from asr-decode).
+EXAMPLES = """REF is a manifest (.jsonl.gz) or lines of `id<TAB>text`; HYP is lines of `id<TAB>text` (from asr-decode)
+or of JSON (from asr-decode --json).
 
 units, and the name of their error rate:
   word   WER: words, separated by spaces
@@ -26,11 +29,12 @@ examples:
   asr-score data/an4/test.jsonl.gz exp/an4/test.txt
   asr-score data/an4/test.jsonl.gz exp/new.txt --against exp/old.txt --unit word
   asr-score test.txt from-elsewhere.txt --normalize plain
+  asr-score data/an4/test.jsonl.gz exp/an4/test.json --report exp/an4/report.html
 """
 
 
 def arguments():
-    """Describe the command's arguments; the same as those of `asr.score`, and --json."""
+    """Describe the command's arguments; the same as those of `asr.score`, and its outputs."""
     args = parser("asr-score", "Count errors of words and characters.", EXAMPLES)
     args.add_argument("ref", type=place, metavar="REF", help="reference")
     args.add_argument(
@@ -65,35 +69,56 @@ def arguments():
         help="write all counts, also by utterance, to FILE; - is stdout",
     )
     args.add_argument(
-        "--force", action="store_true", help="replace a FILE that this command didn't make"
+        "--report",
+        type=place,
+        metavar="HTML",
+        help="write a page of every error to HTML, with sound if REF is a manifest",
+    )
+    args.add_argument(
+        "--force", action="store_true", help="replace files that this command didn't make"
     )
     return args
 
 
 @command(hint=ANEW)
 def main(argv):
-    """Score, print one line per unit, and write the JSON file."""
+    """Score, print one line per unit, and write the JSON file and the page."""
     args = arguments().parse_args(argv)
     import json
 
     from asr.files import write_text
-    from asr.outputs import STDOUT, check_output
+    from asr.outputs import STDOUT
     from asr.scoring import score
+    from asr.scoring.page import Compared, is_page, write_page
     from asr.scoring.report import is_report
 
-    inputs = [path for path in (args.ref, args.hyp, args.against) if path]
-    if args.json and args.json != STDOUT:
-        check_output("--json", args.json, "asr-score", inputs, args.force, is_report)
+    check(args, is_report, is_page)
     report = score(args.ref, args.hyp, args.unit, args.against, args.normalize, args.missing)
     counts = json.dumps(report.as_json(), indent=1, ensure_ascii=False)
     for note in report.notes:
         logger.info(note)
-    if args.json == STDOUT:
-        return emit(counts)
-    emit("\n".join(report.lines()))
-    if args.json:
+    emit(counts if args.json == STDOUT else "\n".join(report.lines()))
+    if args.json and args.json != STDOUT:
         write_text(args.json, counts + "\n")
         logger.info(f"written: {args.json}")
+    if args.report:
+        write_page(args.report, report, Compared(args.ref, args.hyp, args.against, args.normalize))
+        logger.info(f"written: {args.report}")
+
+
+def check(args, is_report, is_page):
+    """See that the outputs replace no input, and nothing that isn't this command's."""
+    from asr.outputs import STDOUT, check_output
+
+    if args.report == STDOUT:
+        raise UserError("--report: got -, expected the name of a file")
+    if args.report and args.json and os.path.realpath(args.report) == os.path.realpath(args.json):
+        raise UserError(f"--json and --report: both are {args.json}; give each its own file")
+    inputs = [path for path in (args.ref, args.hyp, args.against) if path]
+    if args.json and args.json != STDOUT:
+        check_output("--json", args.json, "asr-score", inputs, args.force, is_report)
+    if args.report:
+        check_output("--report", args.report, "asr-score", inputs, args.force, is_page)
 
 
 if __name__ == "__main__":

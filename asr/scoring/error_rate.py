@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import zip_longest
 from operator import add
 from typing import Any
 
 from asr.text.units import units
+
+Pair = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -72,19 +75,54 @@ def error_rates(references: Sequence[str], hypotheses: Sequence[str], unit: str)
                  and words (`asr.text.units`)
     returns      one ErrorRate per utterance
     """
-    import jiwer
-
     if not references:
         return []
-    process: Callable = jiwer.process_characters if unit == "char" else jiwer.process_words
-    split: Any = {"word": str.split, "char": str.split, "mixed": units}[unit]
-    found = process(
-        *([" ".join(split(text)) for text in texts] for texts in (references, hypotheses))
-    )
+    found = _process(references, hypotheses, unit)
     return [
         of_alignment(*pair)
         for pair in zip(found.alignments, map(len, found.references), strict=True)
     ]
+
+
+def alignments(references: Sequence[str], hypotheses: Sequence[str], unit: str) -> list[list[Pair]]:
+    """Pair units of each reference with those of its hypothesis; arguments as `error_rates`.
+
+    returns      per utterance: (reference, hypothesis) units in order; None where one has none
+
+    >>> alignments(["GO ON UP"], ["GO IN UP THERE"], "word")
+    [[('GO', 'GO'), ('ON', 'IN'), ('UP', 'UP'), (None, 'THERE')]]
+    """
+    if not references:
+        return []
+    found = _process(references, hypotheses, unit)
+    return [
+        [
+            pair
+            for chunk in chunks
+            for pair in zip_longest(
+                reference[chunk.ref_start_idx : chunk.ref_end_idx],
+                hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx],
+            )
+        ]
+        for chunks, reference, hypothesis in zip(
+            found.alignments, found.references, found.hypotheses, strict=True
+        )
+    ]
+
+
+def _process(references: Sequence[str], hypotheses: Sequence[str], unit: str) -> Any:
+    """Return jiwer's alignments, with the units that they align."""
+    import jiwer
+
+    process: Callable = jiwer.process_characters if unit == "char" else jiwer.process_words
+    return process(
+        *([" ".join(split(text, unit)) for text in texts] for texts in (references, hypotheses))
+    )
+
+
+def split(text: str, unit: str) -> list[str]:
+    """Cut a text into what jiwer's units are made of: words; mixed units for "mixed"."""
+    return units(text) if unit == "mixed" else text.split()
 
 
 def of_alignment(chunks: Sequence, length: int) -> ErrorRate:

@@ -77,11 +77,13 @@ class Report:
     scores       by unit: "word", "char" or "mixed"
     differences  by unit, to another system, if one was given
     notes        on utterances without a hypothesis
+    texts        as they were compared: "ref", "hyp" and perhaps "against" → id → text
     """
 
     scores: dict[str, Score]
     differences: dict[str, Difference]
     notes: list[str] = field(default_factory=list)
+    texts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     def lines(self) -> list[str]:
         """Write it in lines, in percent."""
@@ -140,19 +142,19 @@ def score(
         name: {i: rewrite(text) for i, text in texts_of(x, name).items()}
         for name, x in given.items()
     }
-    references = texts.pop("ref")
+    references = texts["ref"]
     units = {"auto": units_of(references.values()), "both": ["word", "char"]}.get(unit, [unit])
     notes = []
-    for name, hypotheses in texts.items():
+    for name, hypotheses in [(n, texts[n]) for n in given if n != "ref"]:
         if missing == "deletions":
             notes += fill(references, hypotheses, name_of(given[name], name))
         match(references, hypotheses, name_of(ref, "ref"), name_of(given[name], name))
     scores = {unit: score_texts(references, texts["hyp"], unit) for unit in units}
     if against is None:
-        return Report(scores, {}, notes)
+        return Report(scores, {}, notes, texts)
     others = {unit: aligned(references, texts["against"], unit) for unit in units}
     differences = {u: compare(list(scores[u].utterances.values()), others[u]) for u in units}
-    return Report(scores, differences, notes)
+    return Report(scores, differences, notes, texts)
 
 
 def fill(references: Mapping[str, str], hypotheses: dict[str, str], name: str) -> list[str]:

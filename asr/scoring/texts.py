@@ -1,5 +1,6 @@
 """References and hypotheses, id → text: of a manifest, `id<TAB>text` lines, or transcripts."""
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from asr.data import manifest
 from asr.data import manifest as names
 from asr.data.corpora.corpus import read_lines
 from asr.errors import UserError, refuse, repeated, shorten
+from asr.files import LINE, open_file
 from asr.text.normalize import normalize
 from asr.transcript import Transcript
 
@@ -38,19 +40,84 @@ def name_of(given: Texts, argument: str) -> str:
 
 
 def read_texts(path: str | os.PathLike) -> dict[str, str]:
-    """Read a manifest (.jsonl, .jsonl.gz) or a text file of `id<TAB>text`; an id alone has an empty text.
+    """Read a manifest (.jsonl, .jsonl.gz), lines of `id<TAB>text`, or the JSON lines of `asr-decode --json`.
 
-    Characters are composed (NFC), as those of tokens are: else a word could be right and not equal.
+    An id alone has an empty text. Characters are composed (NFC), as those of tokens are: else a word
+    could be right and not equal.
     raises   UserError if the file can't be read, a line is of another form, or an id is repeated
     """
     path = Path(path)
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
+    if is_manifest(path):
         pairs = [(utterance.id, normalize(utterance.text)) for utterance in manifest.read(path)]
     else:
-        pairs = [pair(where, line) for where, line in read_lines(path)]
+        lines = read_lines(path)  # once: it may be a pipe
+        read = _id_and_text if lines and _is_transcript(lines[0][1]) else pair
+        pairs = [read(where, line) for where, line in lines]
     if not pairs:
         raise UserError(f"{path}: is empty; expected a manifest or lines of `id<TAB>text`")
     return _unique(pairs, path)
+
+
+def is_manifest(path: str | os.PathLike) -> bool:
+    """Whether a file is a manifest, by its name and its first line."""
+    return os.fspath(path).endswith((".jsonl", ".jsonl.gz")) and not has_transcripts(path)
+
+
+def has_transcripts(path: str | os.PathLike) -> bool:
+    """Whether a file holds the JSON lines of `asr-decode --json`; not of a pipe, which is read but once."""
+    try:
+        with open_file(path, "") as file:
+            return _is_transcript(file.readline(LINE).decode("utf-8-sig"))
+    except (UserError, ValueError):  # whoever reads the file names the fault
+        return False
+
+
+def _is_transcript(line: str) -> bool:
+    """Whether a line is a JSON object with a text, as no cut of a manifest has one."""
+    try:
+        return line.lstrip().startswith("{") and "text" in json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+
+
+def transcripts(path: str | os.PathLike) -> list[Transcript]:
+    """Read the JSON lines of `asr-decode --json`, without n-best lists.
+
+    raises   UserError if the file can't be read, or a line is no transcript; names file and line
+    """
+    return [_transcript(where, line) for where, line in read_lines(Path(path))]
+
+
+def _id_and_text(where: str, line: str) -> tuple[str, str]:
+    """Read the id and the text of one JSON line."""
+    found = _transcript(where, line)
+    return found.id, normalize(found.text)
+
+
+def _transcript(where: str, line: str) -> Transcript:
+    """Read one line; numbers are finite, and texts have no control characters."""
+    try:
+        found = Transcript.of_json(json.loads(line))
+        names = [found.id, found.text, *(part.text for part in found.segments)]
+        words = [word for part in found.segments for word in part.words]
+        fault = manifest.fault(found.id)
+        numbers = [found.start, found.duration, *(time for w in words for time in (w.start, w.end))]
+        probable = [word.confidence for word in words]
+        names += [word.text for word in words]
+        faults = [f"a text {f}" for name in names if (f := manifest.fault_of_text(name))]
+        faults += [f"its id {fault}"] if fault else []
+        faults += [f"got {n!r} as seconds" for n in numbers if not manifest.fits(n, int, float)]
+        faults += [f"got {c!r} as a confidence" for c in probable if not _is_confidence(c)]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        faults = [f"{type(error).__name__}: {error}"]
+    if faults:
+        raise UserError(f"{where}: expected a line of `asr-decode --json`, but {faults[0][:200]}")
+    return found
+
+
+def _is_confidence(value: object) -> bool:
+    """Whether a value is a confidence, or NaN, where none is known."""
+    return isinstance(value, float | int) and (value != value or 0 <= value <= 1)
 
 
 def _unique(pairs: list[tuple[str, str]], where: object) -> dict[str, str]:

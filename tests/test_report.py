@@ -1,0 +1,378 @@
+"""asr-score --report: alignments by their laws, groups by brute force, and the page by a parser and a browser.
+
+Texts of strangers try to become HTML in every place: id, text, speaker, names of files.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from io import BytesIO
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+import soundfile
+
+from asr.cli import score as command
+from asr.data import manifest
+from asr.data.manifest import Utterance
+from asr.scoring import score
+from asr.scoring.error_rate import ErrorRate, alignments, error_rates
+from asr.scoring.page import evidence, is_page, page
+from asr.scoring.page.evidence import Exhibit, Reading, located
+from asr.scoring.report import score_texts
+from asr.transcript import Segment, Transcript, Word
+
+ATTACK = "<script>document.title='owned'</script>\"'><img src=x onerror=document.title='owned'>"
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+RNG = np.random.default_rng(1)
+
+
+def sentences(count, vocabulary="A B C D E"):
+    words = vocabulary.split()
+    return [" ".join(RNG.choice(words, RNG.integers(1, 9))) for _ in range(count)]
+
+
+def spoken(id, *words):
+    """A transcript: words are (start, text, confidence), each 0.3 s long."""
+    each = tuple(Word(start, start + 0.3, text, known) for start, text, known in words)
+    text = " ".join(word.text for word in each)
+    segments = (Segment(each[0].start, each[-1].end, text, math.nan, each),) if each else ()
+    return Transcript(id, text, segments)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A test set of three utterances, one of them hostile, and two systems; run asr-score --report on it."""
+    waves, rate = {}, 16_000
+    for n in range(2):
+        waves[n] = (0.3 * RNG.standard_normal(2 * rate)).cumsum() * 0.01
+        soundfile.write(tmp_path / f"a b#{n}.wav", np.clip(waves[n], -1, 1), rate)
+    path, more = f"{tmp_path}/a b#0.wav", (rate, 2 * rate, 1)
+    cuts = [
+        Utterance("u0", path, *more, 0.5, 1.5, "GO ON UP", "ann"),
+        Utterance(ATTACK, path.replace("#0", "#1"), *more, 0.0, 2.0, f"GO {ATTACK}", ATTACK),
+        Utterance("u2", f"{tmp_path}/gone.wav", *more, 0.0, 2.0, "UP UP", "ann"),
+    ]
+    manifest.write(tmp_path / "r.jsonl.gz", cuts)
+    systems = {
+        "h.json": [
+            spoken("u0", (0.6, "GO", 0.9), (1.0, "IN", 0.4), (1.4, "THERE", 0.3)),
+            spoken(ATTACK, (0.1, "GO", 0.8)),
+            spoken("u2", (0.0, "UP", 0.9), (1.0, "UP", 0.9)),
+        ],
+        "o.json": [
+            spoken("u0", (0.6, "GO", 0.9)),
+            spoken(ATTACK),
+            spoken("u2", (0.0, ATTACK, 0.9)),
+        ],
+    }
+    for name, transcripts in systems.items():
+        lines = [json.dumps(each.as_json(), ensure_ascii=False) for each in transcripts]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+
+    def run(*more, out="page.html"):
+        command.main([f"{tmp_path}/{n}" for n in ("r.jsonl.gz", "h.json")] + [
+            *more, "--report", f"{tmp_path}/{out}"])  # fmt: skip
+        return (tmp_path / out).read_text(encoding="utf-8")
+
+    run.folder, run.waves = tmp_path, waves
+    return run
+
+
+class Page(HTMLParser):
+    """Elements of a page with their attributes, what stands in them before others, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.inline, self.text, self.open = [], {}, "", ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self.open = tag
+        self.inline.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag):
+        self.open = ""
+
+    def handle_data(self, data):
+        if self.open:
+            self.inline[self.open][-1] += data
+        self.text += data
+
+    def tags(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def utterances(self):
+        return {each["id"]: each for each in json.loads(self.inline["script"][0])["utterances"]}
+
+
+# what is shown
+
+
+@pytest.mark.parametrize("unit", ["word", "char", "mixed"])
+def test_alignments_hold_all_units_in_order_and_count_as_the_error_rate(unit):
+    texts = sentences(40, "GO ON 我用 I'M 天")
+    others = [*sentences(38, "GO 我 OFF 天"), "", texts[-1]]
+    for pairs, ref, hyp, rate in zip(
+        alignments(texts, others, unit),
+        texts,
+        others,
+        error_rates(texts, others, unit),
+        strict=True,
+    ):
+        between = " " if unit == "word" else ""
+        expected = [text if unit == "word" else text.replace(" ", "") for text in (ref, hyp)]
+        joined = [between.join(p[n] for p in pairs if p[n] is not None) for n in (0, 1)]
+        assert [text if unit == "word" else text.replace(" ", "") for text in joined] == expected
+        assert evidence.count(pairs) == rate
+
+
+@pytest.mark.parametrize(
+    "units, words, unit, places",
+    [
+        ("GO ON", ["GO", "ON"], "word", [0, 1]),
+        ("GO", ["GO", "..."], "word", None),
+        ("GO ON", ["GO ON"], "word", [0, 0]),
+        ("我 用 X", ["我用", "X"], "mixed", [0, 0, 1]),
+        ("GO ON", ["GO", "OFF"], "word", None),
+    ],
+)
+def test_units_are_parts_of_words(units, words, unit, places):
+    units = units.split()
+    if words[-1] == "...":  # a word of which a convention leaves nothing
+        words, places = [words[0], ""], [0]
+    assert located(units, words, unit) == (places or [None] * len(units))
+
+
+def test_characters_are_parts_of_words_and_spaces_are_not():
+    assert located(list("GO A"), ["GO", "A"], "char") == [0, 0, None, 1]
+
+
+def test_a_word_is_right_if_all_of_its_units_are():
+    ref, hyp = {"a": "我们 GO UP"}, {"a": "我门 GO IN UP"}
+    known = {
+        "a": spoken("a", (0, "我门", 0.1), (1, "go!", 0.2), (2, "in", 0.3), (3, "Up", math.nan))
+    }
+    plain = {"ref": ref, "hyp": hyp}
+    (each,) = evidence.exhibits(plain, "mixed", {}, [known], lambda text: text.upper().strip("!"))
+    assert each.readings[0].outcomes() == [(0.1, False), (0.2, True), (0.3, False)]
+    assert each.readings[0].confidence == pytest.approx(0.2)
+    (each,) = evidence.exhibits(plain, "mixed", {}, [known])  # these words aren't the text
+    assert each.readings[0].outcomes() == [] and each.readings[0].confidence is None
+
+
+def shown(errors, values):
+    """Utterances of ten words with these errors; values are their durations."""
+    for n, (wrong, value) in enumerate(zip(errors, values, strict=True)):
+        recording = Utterance(f"u{n}", "", 1, 1, 1, 0.0, value, "", speaker=f"s{n % 3}")
+        rate = ErrorRate(10 - int(wrong), int(wrong), 0, 0)
+        yield Exhibit(f"u{n}", recording, 0.0, value, (Reading(rate, ()), Reading(rate, ())))
+
+
+def test_groups_divide_the_utterances_by_their_number():
+    errors, values = RNG.integers(0, 5, 200), RNG.integers(1, 30, 200).astype(float)
+    groups = evidence.by_value(list(shown(errors, values)), lambda each: each.duration, ".0f")
+    assert 5 <= len(groups) <= 8 and sum(group.utterances for group in groups) == 200
+    last = 0.0
+    for group in groups:
+        low, _, high = group.label.partition(" – ")
+        low, high = float(low), float(high or low)
+        inside = (values >= low) & (values <= high)
+        rate, (bottom, top) = group.rates[0]
+        assert low > last and group.utterances == inside.sum() and 12 <= inside.sum() <= 40
+        assert rate == pytest.approx(errors[inside].mean() / 10) and bottom < rate < top
+        assert group.rates[1][0] == rate
+        last = high
+
+
+def test_groups_of_what_is_not_known_and_of_few():
+    few = list(shown([1, 0, 3, 2], [2.0, 0.0, 2.0, 1.0]))
+    assert [g.label for g in evidence.by_value(few, evidence.speed, ".1f")] == ["5.0", "10.0"]
+    assert evidence.by_value(few, lambda _: 1.0, ".0f") == []
+    assert evidence.by_value(few, evidence.confidence, ".2f") == []
+    groups = [(g.label, g.utterances, g.rates[0]) for g in evidence.by_speaker(few)]
+    assert groups == [("s2", 1, (0.3, None)), ("s0", 2, (0.15, None)), ("s1", 1, (0.0, None))]
+    assert evidence.by_speaker(few[:1]) == []
+
+
+def test_frequent_errors_are_counted_by_system():
+    texts = {"a": "A B", "b": "A B", "c": "C"}, {"a": "X B", "b": "X B D", "c": ""}
+    exhibits = evidence.exhibits(
+        {"ref": texts[0], "hyp": texts[1], "against": texts[0] | {"c": "D C"}}, "word", {}, [{}, {}]
+    )
+    assert evidence.frequent(exhibits, 1) == {
+        "substitutions": [(("A", "X"), [2, 0])],
+        "deletions": [(("C", None), [1, 0])],
+        "insertions": [((None, "D"), [1, 1])],
+    }
+
+
+def test_the_json_lines_of_a_decoding_score_as_its_texts_do(made):
+    folder = made.folder
+    texts = {each.id: each.text for each in page.transcripts(folder / "h.json")}
+    expected = score(folder / "r.jsonl.gz", texts).as_json()
+    (folder / "h.json").rename(folder / "h.jsonl")
+    assert score(folder / "r.jsonl.gz", folder / "h.jsonl").as_json() == expected
+
+
+# the page
+
+
+def test_texts_of_strangers_become_no_elements(made):
+    found = Page(made("--against", str(made.folder / "o.json")))
+    assert "owned" in found.text and ATTACK in found.utterances
+    assert found.tags("img") == [] and len(found.tags("script")) == len(found.inline["script"]) == 3
+    assert [tag for tag, given in found.elements if any(name[:2] == "on" for name in given)] == []
+    assert ATTACK in [button.get("data-speaker") for button in found.tags("button")]
+    edits = [json.loads(b["data-edit"]) for b in found.tags("button") if "data-edit" in b]
+    assert {ATTACK.split()[0], "UP"} <= {text for edit in edits for text in edit}
+
+
+def test_the_policy_allows_this_script_and_this_style_alone(made):
+    found = Page(made())
+    (policy,) = [m["content"] for m in found.tags("meta") if "http-equiv" in m]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    for rule, content in (
+        ("script-src", found.inline["script"][2]),
+        ("style-src", found.inline["style"][0]),
+    ):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+
+
+def test_a_page_shows_what_was_scored(made, capsys):
+    found = Page(made())
+    texts = score_texts(*({"a": t} for t in ("GO ON UP", "GO IN THERE")), "word")
+    assert texts.total.errors == 2
+    each = found.utterances["u0"]
+    (reading,) = each["readings"]
+    assert reading["pairs"] == [
+        ["GO", 0, 0.1, 0.9],
+        ["ON", "IN", 0.5, 0.4],
+        ["UP", "THERE", 0.9, 0.3],
+    ]
+    assert (reading["errors"], reading["length"], each["seconds"], each["speaker"]) == (
+        2,
+        3,
+        1.5,
+        "ann",
+    )
+    deleted = found.utterances[ATTACK]["readings"][0]["pairs"]
+    assert deleted[0] == ["GO", 0, 0.1, 0.8] and all(pair[1] is None for pair in deleted[1:])
+    line = capsys.readouterr().out.split(" %")[0]
+    assert line in found.text and is_page(made.folder / "page.html")
+    assert made(out="again.html") == made()
+
+
+def test_the_sound_is_the_utterance(made):
+    each = Page(made()).utterances["u0"]
+    kind, _, content = each["sound"].partition(",")
+    heard, rate = soundfile.read(BytesIO(base64.b64decode(content)))
+    expected = made.waves[0][8000:]
+    assert kind == "data:audio/mpeg;base64" and (rate, len(heard), each["begin"]) == (
+        16_000,
+        24_000,
+        0,
+    )
+    assert np.corrcoef(heard, expected)[0, 1] > 0.98
+
+
+def test_sound_that_is_not_embedded_is_linked(made, monkeypatch, capfd):
+    utterances = Page(made()).utterances
+    assert utterances["u2"]["sound"] == "gone.wav" and "1 recordings" in capfd.readouterr().err
+    monkeypatch.setattr(page, "EMBEDDED", 1)
+    (made.folder / "deep").mkdir()
+    each = Page(made(out="deep/page.html")).utterances["u0"]
+    assert (made.folder / "deep" / unquote(each["sound"])).samefile(made.folder / "a b#0.wav")
+    assert each["begin"] == 0.5
+
+
+def test_texts_alone_make_a_page_too(tmp_path):
+    for name, text in (("r", "A B"), ("h", "A C")):
+        (tmp_path / name).write_text(f"u\t{text}\n")
+    command.main([f"{tmp_path}/r", f"{tmp_path}/h", "--report", f"{tmp_path}/page.html"])
+    found = Page((tmp_path / "page.html").read_text())
+    assert found.utterances["u"]["readings"][0]["pairs"] == [["A", 0], ["B", "C"]]
+    assert "Calibration" not in found.text and "speaker" not in found.text.split("Utterances")[1]
+
+
+# in a browser
+
+
+CLICKS = """
+const states = [count.textContent];
+const press = (selector) => {
+  const all = [...document.querySelectorAll(selector)];
+  all[0].click();
+  states.push(count.textContent);
+};
+press('button[data-speaker="ann"]');
+press("#only");
+press("button.edit");
+press("#only");
+search.value = "there  go";
+search.dispatchEvent(new Event("input"));
+states.push(count.textContent);
+const [player] = document.querySelectorAll("audio");
+setTimeout(() => { document.body.dataset.at = player.currentTime; }, 1000);
+document.querySelectorAll("button.pair")[2].click();
+player.dispatchEvent(new Event("timeupdate"));
+states.push(document.querySelectorAll(".pair").length, document.querySelector(".del, .ins, .sub").textContent);
+document.body.dataset.states = JSON.stringify(states);
+"""
+
+
+def opened(path, script="", fragment="", allow=None):
+    """Open a page in a headless browser, with a script of ours that its policy is made to allow; what it shows.
+
+    No message may stand in its console: neither an error of a script nor one of the policy.
+    """
+    text = path.read_text(encoding="utf-8") + f"<script>{script}</script>"
+    allow = allow or f"\\1 '{page.digest(script)}'"
+    copy = path.with_name("opened.html")
+    copy.write_text(re.sub("(script-src '[^']*')", allow, text, count=1), encoding="utf-8")
+    options = "--headless --no-sandbox --disable-gpu --dump-dom --enable-logging=stderr"
+    options += " --autoplay-policy=no-user-gesture-required --virtual-time-budget=3000"
+    done = subprocess.run(
+        [BROWSER, *options.split(), f"{copy.as_uri()}{fragment}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    return Page(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BROWSER, reason="no Chromium is installed: its script wasn't tried")
+class TestBrowser:
+    def test_search_and_buttons_find(self, made):
+        made()
+        found = opened(made.folder / "page.html", CLICKS)
+        states = json.loads(found.tags("body")[0]["data-states"])
+        some = [f"{n} of 3 utterances" for n in (3, 2, 3, 1, 3, 1)]
+        assert states == [*some, 3, "IN"]
+        # the third word begins 0.9 s into the utterance
+        assert 0.84 < float(found.tags("body")[0]["data-at"]) < 1.5
+
+    def test_a_link_holds_a_search(self, made):
+        made("--against", str(made.folder / "o.json"))
+        found = opened(made.folder / "page.html", fragment="#search=THERE")
+        assert "1 of 3 utterances" in found.text and len(found.tags("article")) == 1
+
+    def test_hostile_texts_stay_texts_without_the_policy_too(self, made):
+        made("--against", str(made.folder / "o.json"))
+        found = opened(made.folder / "page.html", allow="script-src 'unsafe-inline'")
+        assert found.tags("img") == [] and "owned" not in found.inline["title"][0]
