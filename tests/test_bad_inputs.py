@@ -19,7 +19,7 @@ from forks import Forks
 from tones import CONFIG, write_corpus
 
 SECONDS = float(os.environ.get("BAD_INPUT_SECONDS", 60))  # then it counts as a hang
-COMMANDS = ("download", "prepare", "tokenizer", "ngram", "train", "decode", "score", "info")
+COMMANDS = ("download", "prepare", "tokenizer", "ngram", "train", "decode", "score", "info", "plot")
 TABLES = {f"asr-{name}": table(name) for name in COMMANDS}
 ROWS = [row for rows in TABLES.values() for row in rows]
 LM = """

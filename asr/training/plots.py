@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ COLORS = {
     "train": ("#8ab6d6", "#1f6f9f", "#7a9a5f", "#b07aa1", "#a08060"),
     "dev": ("#d1495b", "#edae49", "#6a4c93", "#2e4057"),
 }
+SOFTWARE = "asr-toolkit"
+RUNS = ("#1f6f9f", "#d1495b", "#7a9a5f", "#edae49", "#6a4c93", "#2e4057")
 UNDRAWN = {"kind", "step", "epoch", "gradient_norm", *TIMES}
 WARM_UP = (
     0.1  # share of a run whose metrics may leave the panel, for they would press the rest flat
@@ -75,9 +78,21 @@ def pixels(figure: Any) -> np.ndarray:
 
 
 def save(image: np.ndarray, path: Path) -> None:
-    """Write pixels as a PNG file, whole or not at all."""
+    """Write pixels as a PNG file, whole or not at all; it names the toolkit."""
     with replacing(path) as temporary:
-        imports.matplotlib("matplotlib.image").imsave(temporary, image, format="png")
+        imports.matplotlib("matplotlib.image").imsave(
+            temporary, image, format="png", metadata={"Software": SOFTWARE}
+        )
+
+
+def is_plot(path: Path) -> bool:
+    """Whether a file is a PNG that `save` wrote."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(200)  # the name stands before the pixels
+    except OSError:
+        return False
+    return head.startswith(b"\x89PNG\r\n") and SOFTWARE.encode() in head
 
 
 def alignment(id: str, weights: Tensor) -> Any:
@@ -100,6 +115,16 @@ def alignment(id: str, weights: Tensor) -> Any:
     return figure
 
 
+@dataclass(frozen=True)
+class Curve:
+    """One line of a panel: its legend, looks, and points (epoch, number)."""
+
+    text: str
+    color: str
+    points: Sequence[tuple[float, float]]
+    bold: bool = True
+
+
 def curves(metrics: Sequence[dict]) -> Any:
     """Draw the lines of metrics.jsonl over epochs: a panel a kind of figure, as many as have something to show.
 
@@ -108,22 +133,57 @@ def curves(metrics: Sequence[dict]) -> Any:
     returns  matplotlib's Figure
     raises   UserError if matplotlib can't be imported
     """
-    by_panel: dict[str, list] = {name: [] for name in PANELS}
+    by_panel: dict[str, list[Curve]] = {name: [] for name in PANELS}
+    colors = {(place, kind): _cycle(few) for place in PANELS for kind, few in COLORS.items()}
+    for (kind, name), points in _series(metrics).items():
+        place = panel(kind, name) or ""
+        text = _legend(kind, name, place, [number for _, number in points])
+        by_panel[place].append(Curve(text, next(colors[place, kind]), points, kind == "dev"))
+    return _figure({name: (name, lines) for name, lines in by_panel.items() if lines})
+
+
+def compared(runs: Mapping[str, Sequence[dict]]) -> Any:
+    """Draw the metrics.jsonl of several runs: a panel per metric, a line per run.
+
+    A line's legend names the run, and of dev its best value.
+    runs     name → lines of its metrics.jsonl
+    returns  matplotlib's Figure
+    raises   UserError if matplotlib can't be imported
+    """
+    panels: dict[str, tuple[str, list[Curve]]] = {}
+    colors = dict(zip(runs, _cycle(RUNS), strict=False))
+    for run, metrics in runs.items():
+        for (kind, name), points in _series(metrics).items():
+            place = panel(kind, name) or ""
+            best = _legend(kind, name, place, [number for _, number in points]).partition(", ")
+            title = place if place == RATE else f"{best[0]}: {place}"
+            line = Curve(f"{run}{best[1]}{best[2]}", colors[run], points, kind == "dev")
+            panels.setdefault(title, (place, []))[1].append(line)
+    return _figure(dict(sorted(panels.items(), key=lambda item: PANELS.index(item[1][0]))))
+
+
+def _series(metrics: Sequence[dict]) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """Points (epoch, number) of each (kind, name) that has a panel."""
+    found = {}
     for kind in ("train", "dev"):
         lines = [line for line in metrics if line["kind"] == kind]
         for name in dict.fromkeys(name for line in lines for name in line if name not in UNDRAWN):
-            place = panel(kind, name)
-            if place:
-                points = [(line["epoch"], _number(line.get(name), place)) for line in lines]
-                by_panel[place].append((kind, name, points))
-    drawn = {name: series for name, series in by_panel.items() if series}
-    rows = max(1, math.ceil(len(drawn) / 2))
+            if place := panel(kind, name):
+                found[kind, name] = [
+                    (line["epoch"], _number(line.get(name), place)) for line in lines
+                ]
+    return found
+
+
+def _figure(panels: Mapping[str, tuple[str, Sequence[Curve]]]) -> Any:
+    """Draw panels, two a row: title → what it is of PANELS, and its lines."""
+    rows = max(1, math.ceil(len(panels) / 2))
     figure = imports.matplotlib("matplotlib.figure").Figure(
         (11, 3.7 * rows), dpi=110, layout="constrained"
     )
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
-    for n, (name, series) in enumerate(drawn.items(), 1):
-        _draw(figure.add_subplot(rows, 2, n), name, series)
+    for n, (title, (place, lines)) in enumerate(panels.items(), 1):
+        _draw(figure.add_subplot(rows, 2, n), title, place, lines)
     return figure
 
 
@@ -149,23 +209,20 @@ def _number(number: float | None, place: str) -> float:
     return math.nan if number is None else percent * number
 
 
-def _draw(axes: Any, name: str, series: list) -> None:
-    colors = {kind: iter(_cycle(few)) for kind, few in COLORS.items()}
-    for kind, figure, points in series:
-        epochs, numbers = zip(*points, strict=True)
-        marker = "o" if kind == "dev" and len(points) <= 40 or len(points) == 1 else None
-        text = _legend(kind, figure, name, numbers)
-        width = 1.8 if kind == "dev" else 1.4
-        axes.plot(
-            epochs, numbers, label=text, color=next(colors[kind]), marker=marker, ms=3.5, lw=width
-        )
-    axes.set_title(name, fontsize=11, loc="left")
+def _draw(axes: Any, title: str, place: str, lines: Sequence[Curve]) -> None:
+    for line in lines:
+        epochs, numbers = zip(*line.points, strict=True)
+        few = line.bold and len(numbers) <= 40 or len(numbers) == 1
+        looks: dict[str, Any] = {"marker": "o" if few else None, "ms": 3.5}
+        looks |= {"lw": 1.8 if line.bold else 1.4, "color": line.color, "label": line.text}
+        axes.plot(epochs, numbers, **looks)
+    axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel("epoch")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    _limit(axes, name, series)
+    _limit(axes, place, lines)
     axes.yaxis.set_major_formatter(lambda number, _: f"{number:.6g}")
-    if name != RATE:
+    if place != RATE or len(lines) > 1:
         axes.legend(frameon=False, fontsize=9)
 
 
@@ -178,22 +235,18 @@ def _legend(kind: str, figure: str, place: str, numbers: Sequence[float]) -> str
     return f"{kind} {label(figure)}, best {value(figure, best / percent)}"
 
 
-def _limit(axes: Any, name: str, series: list) -> None:
+def _limit(axes: Any, name: str, lines: Sequence[Curve]) -> None:
     """Let the axis show what comes after the warm-up; of a learning rate all, and that and error rates from 0 on."""
-    end = max(epoch for *_, points in series for epoch, _ in points)
+    points = [point for line in lines for point in line.points]
+    end = max(epoch for epoch, _ in points)
     begin = 0 if name == RATE else WARM_UP * end
-    numbers = [
-        number
-        for *_, points in series
-        for epoch, number in points
-        if epoch >= begin and math.isfinite(number)
-    ]
+    numbers = [number for epoch, number in points if epoch >= begin and math.isfinite(number)]
     bottom, top = min(numbers, default=0.0), max(numbers, default=1.0)
     room = 0.05 * (top - bottom) or 0.05 * abs(top) or 1.0
     axes.set_ylim(0 if name in (RATE, ERRORS) else max(0.0, bottom - room), top + room)
     axes.set_xlim(0, end or 1)
 
 
-def _cycle(colors: Sequence[str]):
+def _cycle(colors: Sequence[str]) -> Iterator[str]:
     while True:
         yield from colors
