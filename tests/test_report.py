@@ -290,7 +290,7 @@ def test_the_sound_is_the_utterance(made):
 
 def test_sound_that_is_not_embedded_is_linked(made, monkeypatch, capfd):
     utterances = Page(made()).utterances
-    assert utterances["u2"]["sound"] == "gone.wav" and "1 recordings" in capfd.readouterr().err
+    assert utterances["u2"]["sound"] == "gone.wav" and "sound of 1" in capfd.readouterr().err
     monkeypatch.setattr(page, "EMBEDDED", 1)
     (made.folder / "deep").mkdir()
     each = Page(made(out="deep/page.html")).utterances["u0"]

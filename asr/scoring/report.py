@@ -112,8 +112,8 @@ def score(
 ) -> Report:
     """Score hypotheses against their references.
 
-    Texts are a file (a manifest, or lines of `id<TAB>text`), a mapping of id → text, or
-    transcripts.
+    Texts are a file (a manifest, lines of `id<TAB>text`, or JSON lines of transcripts), a mapping
+    of id → text, or transcripts.
 
     ref:        references; none may be empty
     hyp:        hypotheses of the same ids; an empty text is an empty hypothesis

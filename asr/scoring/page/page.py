@@ -103,7 +103,7 @@ def heard(recordings: Sequence[Utterance | None], folder: str) -> list[str]:
         except UserError as error:
             faults.append(str(error))
     if faults:
-        logger.warning(f"{len(faults)} recordings are not in the report; the first: {faults[0]}")
+        logger.warning(f"without the sound of {len(faults)} of the utterances; first: {faults[0]}")
     return addresses
 
 
@@ -197,8 +197,10 @@ def digest(text: str) -> str:
 
 def charts(found: Sequence[Exhibit], counted: str) -> list[dict[str, Any]]:
     """Group utterances in each way that is known, and find the scale of the bars."""
+    speakers = evidence.by_speaker(found)
+    few = len(speakers) <= SPEAKERS
     groups = {
-        "speaker": evidence.by_speaker(found)[:SPEAKERS],
+        "speaker" if few else f"speaker (the worst {SPEAKERS})": speakers[:SPEAKERS],
         f"length ({counted})": evidence.by_value(found, evidence.length, "d"),
         f"speed ({counted} per second)": evidence.by_value(found, evidence.speed, ".1f"),
         "confidence (mean of the words)": evidence.by_value(found, evidence.confidence, ".2f"),
