@@ -103,6 +103,7 @@ class Transcript:
     start      of the part, from the beginning of the recording
     duration   of the part
     nbest      alternatives for the whole text, best first
+    nonspeech  from, to: what was left out of a long recording as silence or noise
     """
 
     id: str
@@ -112,6 +113,7 @@ class Transcript:
     start: float = 0.0
     duration: float = 0.0
     nbest: tuple[Alternative, ...] = ()
+    nonspeech: tuple[tuple[float, float], ...] = ()
 
     @classmethod
     def of_json(cls, values: dict[str, Any]) -> "Transcript":
@@ -133,7 +135,7 @@ class Transcript:
             "duration": self.duration,
             "segments": [segment.as_json() for segment in self.segments],
             "nbest": nbest,
-        }
+        } | ({"nonspeech": [list(span) for span in self.nonspeech]} if self.nonspeech else {})
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,10 @@ def sound(path, parts, noise=1e-4):
     rng, waveforms, at, loud = np.random.default_rng(0), [], 0.0, []
     for seconds, amplitude in parts:
         n = round(seconds * RATE)
-        wave = amplitude * np.sin(np.arange(n) * 0.7) + noise * rng.standard_normal(n)
+        rising = 0.6 + 0.4 * np.sin(
+            np.arange(n) * 2 * np.pi * 5 / RATE
+        )  # and falling, as syllables
+        wave = amplitude * rising * np.sin(np.arange(n) * 0.7) + noise * rng.standard_normal(n)
         waveforms.append(wave)
         loud += [(at, at + seconds)] * bool(amplitude)
         at += seconds
@@ -46,8 +49,8 @@ def test_stretches_between_pauses_are_pieces(tmp_path, noise):
 
 
 def test_speech_without_a_pause_is_cut_where_it_is_quietest_and_overlaps():
-    levels = np.full(6000, -20.0)
-    levels[[500, 1100, 4100]] = -35.0  # too short for pauses
+    levels = -20 + 4 * np.sin(np.arange(6000) / 3)
+    levels[[500, 1100, 4100]] = -60.0  # too short for pauses
     levels[:200] = levels[-200:] = -80.0
     pieces = cut(levels, longest=10.0)
     assert all(piece.end - piece.start <= 10.0 for piece in pieces)
@@ -60,6 +63,17 @@ def test_speech_without_a_pause_is_cut_where_it_is_quietest_and_overlaps():
 @pytest.mark.parametrize("level", [-120.0, -95.0])
 def test_silence_has_no_pieces(level):
     assert cut(np.full(3000, level), longest=10.0) == []
+
+
+def test_steady_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it():
+    rng = np.random.default_rng(0)
+    noise = -20 + 0.7 * rng.standard_normal(6000)  # of 160 samples' energy
+    assert cut(noise, longest=10.0) == []
+    speech = noise.copy()
+    speech[3000:] += 8 * np.sin(np.arange(3000) / 3)
+    first, *rest = cut(speech, longest=10.0)
+    assert first.overlap == 0 and first.start >= 19.0 and first.end > 30.0
+    assert rest and all(piece.overlap > 0 for piece in rest) and rest[-1].end > 59.0
 
 
 def words(*timed):
@@ -105,6 +119,10 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(tmp_path
     starts = [part.start for part in results[long].segments]
     assert starts == sorted(starts) and results[long].duration == 15.5
     assert results[short].text == "short" and results[silent].text == ""
+    assert results[silent].nonspeech == ((0.0, 20.0),) and results[short].nonspeech == ()
+    told = results[long].nonspeech
+    assert len(told) == 6 and all(a < b for a, b in told) and told[-1][1] == 15.5
+    assert results[long].as_json()["nonspeech"][0] == list(told[0])
     assert isinstance(results[lost], Failure) and "none.wav" in results[lost].reason
 
 

@@ -118,7 +118,19 @@ def joined(
         segments += own
     kept = tuple(part for part in segments if part.text)
     text = join_han(" ".join(part.text for part in kept))
-    return Transcript(recording.id, text, kept, recording.path, recording.start, recording.duration)
+    end = recording.start + recording.duration
+    ends = [recording.start, *(piece.end for piece in pieces)]
+    starts = [*(piece.start for piece in pieces), end]
+    nonspeech = [(a, b) for a, b in zip(ends, starts, strict=True) if round(b - a, 2) > 0]
+    return Transcript(
+        recording.id,
+        text,
+        kept,
+        recording.path,
+        recording.start,
+        recording.duration,
+        nonspeech=tuple((round(a, 2), round(b, 2)) for a, b in nonspeech),
+    )
 
 
 def merged(one: Segment, next: Segment, start: float, overlap: float) -> tuple[Segment, Segment]:

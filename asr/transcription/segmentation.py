@@ -2,7 +2,7 @@
 
 Energy decides what is a pause. Its threshold follows the recording: between the quietest and the
 loudest tenth of the minute around. A piece is a stretch of speech between pauses with a little of the
-silence around it, and no longer than the model knows. Speech without a pause is cut where it is
+silence around it, and no longer than the model knows. A piece of steady level is noise, and left out. Speech without a pause is cut where it is
 quietest, and the next piece begins earlier (`overlap`), so that the word at the cut is whole in one
 of the two.
 """
@@ -18,12 +18,16 @@ from asr.audio import load as audio
 HOP = 0.01  # seconds of an energy frame
 BLOCK = 60.0  # seconds that are read at once, and whose quiet and loud parts make the threshold
 SMOOTH = 5  # frames of the mean that takes single clicks and closures out
-SHARE = 0.3  # of the way from quiet to loud, in decibels, below which it is silent
+SHARE = 0.2  # of the way from quiet to loud, in decibels, below which it is silent
 CONTRAST = 6.0  # decibels between quiet and loud; with less, nothing is told apart
 SILENT = -90.0  # decibels of full scale: digital silence, and dither
-PAUSE = 0.3  # seconds of silence that end a stretch of speech
-MARGIN = 0.2  # seconds of silence that a piece keeps at its ends
+PAUSE = 0.25  # seconds of silence that end a stretch of speech
+MARGIN = 0.08  # seconds of silence that a piece keeps at its ends; models haven't heard much of it
 SHORTEST = 0.1  # seconds of speech; less is a click
+STEADY = (
+    4.0  # decibels between the quiet and the loud parts of a piece; speech has more, noise less
+)
+SYLLABLES = 1.0  # seconds in which speech rises and falls
 OVERLAP = 2.0  # seconds that pieces share where no pause is found
 
 
@@ -69,18 +73,26 @@ def _levels(
 def cut(levels: np.ndarray, longest: float) -> list[Piece]:
     """Cut a recording by the levels of its frames, (N,) decibels."""
     smooth = np.convolve(levels, np.full(SMOOTH, 1 / SMOOTH), "same")
-    most = round(longest / HOP)
     pieces: list[Piece] = []
-    for first, end in _stretches(smooth > _threshold(smooth)):
-        at, shared = first, 0
-        while end - at > most:
-            half = at + most // 2
-            split = half + int(smooth[half : at + most].argmin())
-            pieces.append(_piece(at, split, shared))
-            shared = min(round(OVERLAP / HOP), (split - at) // 2)
-            at = split - shared
-        pieces.append(_piece(at, end, shared))
+    for stretch in _stretches(smooth > _threshold(smooth)):
+        follows = False  # a piece of the same stretch
+        for first, end, shared in _parts(smooth, *stretch, round(longest / HOP)):
+            if speech := not _is_steady(smooth[first:end]):
+                pieces.append(Piece(first * HOP, end * HOP, shared * HOP if follows else 0.0))
+            follows = speech
     return _widened(pieces, len(levels) * HOP, longest)
+
+
+def _parts(smooth: np.ndarray, at: int, end: int, most: int) -> Iterator[tuple[int, int, int]]:
+    """Yield parts of a stretch, of `most` frames at most: first, end, and frames shared with the one before."""
+    shared = 0
+    while end - at > most:
+        half = at + most // 2
+        split = half + int(smooth[half : at + most].argmin())
+        yield at, split, shared
+        shared = min(round(OVERLAP / HOP), (split - at) // 2)
+        at = split - shared
+    yield at, end, shared
 
 
 def _threshold(smooth: np.ndarray) -> np.ndarray:
@@ -111,8 +123,10 @@ def _stretches(loud: np.ndarray) -> list[tuple[int, int]]:
     ]
 
 
-def _piece(first: int, end: int, shared: int) -> Piece:
-    return Piece(first * HOP, end * HOP, shared * HOP)
+def _is_steady(smooth: np.ndarray) -> bool:
+    """Whether a piece has the level of steady noise."""
+    quiet, loud = np.quantile(smooth, (0.05, 0.95))
+    return len(smooth) * HOP >= SYLLABLES and bool(loud - quiet < STEADY)
 
 
 def _widened(pieces: list[Piece], duration: float, longest: float) -> list[Piece]:
