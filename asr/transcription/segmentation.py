@@ -2,9 +2,9 @@
 
 Energy decides what is a pause. Its threshold follows the recording: between the quietest and the
 loudest tenth of the minute around. A piece is a stretch of speech between pauses with a little of the
-silence around it, and no longer than the model knows. A piece of steady level is noise, and left out. Speech without a pause is cut where it is
-quietest, and the next piece begins earlier (`overlap`), so that the word at the cut is whole in one
-of the two.
+silence around it, and no longer than the model knows. A piece of steady level is noise, and left out.
+Speech without a pause is cut where it is quietest, and the next piece begins earlier (`overlap`), so
+that the word at the cut is whole in one of the two.
 """
 
 import math
