@@ -4,6 +4,10 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from asr.errors import UserError
+
+VERSION = 1  # of the JSON, described in docs/guide.md; a change that breaks a reader raises it
+
 
 @dataclass(frozen=True)
 class Alternative:
@@ -117,7 +121,16 @@ class Transcript:
 
     @classmethod
     def of_json(cls, values: dict[str, Any]) -> "Transcript":
-        """Read plain values, as of one line of `asr-decode --json`, without n-best lists."""
+        """Read plain values, as of one line of `asr-decode --json`, without n-best lists.
+
+        raises   UserError if a later version of the toolkit has written them
+        """
+        version = values.get("version", VERSION)
+        if version != VERSION:
+            raise UserError(
+                f"{values.get('id')}: a transcript of version {version!r}, this toolkit reads {VERSION}; "
+                "use the toolkit that wrote it, or transcribe again"
+            )
         segments = []
         for part in values.get("segments", ()):
             words = tuple(Word(**_known(word)) for word in part["words"])
@@ -129,6 +142,7 @@ class Transcript:
         """Return plain values, as in one line of `asr-decode --json`."""
         nbest = [alternative.as_json() for alternative in self.nbest]
         return {
+            "version": VERSION,
             "id": self.id,
             "text": self.text,
             "start": self.start,

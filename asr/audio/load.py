@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from asr.audio import archive, chains
+from asr.audio import archive, chains, containers
 from asr.audio.decoder_messages import caught
 from asr.audio.link import Link
 from asr.errors import UserError
@@ -53,7 +53,6 @@ SAMPLE_BYTES |= {"DOUBLE": 8}
 SHORT_CHUNK = re.compile(
     r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE
 )
-TO_CONVERT = {".m4a", ".aac", ".mp4", ".mov", ".3gp", ".webm", ".mkv", ".wma", ".amr"}
 RATES = range(1_000, 1_000_001)  # Hz; other rates in a header are wrong
 MP3 = {"MP3", "MPEG"}  # read by libmpg123, which writes to stderr by itself
 QUIET = SUFFIXES - {".mp3"}  # suffixes of files that it doesn't read
@@ -88,9 +87,9 @@ class AudioInfo:
         return self.samples / self.rate
 
 
-def find(folder: str | os.PathLike) -> list[Path]:
+def find(folder: str | os.PathLike, suffixes: Collection[str] = SUFFIXES) -> list[Path]:  # noqa: B006
     """List the sound files in a folder and its subfolders by name, without hidden files."""
-    sounds = (p for p in Path(folder).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    sounds = (p for p in Path(folder).rglob("*") if p.suffix.lower() in suffixes and p.is_file())
     # such as macOS' ._x.wav beside x.wav
     return sorted(p for p in sounds if not p.name.startswith("."))
 
@@ -306,7 +305,12 @@ def opened(path: str | os.PathLike, chain: Sequence[Link] | None = None) -> Iter
         except UserError:
             kind, plain = chains.kind(raw.read(0, 4), path.suffix), False
             if kind is None:
-                raise
+                if (found := containers.decoded(path)) is None:
+                    raise
+                sound = stack.enter_context(opened(found))
+                sound.path = path
+                yield sound
+                return
         chain = chain or links_in(os.fspath(path), raw.size, raw.changed, kind)
         if plain and chain == []:
             raise cut_off(path, file)
@@ -543,15 +547,9 @@ def unreadable(path: Path, error: Exception) -> UserError:
 
 
 def needs_conversion(path: Path, head: bytes) -> bool:
-    """Recognize files that ffmpeg reads and libsndfile doesn't, by their first bytes or name.
-
-    MP4 and its relatives (m4a, mov, 3gp), Matroska (webm), AAC in ADTS, ASF (wma), AMR.
-    """
-    adts = len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0
-    known = head[4:8] == b"ftyp" or head.startswith(
-        (b"\x1aE\xdf\xa3", b"0&\xb2u\x8ef\xcf\x11", b"#!AMR")
-    )
-    return adts or known or (path.suffix.lower() in TO_CONVERT and not is_text(head))
+    """Recognize files that ffmpeg reads and libsndfile doesn't, by their first bytes or name."""
+    named = path.suffix.lower() in containers.SUFFIXES and not is_text(head)
+    return containers.demuxer(head) is not None or named
 
 
 def is_text(head: bytes) -> bool:

@@ -31,7 +31,17 @@ AGAIN, ANEW = (
 )
 STDOUT_FAULTS = {*UNWRITABLE, errno.EBADF}
 
-__all__ = ["ANEW", "MISTAKE", "SOME_FAILED", "command", "emit", "parser", "place", "refuse"]
+__all__ = [
+    "ANEW",
+    "MISTAKE",
+    "SOME_FAILED",
+    "channel",
+    "command",
+    "emit",
+    "parser",
+    "place",
+    "refuse",
+]
 
 
 def parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
@@ -79,6 +89,15 @@ def place(text: str) -> str:
             f"got {text!r}, an empty name; expected that of a file or a folder"
         )
     return text
+
+
+def channel(word: str) -> int | None:
+    """Read the number of a channel; None for the mean of all."""
+    if word == "mean":
+        return None
+    if not (word.isascii() and word.isdigit() and int(word[:9]) < 1024):
+        raise argparse.ArgumentTypeError(f"got {word!r}, expected a number from 0, or mean")
+    return int(word)
 
 
 class Terminated(KeyboardInterrupt):

@@ -3,20 +3,23 @@
 import argparse
 import json
 import os
-from contextlib import contextmanager
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from asr.cli.command import SOME_FAILED, command, emit, parser, place
+from asr.cli.command import SOME_FAILED, channel, command, emit, parser, place
 from asr.errors import UserError, did_you_mean
 from asr.failures import is_list
 from asr.formats import FORMATS, FormatOptions, check_names, write
 from asr.logging import logger
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_output
-from asr.stamp import Stamp, maker
+from asr.stamp import Stamp, fingerprint_of_list, maker
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.options import SearchOptions
+from asr.transcription.recordings import matching, read_list
 
 NAME = "asr-decode"
 TRANSCRIPTS = "transcripts.jsonl"  # in --out-dir
@@ -32,6 +35,8 @@ decoded, and the exit status is 3.
 examples:
   asr-decode --model exp/an4/model a.wav b.flac recordings/
   asr-decode --model exp/an4/model talk.flac --format srt,txt --out-dir subtitles
+  find calls -name '*.wav' | asr-decode --model exp/an4/model --list - --channel all --out calls.txt
+  arecord -t raw -f S16_LE -r 16000 -d 10 | asr-decode --model exp/an4/model --raw 16000 -
   asr-decode --model exp/an4/model --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
   asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5 --tune length-bonus=0,1
 """
@@ -48,7 +53,16 @@ def arguments():
         type=place,
         nargs="*",
         metavar="FILE",
-        help="sound files (wav, flac, ogg, opus, mp3, sph), folders",
+        help="sound files (wav, flac, ogg, opus, mp3, sph; with ffmpeg m4a, mp4, webm, mkv, wma and others), "
+        "folders, patterns such as 'calls/**/*.wav'",
+    )
+    args.add_argument(
+        "--list",
+        type=place,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="list of sound files and folders, a path on each line or NUL-separated; - for stdin",
     )
     args.add_argument(
         "--manifest",
@@ -57,6 +71,19 @@ def arguments():
         default=[],
         metavar="JSONL",
         help="manifest of asr-prepare",
+    )
+    args.add_argument(
+        "--raw",
+        type=int,
+        metavar="RATE",
+        help="with - as the FILE: stdin has samples at RATE Hz without a header, 16 bits, little-endian, one channel",
+    )
+    args.add_argument(
+        "--channel",
+        type=lambda word: "all" if word == "all" else channel(word),
+        metavar="N",
+        help="channel to take, counted from 0; all: a transcript of each, with ids FILE#0, FILE#1, ... (default: the "
+        "mean of all channels)",
     )
     add_options(args, SearchOptions)
     args.add_argument(
@@ -142,7 +169,8 @@ def main(argv):
     if args.tune:
         return tune(args)
     out, status = outputs(args), None
-    if out and not printed(args) and all(output.stamp.is_current() for output in out):
+    new = args.raw or printed(args)  # to be done in any case
+    if out and not new and all(output.stamp.is_current() for output in out):
         logger.info("; ".join(f"{output.path} is up to date" for output in out))
     else:
         status = run(args, out)
@@ -179,9 +207,13 @@ def parse(argv):
     args = arguments().parse_intermixed_args(argv[:cut])
     if args.out_dir and not args.json:
         args.json = os.path.join(args.out_dir, TRANSCRIPTS)
-    args.sources += [
+    given = args.sources + [
         os.path.join(os.curdir, name) if name.startswith("-") else name for name in argv[cut + 1 :]
     ]
+    args.order = [*given, *args.list, *args.manifest]
+    args.named = [name for name in given if matching(name) == [name]]
+    args.sources = [path for name in given for path in matching(name)]
+    args.sources += [path for name in args.list for path in read_list(name)]
     return args
 
 
@@ -207,7 +239,9 @@ def check(args):
         raise UserError("--format and --out-dir: give both, and a file to --json if any")
     layout(args)
     if not args.sources and not args.manifest:
-        raise UserError("nothing to transcribe; give sound files, folders, or --manifest")
+        raise UserError("nothing to transcribe; give sound files, folders, --list or --manifest")
+    if args.raw is not None and args.order != [STDOUT]:
+        raise UserError("--raw: reads standard input alone; give - as the only FILE")
     if args.batch_seconds is not None and not args.batch_seconds > 0:
         raise UserError(f"--batch-seconds: got {args.batch_seconds:g}, expected more than 0")
     if args.out and args.json and os.path.realpath(args.out) == os.path.realpath(args.json):
@@ -234,11 +268,13 @@ def check_outputs(args, inputs):
 
 def outputs(args):
     """The files to write, stamped with the model's files, the inputs, and all arguments that change the text."""
-    how, order = decoding(args), [*args.sources, *args.manifest]
-    facts, inputs = (
-        how.settings() | ({"order": order} if len(order) > 1 else {}),
-        [*how.files(), *order],
-    )
+    how = decoding(args)
+    facts = how.settings() | ({"order": args.order} if len(args.order) > 1 else {})
+    if args.sources != args.named:
+        facts["listed"] = fingerprint_of_list(args.sources)
+    if args.channel is not None:
+        facts["channel"] = args.channel
+    inputs = [*how.files(), *args.named, *args.manifest]
     given = [(path, line) for path, line in ((args.out, text_line), (args.json, json_line)) if path]
     return [
         Output(path, line, Stamp(path, NAME, facts, inputs))
@@ -299,18 +335,26 @@ def stopping(kept):
 
 def run(args, out):
     """Transcribe what isn't finished yet, and write. Exit status 3 if some recordings couldn't be transcribed."""
+    from asr.audio import containers
+    from asr.audio.pcm import spooled
     from asr.transcription.decoding import decode, warn_failures
     from asr.transcription.recordings import find_readable
 
     how = decoding(args)
     how.check_files()
-    recordings, failures = find_readable(args.sources, args.manifest, progress=True)
-    check_outputs(args, [recording.path for recording in recordings])
-    if args.format:
-        check_formats(args, recordings)
-    warn_failures(failures, len(recordings) + len(failures))
-    line = {"text": text_line, "json": json_line}.get(printed(args))
-    with stopping(out):
+    with ExitStack() as stack:
+        stack.enter_context(containers.decoding())
+        if args.raw is not None:
+            args.sources = [stack.enter_context(spooled(sys.stdin.buffer, args.raw))]
+        recordings, failures = find_readable(args.sources, args.manifest, True, args.channel)
+        if args.raw is not None:
+            recordings = [replace(recording, id=STDOUT) for recording in recordings]
+        check_outputs(args, [recording.path for recording in recordings])
+        if args.format:
+            check_formats(args, recordings)
+        warn_failures(failures, len(recordings) + len(failures))
+        line = {"text": text_line, "json": json_line}.get(printed(args))
+        stack.enter_context(stopping(out))
         decoded = decode(
             how, recordings, failures, out, lambda result: emit(line(result)) if line else None
         )

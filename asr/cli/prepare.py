@@ -3,7 +3,7 @@
 from argparse import SUPPRESS
 from textwrap import fill
 
-from asr.cli.command import SOME_FAILED, command, parser, place
+from asr.cli.command import SOME_FAILED, channel, command, parser, place
 from asr.data.corpora import CORPORA
 from asr.logging import logger
 
@@ -20,17 +20,6 @@ examples:
 """
 
 SHOWN = 20  # unusable files that are listed
-
-
-def number_of_channel(word):
-    """Read the number of a channel; None for the mean of all."""
-    import argparse
-
-    if word == "mean":
-        return None
-    if not (word.isascii() and word.isdigit() and int(word[:9]) < 1024):
-        raise argparse.ArgumentTypeError(f"got {word!r}, expected a number from 0, or mean")
-    return int(word)
 
 
 def layouts():
@@ -77,7 +66,7 @@ def arguments():
     )
     args.add_argument(
         "--channel",
-        type=number_of_channel,
+        type=channel,
         metavar="N",
         help="take channel N of the sound files, counted from 0, as for telephone calls with one speaker per channel; "
         "in a tsv, the column `channel` sets it for each recording (default: the mean of all channels)",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from asr.audio import archive
+from asr.audio import archive, containers
 from asr.audio import load as audio
 from asr.data import manifest
 from asr.errors import UserError
@@ -83,7 +83,7 @@ def describe(path: str) -> Finding:
         return weights_of(path)
     if name.endswith((".yaml", ".yml")):
         return configuration(path)
-    if Path(path).suffix.lower() in audio.SUFFIXES | audio.TO_CONVERT or looks_like_sound(head):
+    if Path(path).suffix.lower() in audio.SUFFIXES | containers.SUFFIXES or looks_like_sound(head):
         return recording(path)
     start = unpacked_head(path) if head.startswith(b"\x1f\x8b") else head
     if start.lstrip().startswith(b"\\data\\") or ".arpa" in name:

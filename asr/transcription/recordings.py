@@ -1,21 +1,28 @@
-"""What is to be transcribed: files, folders and manifests → recordings with their lengths."""
+"""What is to be transcribed: files, folders, globs, lists and manifests → recordings with their lengths."""
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from asr.audio import archive
+from asr.audio import archive, containers
 from asr.errors import UserError, repeated, shorten
 from asr.failures import Failure
+from asr.files import open_file
 
 if TYPE_CHECKING:  # heavy; a command shows its help without
     from asr.audio.load import AudioInfo
+    from asr.data.manifest import Utterance
 
 T = TypeVar("T")
+Wanted = (
+    int | str | None
+)  # channel of recordings that name none: its number, "all", None for the mean
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,11 @@ def find(
 
 
 def find_readable(
-    paths: str | os.PathLike | Iterable[str], manifests: Iterable[str] = (), progress: bool = False
+    paths: str | os.PathLike | Iterable[str],
+    manifests: Iterable[str] = (),
+    progress: bool = False,
+    channel: Wanted = None,
+    choose: Callable[[list], list] = list,
 ) -> tuple[list[Recording], list[Failure]]:
     """List all recordings of sound files, folders (searched deeply, in order of name) and manifests.
 
@@ -63,31 +74,64 @@ def find_readable(
     manifest's line its own id.
 
     progress  show a bar on stderr
-    returns   the recordings, and the files that can't be read
+    channel   for recordings whose manifest names none: its number from 0; "all" makes a recording
+              ID#0, ID#1, ... of each; None the mean
+    choose    keeps some of the files and lines, before any file is opened
+    returns   the recordings, and the files that can't be read or lack the channel
     raises    UserError for an empty folder, a manifest that is missing, damaged or empty, or an id
               that comes twice
     """
-    from asr.data import manifest
-
     paths = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else paths
+    given: list[str | Utterance] = [file for path in paths for file in _files(path)]
+    given = choose(given + [line for path in manifests for line in _lines(path)])
+    headers = iter(_headers([one for one in given if isinstance(one, str)], progress))
     found = [
-        _look(file, header)
-        for file, header in _headers([file for path in paths for file in _files(path)], progress)
+        each
+        for one in given
+        for each in (
+            _look(*next(headers), channel) if isinstance(one, str) else _of_line(one, channel)
+        )
     ]
     failures = [one for one in found if isinstance(one, Failure)]
     recordings = [one for one in found if isinstance(one, Recording)]
-    for path in manifests:
-        listed = [
-            Recording(u.id, u.path, u.start, u.duration, u.channel) for u in manifest.read(path)
-        ]
-        if not listed:
-            raise UserError(f"{path}: has no utterances; prepare it again")
-        recordings += listed
-    if twice := repeated([one.id for one in recordings] + [one.id for one in failures]):
+    if twice := repeated([one.id for one in found]):
         raise UserError(
             f"{len(twice)} utterances are given twice ({shorten(twice)}); give each once"
         )
     return recordings, failures
+
+
+def matching(path: str) -> list[str]:
+    """List the files that a glob such as `calls/**/*.wav` names, sorted; a name without `*?[`, or of a file, is itself.
+
+    raises   UserError if there are none
+    """
+    if os.path.lexists(path) or not glob.has_magic(path):
+        return [path]
+    found = sorted(glob.glob(path, recursive=True))
+    if "**" in path:  # names folders beside the files in them
+        found = [one for one in found if not os.path.isdir(one)]
+    if not found:
+        raise UserError(f"{path}: names no file; expected a sound file, a folder, or a pattern")
+    return found
+
+
+def read_list(path: str) -> list[str]:
+    """Read a list of paths, each ended by a NUL if there is any, else by a line's end; `-` is standard input.
+
+    raises   UserError if it can't be read, or is empty
+    """
+    if path == "-":
+        content = sys.stdin.buffer.read()
+    else:
+        with open_file(path, "no such list; give a file with a path on each line") as file:
+            content = file.read()
+    ends = b"\0" if b"\0" in content else b"\n"
+    names = [os.fsdecode(name.removesuffix(b"\r")) for name in content.split(ends) if name.strip()]
+    if not names:
+        name = "standard input" if path == "-" else path
+        raise UserError(f"{name}: has no paths; expected one on each line")
+    return names
 
 
 def in_order(
@@ -117,10 +161,46 @@ def _headers(
     return [(file, fault or next(headers)) for file, fault in zip(files, faults, strict=True)]
 
 
-def _look(file: str, header: AudioInfo | UserError | None) -> Recording | Failure:
+def _lines(path: str) -> list[Utterance]:
+    from asr.data import manifest
+
+    listed = list(manifest.read(path))
+    if not listed:
+        raise UserError(f"{path}: has no utterances; prepare it again")
+    return listed
+
+
+def _look(
+    file: str, header: AudioInfo | UserError | None, channel: Wanted
+) -> list[Recording] | list[Failure]:
     if header is None or isinstance(header, UserError):
-        return Failure(file, file, str(header or f"{file}: lies in an archive; give its manifest"))
-    return Recording(file, file, 0.0, header.duration)
+        reason = str(header or f"{file}: lies in an archive; give its manifest")
+        return [Failure(file, file, reason)]
+    return _on_channel(Recording(file, file, 0.0, header.duration), header.channels, channel)
+
+
+def _of_line(line: Utterance, channel: Wanted) -> list[Recording] | list[Failure]:
+    recording = Recording(line.id, line.path, line.start, line.duration, line.channel)
+    return (
+        [recording] if line.channel is not None else _on_channel(recording, line.channels, channel)
+    )
+
+
+def _on_channel(
+    recording: Recording, channels: int, channel: Wanted
+) -> list[Recording] | list[Failure]:
+    """Take one of a recording's channels, or each as a recording of its own."""
+    if channel == "all":
+        return [
+            replace(recording, id=f"{recording.id}#{n}", channel=n if channels > 1 else None)
+            for n in range(channels)
+        ]
+    number = channel if isinstance(channel, int) else None
+    if number is not None and number >= channels:
+        has = "1 channel" if channels == 1 else f"{channels} channels"
+        reason = f"{recording.path}: has {has}, counted from 0; channel {number} was requested"
+        return [Failure(recording.id, recording.path, reason)]
+    return [replace(recording, channel=number if channels > 1 else None)]
 
 
 def _fault(name: str) -> UserError | None:
@@ -129,7 +209,8 @@ def _fault(name: str) -> UserError | None:
 
     if name == "-":
         return UserError(
-            "-: standard input isn't read; save the recording to a file and give its name"
+            "-: standard input isn't read as a sound file; save it to a file and give its name, "
+            "or give the rate of raw samples (raw)"
         )
     fault = manifest.fault(name)
     return (
@@ -144,9 +225,8 @@ def _files(path: str) -> list[str]:
         raise UserError("got an empty name, expected a sound file or a folder")
     if not os.path.isdir(path):
         return [path]
-    found = sorted(map(str, audio.find(path)))
+    suffixes = audio.SUFFIXES | containers.SUFFIXES
+    found = sorted(map(str, audio.find(path, suffixes)))
     if not found:
-        raise UserError(
-            f"{path}: this folder holds no sound file ({', '.join(sorted(audio.SUFFIXES))})"
-        )
+        raise UserError(f"{path}: this folder holds no sound file ({', '.join(sorted(suffixes))})")
     return found

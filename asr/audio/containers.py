@@ -1,0 +1,158 @@
+"""Containers that libsndfile can't read (m4a, mp4, webm, mkv, wma, ...), decoded by ffmpeg into temporary files.
+
+ffmpeg is given a stranger's bytes and nothing else: it reads a pipe, opens no other file and no
+connection, guesses no format, and has limits of time and output.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from asr.errors import UserError
+from asr.logging import logger, plain
+
+SUFFIXES = {".m4a", ".aac", ".mp4", ".mov", ".3gp", ".webm", ".mkv", ".wma", ".amr"}
+DEMUXERS = {b"\x1aE\xdf\xa3": "matroska", b"0&\xb2u\x8ef\xcf\x11": "asf", b"#!AMR": "amr"}
+ATOMS = {b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"}  # with which an MP4 or MOV begins
+SECONDS = 3600.0  # that ffmpeg may take for a file
+BYTES = 1 << 34  # that it may write for one: 50 hours of 48 kHz
+BLOCK = 1 << 20
+COMMAND = (
+    "ffmpeg -nostdin -hide_banner -v error -protocol_whitelist cache,pipe -format_whitelist {0} -f {0} "
+    "-i cache:pipe:0 -map 0:a:0 -vn -sn -dn -threads 1 -f au -c:a pcm_s16be pipe:1"
+)  # cache: an MP4's index may stand at its end; a header of AU may leave the length open
+CUT = ("partial file", "ended prematurely")  # of MP4, of Matroska
+_folders: list[str] = []  # where decoded files are kept, the innermost last; all threads share it
+
+
+@contextlib.contextmanager
+def decoding(folder: str | None = None) -> Iterator[str]:
+    """Within it, have sound files be decoded by ffmpeg where libsndfile can't; in the end, remove what it wrote.
+
+    folder   that another process has made for that, and will remove; None makes one
+    """
+    with contextlib.ExitStack() as stack:
+        made = folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="asr-decoded-"))
+        _folders.append(made)
+        try:
+            yield made
+        finally:
+            _folders.remove(made)
+
+
+def demuxer(head: bytes) -> str | None:
+    """Name ffmpeg's reader of a file that begins so; None if libsndfile should know it, or nobody does."""
+    if head[4:8] in ATOMS:
+        return "mov"
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:  # ADTS
+        return "aac"
+    return next((name for mark, name in DEMUXERS.items() if head.startswith(mark)), None)
+
+
+def decoded(path: Path) -> Path | None:
+    """Decode a container, unless that was done before; None outside of `decoding`, or if it is none.
+
+    raises   UserError if ffmpeg isn't installed, fails, or exceeds a limit
+    """
+    if not _folders or path.suffix.lower() not in SUFFIXES:
+        return None
+    with open(path, "rb", buffering=0) as file:
+        reader, state = demuxer(file.read(16)), os.fstat(file.fileno())
+        if reader is None:
+            return None
+        facts = f"{os.path.realpath(path)}\0{state.st_size}\0{state.st_mtime_ns}"
+        name = hashlib.sha256(os.fsencode(facts)).hexdigest()[:32]
+        found = Path(_folders[-1], f"{name}.au")
+        if not found.exists():
+            file.seek(0)
+            _decode(path, file.fileno(), reader, found)
+    return found
+
+
+def _decode(path: Path, content: int, reader: str, out: Path) -> None:
+    """Decode the first audio stream of a file, open under a number, at its own rate and with its own channels."""
+    if not (ffmpeg := shutil.which("ffmpeg")):
+        raise UserError(
+            f"{path}: this kind is read by ffmpeg, which isn't installed; install it "
+            "(apt-get install ffmpeg, brew install ffmpeg), or convert the file to wav or flac"
+        )
+    with tempfile.NamedTemporaryFile(dir=out.parent, delete=False) as sound:
+        try:
+            complaint = _run([ffmpeg, *COMMAND.format(reader).split()[1:]], content, sound)
+        except BaseException as error:
+            os.unlink(sound.name)
+            if isinstance(error, OSError):
+                what = f"{out.parent}: can't be written ({error.strerror}); set TMPDIR to a larger disk"
+                raise UserError(f"{path}: {what}") from None
+            raise UserError(f"{path}: {error}") from None if isinstance(error, UserError) else error
+    os.replace(sound.name, out)
+    if complaint:
+        logger.warning(f"{path}: damaged: ffmpeg says `{complaint}`; its output is used anyway")
+
+
+def _run(command: list[str], content: int, sound: IO[bytes]) -> str:
+    """Run ffmpeg within the limits; return the last of its complaints.
+
+    raises   UserError if it fails, or exceeds one
+    """
+    pipe, folder = subprocess.PIPE, os.path.dirname(sound.name)
+    process = subprocess.Popen(command, stdin=content, stdout=pipe, stderr=pipe, cwd=folder)
+    complaints, late = deque[str](maxlen=1), threading.Event()
+    timer = threading.Timer(SECONDS, _end, (process, late))
+    listener = threading.Thread(target=_listen, args=(process.stderr, complaints))
+    assert process.stdout and process.stderr
+    timer.start()
+    listener.start()
+    try:
+        size = _copy(process.stdout, sound)
+        if size <= BYTES:
+            process.wait()
+    finally:
+        timer.cancel()
+        process.kill()  # nothing, if it has ended
+        status = process.wait()
+        listener.join()
+        process.stdout.close()
+        process.stderr.close()
+    if late.is_set():
+        raise UserError(
+            f"ffmpeg took more than {SECONDS:g} s; cut the file, or convert it yourself"
+        )
+    if size > BYTES:
+        raise UserError(f"has more than {BYTES / 1e9:g} GB when it is decoded; cut it into parts")
+    said = "".join(complaints)
+    if any(words in said for words in CUT):
+        raise UserError(f"truncated (ffmpeg: {said}); copy it again")
+    if status:
+        raise UserError(f"ffmpeg can't read it (exit status {status}: {said or 'no message'})")
+    return said
+
+
+def _end(process: subprocess.Popen, late: threading.Event) -> None:
+    late.set()
+    process.kill()
+
+
+def _copy(source: IO[bytes], target: IO[bytes]) -> int:
+    """Copy what is written, up to the limit; return the bytes read."""
+    size = 0
+    while size <= BYTES and (block := source.read(BLOCK)):
+        size += len(block)
+        target.write(block)
+    return size
+
+
+def _listen(said: IO[bytes], complaints: deque[str]) -> None:
+    """Keep the last line, without the cache's remark that a pipe can't seek to its end."""
+    while line := said.readline(4096):
+        text = plain(line.decode("utf-8", "replace").strip())
+        if text and not text.startswith("[cache @") and "message repeated" not in text:
+            complaints.append(text)

@@ -1,0 +1,59 @@
+"""Samples without a header, as a microphone's program writes them to a pipe: 16 bits, little-endian, one channel."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import soundfile
+
+from asr.audio.load import RATES
+from asr.errors import UserError
+from asr.logging import logger
+
+BLOCK = 1 << 20
+NAME = "standard-input.wav"
+
+
+@contextmanager
+def spooled(stream: IO[bytes], rate: int) -> Iterator[str]:
+    """Yield the path of a temporary sound file with all samples of a stream of any length.
+
+    rate     in Hz
+    raises   UserError if the rate is none, the stream has no sample or a header, or the disk is full
+    """
+    if rate not in RATES:
+        what = f"got {rate} Hz, expected {RATES[0]:,} to {RATES[-1]:,}"
+        raise UserError(what, argument="raw")
+    with tempfile.TemporaryDirectory(prefix="asr-raw-") as folder:
+        path = Path(folder, NAME)
+        try:
+            _write(stream, path, rate)
+        except OSError as error:
+            what = f"standard input: can't be kept in {folder} ({error.strerror})"
+            raise UserError(f"{what}; set TMPDIR to a larger disk") from None
+        yield os.fspath(path)
+
+
+def _write(stream: IO[bytes], path: Path, rate: int) -> None:
+    head, left = stream.read(4), b""
+    if head in (b"RIFF", b"RF64", b"fLaC", b"OggS"):
+        kind = head.decode()
+        raise UserError(
+            f"standard input: begins with a file's header ({kind}), expected samples alone "
+            "(`arecord -t raw -f S16_LE`); save it to a file and give its name"
+        )
+    with soundfile.SoundFile(path, "w", rate, 1, "PCM_16", format="RF64") as file:
+        block = head
+        while block:
+            block = left + block
+            even = len(block) // 2 * 2
+            file.buffer_write(block[:even], "int16")
+            left, block = block[even:], stream.read(BLOCK)
+        count = file.frames
+    if not count:
+        raise UserError("standard input: has no samples; expected 16-bit little-endian ones")
+    if left:
+        logger.warning("standard input: ends within a sample; are they 16 bits wide?")

@@ -1,0 +1,286 @@
+"""What asr-decode is given: patterns, lists, raw samples on a pipe, channels, containers that ffmpeg reads.
+
+Expected texts are those of the same samples in a wav file, decoded alone; expected samples are those that were written.
+"""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+from runs import make_root, train
+from tones import RATE, waveform
+
+from asr.audio import containers
+from asr.audio import load as audio
+from asr.audio.pcm import spooled
+from asr.cli import decode
+from asr.errors import UserError
+from asr.transcript import Transcript
+from asr.transcription.recordings import find_readable, matching, read_list
+
+NEEDS_FFMPEG = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg isn't installed")
+KINDS = ("m4a", "mp4", "mov", "webm", "mkv", "wma", "aac")
+FFMPEG = ["ffmpeg", "-nostdin", "-v", "error", "-y", "-i"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    root = make_root(tmp_path_factory.mktemp("ready"))
+    train(root, root / "model", "training.epochs=4")
+    return root / "model"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """a.wav, b.wav in calls/ and calls/deep/; stereo.wav has one in each channel."""
+    rng = np.random.default_rng(1)
+    sides = [waveform([word] * 3, rng)[: RATE // 2] for word in ("LOW", "HIGH")]
+    monkeypatch.chdir(tmp_path)
+    os.makedirs("calls/deep")
+    for name, wave in zip(("calls/a.wav", "calls/deep/b.wav"), sides, strict=True):
+        soundfile.write(name, wave, RATE)
+    soundfile.write("stereo.wav", np.stack(sides, 1), RATE)
+    return tmp_path
+
+
+@pytest.fixture
+def run(model, capsys, monkeypatch):
+    """Run asr-decode with something on stdin; its exit status, texts by id, and messages."""
+
+    def run(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = 0
+        try:
+            how = ["--model", str(model), "--device", "cpu", "--mode", "ctc-greedy"]
+            decode.main([*how, *arguments])
+        except SystemExit as ended:
+            status = ended.code
+        out, err = capsys.readouterr()
+        return status, dict(line.split("\t") for line in out.splitlines()), err
+
+    return run
+
+
+# --- patterns and lists
+
+
+@pytest.mark.parametrize(
+    "pattern, names",
+    [
+        ("calls/*.wav", ["calls/a.wav"]),
+        ("calls/**/*.wav", ["calls/a.wav", "calls/deep/b.wav"]),
+        ("calls/**", ["calls/a.wav", "calls/deep/b.wav"]),
+        ("calls/*", ["calls/a.wav", "calls/deep"]),  # as a shell expands it
+        ("[x].wav", ["[x].wav"]),  # the name of a file
+        ("none.wav", ["none.wav"]),
+    ],
+)
+def test_patterns_name_what_a_shell_would(folder, pattern, names):
+    (folder / "[x].wav").touch()
+    (folder / "calls/.hidden.wav").touch()
+    assert matching(pattern) == names
+
+
+def test_a_pattern_that_names_nothing_is_refused(folder, run):
+    status, _, err = run("calls/*.mp9")
+    assert status == 2 and "calls/*.mp9: names no file" in err
+
+
+@pytest.mark.parametrize("content", ["{a}\n{b}", "{a}\r\n\r\n{b}\r\n", "{a}\0{b}\0"])
+@pytest.mark.parametrize("piped", [True, False])
+def test_lists_are_as_if_their_files_were_given(folder, run, content, piped):
+    odd = "calls/odd [1]* name.wav" + "\n.wav" * ("\0" in content)
+    shutil.copy("calls/a.wav", odd)
+    raw = content.format(a="calls/deep/b.wav", b=odd).encode()
+    (folder / "list").write_bytes(raw)
+    given = ["--list", "-"] if piped else ["--list", "list"]
+    names = read_list("list")
+    assert names == ["calls/deep/b.wav", odd]
+    if "\n" not in odd:  # which no id can hold
+        expected = run("calls/deep/b.wav", "calls/a.wav")[1]
+        _, texts, _ = run(*given, stdin=raw)
+        assert texts == dict(zip(names, expected.values(), strict=True))
+
+
+@pytest.mark.parametrize("more", [["--list", "-"], ["--list", "no"], ["--list", "empty"]])
+def test_lists_without_paths_are_refused(folder, run, more):
+    (folder / "empty").write_text("\n \n")
+    status, _, err = run(*more)
+    assert status == 2 and err.count("\n") == 1 and any(x in err for x in ("no paths", "no such"))
+
+
+def test_outputs_of_patterns_and_lists_are_current_until_a_file_changes(folder, run):
+    (folder / "list").write_text("stereo.wav\n")
+    given = ["calls/**/*.wav", "--list", "list", "--out", "o.txt"]
+    assert run(*given)[0] == 0
+    assert "o.txt is up to date" in run(*given)[2]
+    for change in ("calls/deep/c.wav", "stereo.wav"):  # another, and another content
+        soundfile.write(change, np.zeros(RATE), RATE)
+        assert "up to date" not in run(*given)[2]
+        assert change in (folder / "o.txt").read_text()
+
+
+# --- raw samples
+
+
+@pytest.mark.parametrize("rate", [RATE, 2 * RATE])
+def test_raw_samples_give_the_text_of_their_wav(folder, run, rate):
+    wave = soundfile.read("calls/a.wav", dtype="int16")[0]
+    soundfile.write("x.wav", wave, rate)
+    _, expected, _ = run("x.wav")
+    status, texts, _ = run("--raw", str(rate), "-", stdin=wave.tobytes())
+    assert (status, texts) == (0, {"-": expected["x.wav"]}) and (texts["-"] or rate != RATE)
+    for _ in range(2):  # never taken for finished: what comes is another recording
+        assert run("--raw", str(rate), "-", "--json", "o", stdin=wave.tobytes())[2].count("RTF")
+    assert json.loads((folder / "o").read_text())["id"] == "-"
+
+
+def test_raw_samples_are_kept_exactly_in_blocks_of_any_size(monkeypatch):
+    wave = np.random.default_rng(2).integers(-(2**15), 2**15, 10_001).astype("<i2")
+    monkeypatch.setattr("asr.audio.pcm.BLOCK", 777)  # odd
+    with spooled(io.BytesIO(wave.tobytes()), RATE) as path:
+        assert np.array_equal(audio.load(path, RATE) * 2**15, wave)
+    assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize(
+    "stdin, rate, more, fact",
+    [
+        (b"", "8000", ["-"], "has no samples"),
+        (b"\0", "8000", ["-"], "has no samples"),
+        (b"RIFF\0\0\0\0WAVE", "8000", ["-"], "arecord -t raw"),
+        (b"\0\0", "7", ["-"], "--raw: got 7 Hz"),
+        (b"\0\0", "8000", ["stereo.wav"], "give - as the only FILE"),
+        (b"\0\0", "8000", ["-", "stereo.wav"], "give - as the only FILE"),
+        (b"\0\0", "8000", ["-"], "too short"),
+    ],
+)
+def test_what_are_no_raw_samples_is_refused(folder, run, stdin, rate, more, fact):
+    status, texts, err = run("--raw", rate, *more, stdin=stdin)
+    assert (status, texts) == (2, {}) and fact in err and "Traceback" not in err
+
+
+# --- channels
+
+
+def test_channels_give_the_texts_of_their_own_files(folder, run):
+    """By number, and all; files of one channel have that; what lacks the channel is named."""
+    _, alone, _ = run("calls")
+    a, b = alone.values()
+    assert a != b
+    assert run("stereo.wav", "--channel", "0")[1] == {"stereo.wav": a}
+    assert run("stereo.wav", "--channel", "mean")[1] == run("stereo.wav")[1]
+    _, texts, _ = run("stereo.wav", "calls/a.wav", "--channel", "all")
+    assert texts == {"stereo.wav#0": a, "stereo.wav#1": b, "calls/a.wav#0": a}
+    status, texts, err = run("stereo.wav", "calls/a.wav", "--channel", "1")
+    assert (status, texts) == (3, {"stereo.wav": b})
+    assert "calls/a.wav: has 1 channel, counted from 0; channel 1 was requested" in err
+
+
+def test_a_manifest_keeps_the_channels_that_it_names(folder):
+    from asr.data import manifest
+    from asr.data.manifest import Utterance
+
+    lines = [Utterance(n, "stereo.wav", RATE, 4000, 2, 0.0, 0.5, "X") for n in "ab"]
+    object.__setattr__(lines[1], "channel", 1)
+    manifest.write(folder / "m.jsonl.gz", lines)
+
+    def found(channel):
+        recordings, failures = find_readable([], ["m.jsonl.gz"], channel=channel)
+        return [(r.id, r.channel) for r in recordings], [f.id for f in failures]
+
+    assert found(None) == ([("a", None), ("b", 1)], [])
+    assert found(0) == ([("a", 0), ("b", 1)], [])
+    assert found("all") == ([("a#0", 0), ("a#1", 1), ("b", 1)], [])
+    assert found(2) == ([("b", 1)], ["a"])
+
+
+# --- containers
+
+
+def convert(name, *more):
+    """Make a container of stereo.wav."""
+    subprocess.run([*FFMPEG, "stereo.wav", *more, name], check=True)
+    return name
+
+
+@NEEDS_FFMPEG
+@pytest.mark.parametrize("kind", KINDS)
+def test_containers_have_the_samples_that_ffmpeg_writes(folder, run, kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    name = convert(f"./-x y.{kind}" if kind != "mov" else "calls/z.mov")
+    subprocess.run([*FFMPEG, name, "-c:a", "pcm_s16le", "theirs.wav"], check=True)
+    expected, rate = soundfile.read("theirs.wav", dtype="float32")
+    with containers.decoding() as kept:
+        heard = [audio.load(name, rate, channel=n) for n in (0, 1)]
+        assert audio.info(name).samples == len(expected) and len(os.listdir(kept)) == 1
+    np.testing.assert_array_equal(np.stack(heard, 1), expected)
+    if kind == "mov":  # within a folder that is searched
+        soundfile.write("calls/theirs.wav", expected, rate)
+        _, texts, _ = run("calls", "--channel", "0")
+        assert texts["calls/z.mov"] == texts["calls/theirs.wav"]
+    assert os.listdir(tmp_path / "temporary") == []
+    with pytest.raises(UserError, match="convert it: ffmpeg"):  # no other command runs it
+        audio.info(name)
+
+
+@NEEDS_FFMPEG
+def test_damage_and_tricks_in_containers_are_named(folder, run, tmp_path):
+    """Cut files; what has no sound; lists that would have ffmpeg open other files, whatever their names."""
+    whole = (folder / convert("whole.m4a", "-movflags", "+faststart")).read_bytes()
+    (folder / "half.m4a").write_bytes(whole[: len(whole) // 2])
+    (folder / "head.m4a").write_bytes(whole[:64])
+    mute = ["-f", "lavfi", "-i", "color=size=16x16:duration=0.1", "mute.mp4"]
+    subprocess.run([*FFMPEG[:-1], *mute], check=True)
+    playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nfile://{folder}/stereo.wav\n"
+    for name, content in (
+        ("list.mp4", playlist),
+        ("concat.mkv", f"ffconcat version 1.0\nfile '{folder}/stereo.wav'\n"),
+    ):
+        (folder / name).write_text(content)
+    (folder / "hidden.mp4").write_bytes(b"\0\0\0\x08ftyp" + playlist.encode())
+    names = ["half.m4a", "head.m4a", "mute.mp4", "list.mp4", "concat.mkv", "hidden.mp4"]
+    status, texts, err = run("calls/a.wav", *names)
+    assert status == 3 and texts.keys() == {"calls/a.wav"}
+    reasons = ["truncated (ffmpeg: ", *["ffmpeg can't read it (exit status"] * 2]
+    for name, reason in zip(names, [*reasons, "is text", "is text", reasons[1]], strict=True):
+        assert f"{name}: {reason}" in err
+
+
+@NEEDS_FFMPEG
+def test_limits_of_time_and_size_end_ffmpeg(folder, run, monkeypatch):
+    convert("x.m4a")
+    for limit, value, fact in (("BYTES", 999, "when it is decoded"), ("SECONDS", 0.0, "took more")):
+        with monkeypatch.context() as patch:
+            patch.setattr(containers, limit, value)
+            status, _, err = run("x.m4a")
+            assert status == 2 and f"x.m4a: {'has' if limit == 'BYTES' else 'ffmpeg'}" in err
+            assert fact in err and err.count("\n") == 1
+
+
+def test_without_ffmpeg_a_container_says_to_install_it(folder, run, monkeypatch):
+    (folder / "x.m4a").write_bytes(b"\0\0\0\x18ftypM4A ")
+    monkeypatch.setenv("PATH", str(folder))
+    status, _, err = run("x.m4a")
+    assert status == 2 and "x.m4a: " in err and "install it (apt-get install ffmpeg" in err
+
+
+# --- JSON
+
+
+def test_a_later_version_of_a_transcript_is_refused(folder, run):
+    run("calls/a.wav", "--json", "o")
+    line = json.loads((folder / "o").read_text())
+    assert line["version"] == 1 and Transcript.of_json(line).text == line["text"]
+    del line["version"]  # written before there was one
+    assert Transcript.of_json(line).id == "calls/a.wav"
+    with pytest.raises(UserError, match="calls/a.wav: .* version 2, this toolkit reads 1"):
+        Transcript.of_json(line | {"version": 2})
