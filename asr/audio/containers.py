@@ -128,12 +128,12 @@ def _run(command: list[str], content: int, sound: IO[bytes]) -> str:
         )
     if size > BYTES:
         raise UserError(f"has more than {BYTES / 1e9:g} GB when it is decoded; cut it into parts")
-    said = "".join(complaints)
-    if any(words in said for words in CUT):
-        raise UserError(f"truncated (ffmpeg: {said}); copy it again")
+    messages = "".join(complaints)
+    if any(words in messages for words in CUT):
+        raise UserError(f"truncated (ffmpeg: {messages}); copy it again")
     if status:
-        raise UserError(f"ffmpeg can't read it (exit status {status}: {said or 'no message'})")
-    return said
+        raise UserError(f"ffmpeg can't read it (exit status {status}: {messages or 'no message'})")
+    return messages
 
 
 def _end(process: subprocess.Popen, late: threading.Event) -> None:
@@ -150,9 +150,9 @@ def _copy(source: IO[bytes], target: IO[bytes]) -> int:
     return size
 
 
-def _listen(said: IO[bytes], complaints: deque[str]) -> None:
+def _listen(messages: IO[bytes], complaints: deque[str]) -> None:
     """Keep the last line, without the cache's remark that a pipe can't seek to its end."""
-    while line := said.readline(4096):
+    while line := messages.readline(4096):
         text = plain(line.decode("utf-8", "replace").strip())
         if text and not text.startswith("[cache @") and "message repeated" not in text:
             complaints.append(text)
