@@ -299,6 +299,27 @@ def overrides(manifests):
     return [f"data.augment={json.dumps(parts | {'volume': {}})}"]
 
 
+class Whisper:
+    """An effect of one's own."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def __call__(self, waveform, rate, seed):
+        return self.made
+
+
+@pytest.mark.parametrize("made", [[np.nan, 0.0], [np.inf], [], [[0.0, 1.0]], 1.0, [0.1, 0.2]])
+def test_an_effect_that_makes_no_waveform_is_named(made):
+    augment = Augment(AugmentSettings())
+    augment.effects, waveform = [Whisper(made)], np.zeros(2, np.float32)
+    if made == [0.1, 0.2]:
+        assert augment(waveform, 8000, 0).dtype == np.float32
+        return
+    with pytest.raises(UserError, match="Whisper returned shape"):
+        augment(waveform, 8000, 0)
+
+
 def test_statistics_and_validation_hear_the_recordings_as_they_are(root, manifests):
     found = []
     for changes in ([], overrides(manifests)):

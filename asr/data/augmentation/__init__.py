@@ -9,6 +9,7 @@ from asr.config import Settings
 from asr.data.augmentation.noise import NoiseSettings
 from asr.data.augmentation.reverberation import ReverberationSettings
 from asr.data.augmentation.volume import VolumeSettings
+from asr.errors import UserError
 
 
 class AugmentSettings(Settings):
@@ -42,8 +43,20 @@ class Augment:
         waveform:  (samples,) float32 at `rate` Hz
         seed:      of (seed, epoch, utterance id)
         returns    (samples,) float32, not clipped to [-1, 1]
-        raises     UserError if a recording of noise or an impulse response has become unreadable
+        raises     UserError if a recording of noise or an impulse response has become unreadable, or an
+                   effect returns something else than finite samples
         """
         for effect in self.effects:
-            waveform = effect(waveform, rate, seed)
+            waveform = checked(effect(waveform, rate, seed), type(effect).__name__)
         return waveform
+
+
+def checked(waveform: np.ndarray, effect: str) -> np.ndarray:
+    """Return what an effect made, as float32; UserError if that isn't a waveform of finite values."""
+    made = np.asarray(waveform, dtype=np.float32)
+    if made.ndim != 1 or not made.size or not np.isfinite(made).all():
+        got = f"shape {made.shape}" + (" with NaN or infinity" if made.size else "")
+        raise UserError(
+            f"data.augment: {effect} returned {got}, expected (samples,) of finite values"
+        )
+    return made

@@ -1,0 +1,143 @@
+"""Compare recordings that are joined to one file with the same recordings decoded alone: error rates, time and memory.
+
+    python -m scripts.bench.joined exp/mini/model data/mini/test-mini.jsonl.gz --files 3
+
+The recordings of a manifest stand one after another in each file, with faint noise of --pause
+seconds between them. The errors of a joined text belong to the recordings whose words they touch, so
+the difference has a paired interval. Each decoding is a process of its own, which tells its peak
+memory; that of a file of a minute is the third.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jiwer
+import numpy as np
+import soundfile
+
+from asr.audio import load as audio
+from asr.cli.command import command
+from asr.data import manifest
+from asr.scoring.error_rate import ErrorRate
+from asr.scoring.report import aligned, percent
+from asr.scoring.significance import compare
+
+NOISE = 3e-4  # standard deviation between recordings
+PEAK = (  # runs asr-decode and tells its peak memory
+    "import resource, sys; from asr.cli.decode import main; main(sys.argv[1:]); "
+    "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)"
+)
+
+
+def join(utterances, rate: int, pause: tuple[float, float], path: Path, rng) -> float:
+    """Write recordings one after another; return the seconds of all."""
+    with soundfile.SoundFile(path, "w", rate, 1, "PCM_16") as file:
+        for utterance in utterances:
+            part = utterance.start, utterance.duration, utterance.channel
+            file.write(audio.load(utterance.path, rate, *part))
+            file.write(NOISE * rng.standard_normal(round(rng.uniform(*pause) * rate)))
+        return file.frames / rate
+
+
+def decode(args: argparse.Namespace, sources: list[str], out: Path) -> dict:
+    """Transcribe in a process of its own: id → text, wall seconds, peak memory in MB."""
+    how = ["--model", args.model, "--device", args.device, "--mode", args.mode, "--json", str(out)]
+    before = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, *how, *sources, "--out", f"{out}.txt"],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    wall, peak = time.perf_counter() - before, float(done.stderr.splitlines()[-1])
+    return {"texts": {x["id"]: x["text"] for x in lines}, "seconds": wall, "megabytes": peak}
+
+
+def divided(references: list[str], text: str) -> list[ErrorRate]:
+    """Count the errors of a joined text by recording; inserted words belong to the one that goes on or follows."""
+    owners = [n for n, reference in enumerate(references) for _ in reference.split()]
+    counts = np.zeros((len(references), 4), dtype=int)  # hits, substitutions, deletions, insertions
+    places = {"equal": 0, "substitute": 1, "delete": 2}
+    for chunk in jiwer.process_words(" ".join(references), text).alignments[0]:
+        if chunk.type == "insert":
+            owner = owners[min(chunk.ref_start_idx, len(owners) - 1)]
+            counts[owner, 3] += chunk.hyp_end_idx - chunk.hyp_start_idx
+        for n in range(chunk.ref_start_idx, chunk.ref_end_idx):
+            counts[owners[n], places[chunk.type]] += 1
+    return [ErrorRate(*map(int, row)) for row in counts]
+
+
+def measure(args: argparse.Namespace, folder: Path) -> dict:
+    """Join, decode both ways, score."""
+    utterances = list(manifest.read(args.manifest))
+    groups = [
+        [utterances[n] for n in part] for part in np.array_split(range(len(utterances)), args.files)
+    ]
+    rng, rate = np.random.default_rng(0), audio.info(utterances[0].path).rate
+    files = [folder / f"{n}.flac" for n in range(args.files)]
+    seconds = sum(
+        join(group, rate, tuple(args.pause), file, rng)
+        for group, file in zip(groups, files, strict=True)
+    )
+    minute = folder / "minute.flac"
+    soundfile.write(minute, audio.load(files[0], rate, 0.0, 60.0), rate)
+    alone = decode(args, ["--manifest", args.manifest], folder / "alone.json")
+    joined = decode(args, [*map(str, files)], folder / "joined.json")
+    short = decode(args, [str(minute)], folder / "minute.json")
+    references = {u.id: u.text for u in utterances}
+    by_itself = aligned(references, alone["texts"], "word")
+    together = [
+        rate
+        for group, file in zip(groups, files, strict=True)
+        for rate in divided([u.text for u in group], joined["texts"][str(file)])
+    ]
+    difference = compare(together, list(by_itself))
+    return {
+        "audio_seconds": round(seconds, 1),
+        "wer_alone": sum(by_itself).rate,
+        "wer_joined": sum(together).rate,
+        "difference": [difference.value, difference.low, difference.high],
+        "time_ratio": joined["seconds"] / alone["seconds"],
+        "megabytes": {
+            "alone": alone["megabytes"],
+            "joined": joined["megabytes"],
+            "minute": short["megabytes"],
+        },
+    }
+
+
+@command
+def main(argv):
+    """Measure, and print."""
+    args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    args.add_argument("model", metavar="DIR")
+    args.add_argument("manifest", metavar="JSONL")
+    args.add_argument("--files", type=int, default=1, help="to join them to (default 1)")
+    args.add_argument("--pause", type=float, nargs=2, default=[0.2, 2.0], metavar=("FROM", "TO"))
+    args.add_argument("--mode", default="joint")
+    args.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    args.add_argument("--json", metavar="FILE", help="write the figures there")
+    args = args.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure(args, Path(folder))
+    low, high = (f"{100 * x:+.2f}" for x in figures["difference"][1:])
+    print(
+        f"WER alone {percent(figures['wer_alone'])} %, joined {percent(figures['wer_joined'])} %: "
+        f"{100 * figures['difference'][0]:+.2f} points [{low}, {high}]; "
+        f"{figures['time_ratio']:.2f} times the time; peak memory in MB "
+        + ", ".join(f"{name} {size:.0f}" for name, size in figures["megabytes"].items())
+    )
+    if args.json:
+        Path(args.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
