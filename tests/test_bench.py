@@ -18,6 +18,7 @@ from scripts.bench import (
     decoding,
     features,
     features_worker,
+    gpu,
     load,
     ours,
     place,
@@ -248,3 +249,18 @@ def test_each_way_of_augmentation_does_what_its_name_says(tmp_path):
         assert torch.equal(batch.waveforms, plain.waveforms) == (way == "none")
     found = augment.measure(args)
     assert set(found) == set(read) and min(found.values()) > 0
+
+
+@pytest.mark.slow
+def test_the_gpus_benchmark_runs_at_toy_size_and_passes_over_what_is_done(tmp_path, capsys):
+    gpu.main(["--out", str(tmp_path), "--toy", "--minutes", "0"])
+    assert "Not measured yet: check-conformer" in capsys.readouterr().out
+    first = (tmp_path / "check-transformer.json").stat().st_mtime_ns
+    (tmp_path / "check-rotary.json").write_text('{"error": "planted"}')
+    gpu.main(["--out", str(tmp_path), "--toy"])
+    table = capsys.readouterr().out
+    assert (tmp_path / "check-transformer.json").stat().st_mtime_ns == first
+    assert "- check-rotary: planted" in table and "Not measured" not in table
+    assert table.count("6 of 6 searches | True |") == 3
+    for name in ("train", "decode", "profile"):
+        assert f"## {name}\n" in table
