@@ -1,0 +1,253 @@
+"""Exact CTC alignment of a long recording with a text that isn't quite what was spoken.
+
+The path goes through slot 0, label 0, slot 1, label 1, …, slot U. A slot is CTC's blank, or a star,
+which takes in frames of speech that the text doesn't have. A skip leaves out labels that weren't
+spoken, at a cost. As in `asr.search.alignment`, a step is a label, not a frame: how long a label or
+slot stays follows from running sums and a running maximum.
+
+All emissions are ≤ 0: how far a label lies below a frame's best. So a path's score never rises, and
+what has fallen below a floor can't become better again. A search with a floor that finds a path has
+found the best of all paths; without one it is repeated with a floor twice as deep. Labels then need
+few frames each. Scores are kept at every √U-th label, and what lies between is computed again
+when the path is followed back. So memory grows with T √U at worst.
+
+T encoder frames, R rows of emissions, U labels. Boundary t lies before frame t, 0 ≤ t ≤ T.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+FIRST_FLOOR = -64.0  # natural logarithms that the first search may lose
+
+
+class Skip(NamedTuple):
+    """Labels first ≤ u < end may be left out at a cost ≥ 0. It parts their neighbors as a blank does."""
+
+    first: int
+    end: int
+    cost: float
+
+
+class LooseAlignment(NamedTuple):
+    """The best path.
+
+    starts, ends  (U,) int64: label u emits at the frames starts ≤ t < ends; a label that is left out
+                  has both where the path leaves it out
+    skipped       (U,) bool
+    score         sum of its emissions, minus the costs of its skips
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    skipped: np.ndarray
+    score: float
+
+
+class _Scores(NamedTuple):
+    """Scores at the boundaries first ≤ t < first + len(values); −∞ elsewhere."""
+
+    first: int
+    values: np.ndarray  # (n,) float64
+
+    def at(self, t: int) -> float:
+        n = t - self.first
+        return float(self.values[n]) if 0 <= n < len(self.values) else -math.inf
+
+    def minus(self, cost: float) -> "_Scores":
+        return _Scores(self.first, self.values - cost)
+
+
+NOWHERE = _Scores(0, np.empty(0))
+BEGIN = _Scores(0, np.zeros(1))
+
+
+class _Step(NamedTuple):
+    """Scores of paths that have all labels before u.
+
+    labeled  that end with label u − 1
+    jumped   that end with a skip of it
+    resting  that end in slot u; a skip counts as being there
+    """
+
+    labeled: _Scores
+    jumped: _Scores
+    resting: _Scores
+
+
+def align_loosely(
+    rows: np.ndarray, labels: np.ndarray, slots: np.ndarray, skips: Sequence[Skip] = ()
+) -> LooseAlignment | None:
+    """Find the best path through known labels, with a Viterbi algorithm; None where there is no path.
+
+    rows:    (R, T) float ≤ 0, finite, what each kind of emission loses at each frame
+    labels:  (U,) int, the row of each label; equal neighbors need a frame of a slot between them
+    slots:   (U + 1,) int, the row of each slot
+    skips:   stretches of labels that may be left out, of which any number may follow one another
+    """
+    worst = sum(skip.cost for skip in skips) - float(rows.min(0).sum(dtype=np.float64))
+    floor = FIRST_FLOOR
+    while True:
+        trellis = _Trellis(rows, labels, slots, skips, floor)
+        if trellis.sweep():
+            return trellis.path()
+        if floor < -worst:
+            return None
+        floor *= 2
+
+
+class _Trellis:
+    """Scores above a floor."""
+
+    def __init__(
+        self,
+        rows: np.ndarray,
+        labels: np.ndarray,
+        slots: np.ndarray,
+        skips: Sequence[Skip],
+        floor: float,
+    ):
+        self.rows, self.floor, self.T, self.U = rows, floor, rows.shape[1], len(labels)
+        self.labels, self.slots = labels.tolist(), slots.tolist()
+        self.arriving: dict[int, list[Skip]] = {}
+        self.last: dict[int, int] = {}  # slot from which labels are skipped: farthest slot behind
+        for skip in skips:
+            self.arriving.setdefault(skip.end, []).append(skip)
+            self.last[skip.first] = max(skip.end, self.last.get(skip.first, 0))
+        self.every = max(1, math.isqrt(self.U))
+        self.kept: list[tuple[_Scores, dict[int, _Scores]]] = []
+        self.block: tuple[int, list[_Step]] = (-1, [])
+
+    def sweep(self) -> bool:
+        """Search forward, and keep the scores at every √U-th label; whether a path is left at the end."""
+        labeled, open = NOWHERE, dict[int, _Scores]()
+        for first in range(0, self.U + 1, self.every):
+            self.kept.append((labeled, dict(open)))
+            for step in self._steps(first, labeled, open):
+                alive = any(len(scores.values) for scores in (*step, *open.values()))
+                if not alive:
+                    return False
+            labeled = self._next(first + self.every - 1, step)
+        return max(step.labeled.at(self.T), step.resting.at(self.T)) >= self.floor
+
+    def _steps(self, first: int, labeled: _Scores, open: dict[int, _Scores]) -> Iterator[_Step]:
+        """Search through a block of labels; `open` has the scores of slots from which skips lead on."""
+        for u in range(first, min(first + self.every, self.U + 1)):
+            if u > first:
+                labeled = self._next(u - 1, step)
+            jumped = BEGIN if u == 0 else NOWHERE
+            for skip in self.arriving.get(u, ()):
+                jumped = _best(jumped, open[skip.first].minus(skip.cost))
+            rest = self._stay(_best(labeled, jumped), self.rows[self.slots[u]])
+            step = _Step(labeled, jumped, _best(jumped, rest))
+            for slot in [slot for slot in open if self.last[slot] <= u]:
+                del open[slot]
+            if u in self.last:
+                open[u] = _best(step.labeled, step.resting)
+            yield step
+
+    def _next(self, u: int, step: _Step) -> _Scores:
+        """Scores of paths that end with label u."""
+        if u >= self.U:
+            return NOWHERE
+        return self._stay(self._entering(u, step), self.rows[self.labels[u]])
+
+    def _entering(self, u: int, step: _Step) -> _Scores:
+        """Scores of paths that may emit label u next."""
+        if u and self.labels[u] == self.labels[u - 1]:
+            return step.resting
+        return _best(step.labeled, step.resting)
+
+    def _stay(self, entering: _Scores, row: np.ndarray) -> _Scores:
+        """Best scores after one frame of a row or more, as far as they lie above the floor."""
+        first, values = entering
+        values = values[: self.T - first]
+        if not len(values):
+            return NOWHERE
+        end = first + len(values)
+        sums = np.cumsum(row[first:end], dtype=np.float64)
+        gain = values.copy()
+        gain[1:] -= sums[:-1]
+        np.maximum.accumulate(gain, out=gain)
+        parts, size = [np.add(sums, gain, out=gain)], 16
+        while (score := parts[-1][-1]) >= self.floor and end < self.T:  # it can only stay
+            parts.append(score + np.cumsum(row[end : end + size], dtype=np.float64))
+            end, size = end + size, 2 * size
+        return self._above(_Scores(first + 1, np.concatenate(parts) if parts[1:] else parts[0]))
+
+    def _above(self, scores: _Scores) -> _Scores:
+        """Leave out what lies below the floor at both ends."""
+        high = scores.values >= self.floor
+        begin = int(high.argmax())
+        if not high[begin]:
+            return NOWHERE
+        return _Scores(
+            scores.first + begin, scores.values[begin : len(high) - int(high[::-1].argmax())]
+        )
+
+    def _at(self, u: int) -> _Step:
+        """Scores at a label, of the block that was last computed again."""
+        number = u // self.every
+        if self.block[0] != number:
+            labeled, open = self.kept[number]
+            self.block = number, list(self._steps(number * self.every, labeled, dict(open)))
+        return self.block[1][u % self.every]
+
+    def path(self) -> LooseAlignment:
+        """Follow the best path back from its end."""
+        starts, ends = np.zeros((2, self.U), dtype=np.int64)
+        skipped = np.zeros(self.U, dtype=bool)
+        u, t, step = self.U, self.T, self._at(self.U)
+        resting = step.resting.at(t) >= step.labeled.at(t)
+        score = max(step.resting.at(t), step.labeled.at(t))
+        while u or t:
+            step = self._at(u)
+            if not resting:  # label u − 1 ends at t
+                u, end, step = u - 1, t, self._at(u - 1)
+                entering = self._entering(u, step)
+                t = self._entry(entering, self.rows[self.labels[u]], t)
+                starts[u], ends[u] = t, end
+                resting = step.resting.at(t) >= entering.at(t)
+            elif step.jumped.at(t) >= step.resting.at(t):
+                first, resting = self._departure(u, t)
+                starts[first:u] = ends[first:u] = t
+                skipped[first:u], u = True, first
+            else:  # frames of slot u end at t
+                entering = _best(step.labeled, step.jumped)
+                t = self._entry(entering, self.rows[self.slots[u]], t)
+                resting = step.jumped.at(t) >= step.labeled.at(t)
+        return LooseAlignment(starts, ends, skipped, score)
+
+    def _departure(self, u: int, t: int) -> tuple[int, bool]:
+        """Slot from which the best skip to slot u at boundary t leads, and whether the path rests there."""
+        found = []
+        for skip in self.arriving[u]:
+            step = self._at(skip.first)
+            resting, labeled = step.resting.at(t), step.labeled.at(t)
+            found.append((max(resting, labeled) - skip.cost, skip.first, resting >= labeled))
+        _, first, resting = max(found)
+        return first, resting
+
+    def _entry(self, entering: _Scores, row: np.ndarray, t: int) -> int:
+        """Boundary before t at which the best path enters what it is in until t."""
+        first, values = entering
+        values = values[: t - first]
+        sums = np.cumsum(row[first : first + len(values)], dtype=np.float64)
+        gain = values.copy()
+        gain[1:] -= sums[: len(values) - 1]
+        return first + int(gain.argmax())
+
+
+def _best(one: _Scores, other: _Scores) -> _Scores:
+    """The greater of two scores at every boundary."""
+    if not len(one.values) or not len(other.values):
+        return one if len(one.values) else other
+    first = min(one.first, other.first)
+    end = max(one.first + len(one.values), other.first + len(other.values))
+    values = np.full(end - first, -math.inf)
+    values[one.first - first :][: len(one.values)] = one.values
+    part = values[other.first - first :][: len(other.values)]
+    np.maximum(part, other.values, out=part)
+    return _Scores(first, values)
