@@ -7,8 +7,8 @@ slot stays follows from running sums and a running maximum.
 
 All emissions are ≤ 0: how far a label lies below a frame's best. So a path's score never rises, and
 what has fallen below a floor can't become better again. A search with a floor that finds a path has
-found the best of all paths; without one it is repeated with a floor twice as deep. Labels then need
-few frames each. Scores are kept at every √U-th label, and what lies between is computed again
+found the best of all paths; without one it is repeated with a deeper floor. Labels then need few
+frames each. Scores are kept at every √U-th label, and what lies between is computed again
 when the path is followed back. So memory grows with T √U at worst.
 
 T encoder frames, R rows of emissions, U labels. Boundary t lies before frame t, 0 ≤ t ≤ T.
@@ -19,8 +19,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 FIRST_FLOOR = -64.0  # natural logarithms that the first search may lose
+ROUNDING = 1e-6  # of scores that are computed again above another floor
 
 
 class Skip(NamedTuple):
@@ -95,11 +97,14 @@ def align_loosely(
             return trellis.path()
         if floor < -worst:
             return None
-        floor *= 2
+        floor *= min(max(1.5, trellis.U / max(1, trellis.reached)), 8.0)  # if losses are even
 
 
 class _Trellis:
-    """Scores above a floor."""
+    """Scores above a floor, at boundaries up to T.
+
+    reached  last label before which a path was left
+    """
 
     def __init__(
         self,
@@ -112,11 +117,11 @@ class _Trellis:
         self.rows, self.floor, self.T, self.U = rows, floor, rows.shape[1], len(labels)
         self.labels, self.slots = labels.tolist(), slots.tolist()
         self.arriving: dict[int, list[Skip]] = {}
-        self.last: dict[int, int] = {}  # slot from which labels are skipped: farthest slot behind
+        self.farthest: dict[int, int] = {}  # slot where skips begin → where the last of them ends
         for skip in skips:
             self.arriving.setdefault(skip.end, []).append(skip)
-            self.last[skip.first] = max(skip.end, self.last.get(skip.first, 0))
-        self.every = max(1, math.isqrt(self.U))
+            self.farthest[skip.first] = max(skip.end, self.farthest.get(skip.first, 0))
+        self.every, self.reached = max(1, math.isqrt(self.U)), 0
         self.kept: list[tuple[_Scores, dict[int, _Scores]]] = []
         self.block: tuple[int, list[_Step]] = (-1, [])
 
@@ -125,9 +130,8 @@ class _Trellis:
         labeled, open = NOWHERE, dict[int, _Scores]()
         for first in range(0, self.U + 1, self.every):
             self.kept.append((labeled, dict(open)))
-            for step in self._steps(first, labeled, open):
-                alive = any(len(scores.values) for scores in (*step, *open.values()))
-                if not alive:
+            for self.reached, step in enumerate(self._steps(first, labeled, open), first):
+                if not any(len(scores.values) for scores in (*step, *open.values())):
                     return False
             labeled = self._next(first + self.every - 1, step)
         return max(step.labeled.at(self.T), step.resting.at(self.T)) >= self.floor
@@ -140,11 +144,12 @@ class _Trellis:
             jumped = BEGIN if u == 0 else NOWHERE
             for skip in self.arriving.get(u, ()):
                 jumped = _best(jumped, open[skip.first].minus(skip.cost))
-            rest = self._stay(_best(labeled, jumped), self.rows[self.slots[u]])
-            step = _Step(labeled, jumped, _best(jumped, rest))
-            for slot in [slot for slot in open if self.last[slot] <= u]:
+            jumped = self._above(jumped)
+            rested = self._stay(_best(labeled, jumped), self.rows[self.slots[u]])
+            step = _Step(labeled, jumped, _best(jumped, rested))
+            for slot in [slot for slot in open if self.farthest[slot] <= u]:
                 del open[slot]
-            if u in self.last:
+            if u in self.farthest:
                 open[u] = _best(step.labeled, step.resting)
             yield step
 
@@ -163,37 +168,24 @@ class _Trellis:
     def _stay(self, entering: _Scores, row: np.ndarray) -> _Scores:
         """Best scores after one frame of a row or more, as far as they lie above the floor."""
         first, values = entering
-        values = values[: self.T - first]
+        values = values[: max(0, self.T - first)]
         if not len(values):
             return NOWHERE
         end = first + len(values)
-        sums = np.cumsum(row[first:end], dtype=np.float64)
-        gain = values.copy()
-        gain[1:] -= sums[:-1]
-        np.maximum.accumulate(gain, out=gain)
-        parts, size = [np.add(sums, gain, out=gain)], 16
+        sums = _sums(row[first:end])
+        parts, size = [_maxima(_gains(values, sums)) + sums], 16
         while (score := parts[-1][-1]) >= self.floor and end < self.T:  # it can only stay
-            parts.append(score + np.cumsum(row[end : end + size], dtype=np.float64))
+            parts.append(score + _sums(row[end : end + size]))
             end, size = end + size, 2 * size
         return self._above(_Scores(first + 1, np.concatenate(parts) if parts[1:] else parts[0]))
 
     def _above(self, scores: _Scores) -> _Scores:
         """Leave out what lies below the floor at both ends."""
         high = scores.values >= self.floor
-        begin = int(high.argmax())
-        if not high[begin]:
+        if not len(high) or not high[begin := int(high.argmax())]:
             return NOWHERE
-        return _Scores(
-            scores.first + begin, scores.values[begin : len(high) - int(high[::-1].argmax())]
-        )
-
-    def _at(self, u: int) -> _Step:
-        """Scores at a label, of the block that was last computed again."""
-        number = u // self.every
-        if self.block[0] != number:
-            labeled, open = self.kept[number]
-            self.block = number, list(self._steps(number * self.every, labeled, dict(open)))
-        return self.block[1][u % self.every]
+        end = len(high) - int(high[::-1].argmax())
+        return _Scores(scores.first + begin, scores.values[begin:end])
 
     def path(self) -> LooseAlignment:
         """Follow the best path back from its end."""
@@ -204,19 +196,21 @@ class _Trellis:
         score = max(step.resting.at(t), step.labeled.at(t))
         while u or t:
             step = self._at(u)
+            # the rest of the path can't be below, nor beyond
+            self.floor = (step.resting if resting else step.labeled).at(t) - ROUNDING
+            self.T = t
             if not resting:  # label u − 1 ends at t
-                u, end, step = u - 1, t, self._at(u - 1)
+                u, step = u - 1, self._at(u - 1)
                 entering = self._entering(u, step)
-                t = self._entry(entering, self.rows[self.labels[u]], t)
-                starts[u], ends[u] = t, end
+                starts[u], ends[u] = _entry(entering, self.rows[self.labels[u]], t), t
+                t = int(starts[u])
                 resting = step.resting.at(t) >= entering.at(t)
             elif step.jumped.at(t) >= step.resting.at(t):
                 first, resting = self._departure(u, t)
                 starts[first:u] = ends[first:u] = t
                 skipped[first:u], u = True, first
             else:  # frames of slot u end at t
-                entering = _best(step.labeled, step.jumped)
-                t = self._entry(entering, self.rows[self.slots[u]], t)
+                t = _entry(_best(step.labeled, step.jumped), self.rows[self.slots[u]], t)
                 resting = step.jumped.at(t) >= step.labeled.at(t)
         return LooseAlignment(starts, ends, skipped, score)
 
@@ -230,14 +224,37 @@ class _Trellis:
         _, first, resting = max(found)
         return first, resting
 
-    def _entry(self, entering: _Scores, row: np.ndarray, t: int) -> int:
-        """Boundary before t at which the best path enters what it is in until t."""
-        first, values = entering
-        values = values[: t - first]
-        sums = np.cumsum(row[first : first + len(values)], dtype=np.float64)
-        gain = values.copy()
-        gain[1:] -= sums[: len(values) - 1]
-        return first + int(gain.argmax())
+    def _at(self, u: int) -> _Step:
+        """Scores at a label, of the block that was last computed again."""
+        number = u // self.every
+        if self.block[0] != number:
+            labeled, open = self.kept[number]
+            self.block = number, list(self._steps(number * self.every, labeled, dict(open)))
+        return self.block[1][u % self.every]
+
+
+def _sums(row: np.ndarray) -> np.ndarray:
+    """Running sums, (n,) float64; PyTorch's take a quarter of NumPy's time, and so do its maxima."""
+    return torch.from_numpy(row).cumsum(0, dtype=torch.double).numpy()
+
+
+def _maxima(values: np.ndarray) -> np.ndarray:
+    """Running maxima, (n,)."""
+    return torch.from_numpy(values).cummax(0)[0].numpy()
+
+
+def _gains(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Entering scores without the sum of the emissions before, (n,) each; sums include a boundary's own frame."""
+    gains = values.copy()
+    gains[1:] -= sums[: len(values) - 1]
+    return gains
+
+
+def _entry(entering: _Scores, row: np.ndarray, t: int) -> int:
+    """Boundary at which the best path enters what it is in until boundary t."""
+    values = entering.values[: t - entering.first]
+    sums = _sums(row[entering.first :][: len(values)])
+    return entering.first + int(_gains(values, sums).argmax())
 
 
 def _best(one: _Scores, other: _Scores) -> _Scores:

@@ -5,6 +5,7 @@ are kept: those near its ends lack the context that they have within the recordi
 frames of one grid, so the frames of all windows together are those of the whole recording.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -33,31 +34,28 @@ class Window(NamedTuple):
 
 
 def windows(frames: int, most: int, context: int, grid: int = 1) -> list[Window]:
-    """Cover frames with windows of at most `most` frames, `context` at each end left out.
+    """Cover frames with windows of at most `most` frames, of which `context` at each end are left out.
 
     grid   windows begin at its multiples, where the chunks of an encoder begin
 
-    >>> windows(10, 6, 1)
-    [Window(begin=0, end=5, first=0, last=4), Window(begin=3, end=9, first=4, last=8), \
-Window(begin=4, end=10, first=8, last=10)]
+    >>> windows(10, 6, 1)[:2]
+    [Window(begin=0, end=5, first=0, last=4), Window(begin=3, end=9, first=4, last=8)]
     """
     if frames <= most:
         return [Window(0, frames, 0, frames)]
-    step = max(grid, (most - 2 * context) // grid * grid)
-    found = []
+    least = max(1, most - grid + 1)  # a window begins up to grid − 1 frames earlier
+    step, found = max(grid, (least - 2 * context) // grid * grid), []
     for first in range(0, frames, step):
+        begin = max(0, min(first - context, frames - least)) // grid * grid
         end = min(frames, first + step + context)
-        begin = max(0, min(first - context, frames - most))
-        found.append(Window(begin // grid * grid, end, first, min(first + step, frames)))
+        found.append(Window(begin, end, first, min(first + step, frames)))
     return found
 
 
 def windows_of(recognizer: Recognizer, samples: int) -> list[Window]:
     """Choose the windows of a recording by what the recognizer was trained on."""
-    longest = min(recognizer.longest, max(UNKNOWN, samples / recognizer.sample_rate))
-    if recognizer.longest == float("inf"):
-        longest = UNKNOWN
-    most = max(4, round(longest / recognizer.frame_seconds))
+    longest = recognizer.longest if math.isfinite(recognizer.longest) else UNKNOWN
+    most = max(4, recognizer.encoder_frames(round(longest * recognizer.sample_rate)))
     chunk = recognizer.model.encoder.chunk
     context = min(round(CONTEXT / recognizer.frame_seconds), most // 4)
     return windows(recognizer.encoder_frames(samples), most, context, chunk.frames if chunk else 1)
@@ -75,6 +73,11 @@ def reader(recording: Recording, rate: int) -> Reader:
         return np.pad(part[:samples], (0, max(0, samples - len(part))))
 
     return read
+
+
+def reader_of(waveform: np.ndarray) -> Reader:
+    """Take parts of a waveform."""
+    return lambda first, samples: waveform[first : first + samples]
 
 
 @torch.no_grad()
