@@ -312,16 +312,14 @@ def _log_confidences(
     for own, row in zip(Y, labels, strict=True):
         own[: len(row)] = torch.tensor(row, dtype=torch.long)
     found = align_batch(log_probs, H_lens, Y, Y_lens)
-    path = torch.full(log_probs.shape[:2], BLANK_ID, device=log_probs.device)  # (B, T)
-    frames = torch.arange(log_probs.size(1), device=log_probs.device)
-    for row, own, starts, ends, n in zip(path, Y, found.starts, found.ends, Y_lens.tolist(), strict=True):
-        which = torch.searchsorted(ends[:n], frames, right=True)  # (T,), the label that ends next
-        which = which.clamp(max=max(0, n - 1))
-        inside = (starts[which] <= frames) & (frames < ends[which]) if n else frames < 0
-        row[inside] = own[which[inside]]
+    T = log_probs.size(1)
+    # label y adds y where it starts, and −y where it ends
+    edges = torch.zeros(len(labels), T + 1, dtype=torch.long, device=log_probs.device)
+    edges.scatter_add_(1, found.starts, Y).scatter_add_(1, found.ends, -Y)
+    path = edges.cumsum(1)[:, :T]  # (B, T), labels and blanks
     emitted = log_probs.gather(2, path.unsqueeze(2)).squeeze(2).clamp(min=LEAST)  # (B, T)
     counts = (path != BLANK_ID) | (log_probs[..., :-1].argmax(2) != BLANK_ID)
-    counts &= ~length_mask(H_lens, log_probs.size(1))
+    counts &= ~length_mask(H_lens, T)
     means = emitted.double().masked_fill(~counts, 0).sum(1) / counts.sum(1).clamp(min=1)
     known = (Y_lens > 0) & found.score.isfinite()
     return means.masked_fill(~known, -torch.inf).tolist()
