@@ -46,20 +46,6 @@ def matplotlib(module: str) -> ModuleType:
         ) from None
 
 
-def pysubs2() -> ModuleType:
-    """Import pysubs2, of the extra `subtitles`.
-
-    raises   UserError, one sentence that names the fix
-    """
-    try:
-        return importlib.import_module("pysubs2")
-    except ImportError as error:
-        raise UserError(
-            f"pysubs2, which reads subtitles, can't be imported ({_reason(error)}); "
-            "pip install 'asr-toolkit[subtitles]'"
-        ) from None
-
-
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 

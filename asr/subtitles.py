@@ -1,68 +1,72 @@
-"""Subtitles as lines of text, and the same subtitles with other times; pysubs2 reads and writes the files."""
+"""Subtitles (SubRip, WebVTT) as lines of text, and the same file with other times.
+
+A cue is a block of lines with a line of its times; everything else of the file stays as it is.
+"""
 
 import html
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from asr.errors import UserError
 from asr.files import read_bytes
-from asr.imports import pysubs2
+from asr.formats import clock
 from asr.transcript import Segment
 
-if TYPE_CHECKING:
-    from pysubs2 import SSAFile
-
-KINDS = ("srt", "vtt")
+MARKS = {"srt": ",", "vtt": "."}  # before the milliseconds
 MOST = 100_000_000  # bytes of a file
-TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")  # of HTML, WebVTT's times of words, or SubStation Alpha
+TIMES = re.compile(r"^\s*(?:\d+:)?\d+:\d+[.,]\d+ *--> *(?:\d+:)?\d+:\d+[.,]\d+", re.M)
+TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")  # of HTML and WebVTT, its times of words, or SubStation Alpha
 
 
-def is_subtitles(path: str | Path) -> bool:
-    """Whether a file is named as subtitles."""
-    return Path(path).suffix.lower().removeprefix(".") in KINDS
+def kind_of(path: str | Path) -> str:
+    """Return the kind of subtitles that a file's name tells, "srt" or "vtt"; empty if none."""
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    return suffix if suffix in MARKS else ""
 
 
 class Subtitles:
     """A file of subtitles.
 
+    kind     "srt" or "vtt"
     lines    pairs of place and text, without tags, of the cues that have any text
 
-    raises   UserError if the file can't be read, or holds no cue; or pysubs2 isn't installed
+    raises   UserError if the file can't be read, or has no cue with text
     """
 
     def __init__(self, path: str | Path):
+        self.kind = kind_of(path)
         content = read_bytes(path, "no such file; expected subtitles", MOST)
-        kind = Path(path).suffix.lower().removeprefix(".")
-        self._file = self._parsed(path, content, kind)
-        texts = [(f"{path}: cue {n}", _plain(cue.text)) for n, cue in enumerate(self._file, 1)]
-        self._cues = [cue for cue, (_, text) in zip(self._file, texts, strict=True) if text]
-        self.lines = [(where, text) for where, text in texts if text]
-        if not self.lines:
-            raise UserError(f"{path}: holds no cue with text; expected subtitles ({kind})")
-
-    @staticmethod
-    def _parsed(path: str | Path, content: bytes, kind: str) -> "SSAFile":
-        library: Any = pysubs2()
         try:
-            return library.SSAFile.from_string(content.decode("utf-8-sig"), format_=kind)
+            text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}: not UTF-8 (byte {error.start}); convert it") from None
-        except (library.Pysubs2Error, ValueError) as error:
-            raise UserError(f"{path}: damaged, not subtitles ({kind}): {error}") from None
+            line = content[: error.start].count(b"\n") + 1
+            raise UserError(f"{path}:{line}: not UTF-8; convert it, with iconv -t UTF-8") from None
+        text = "\n".join(text.splitlines())
+        self._blocks = re.split(r"(\n[ \t]*(?:\n|$))", text)  # and what parts them
+        self.lines: list[tuple[str, str]] = []
+        self._cues: list[int] = []
+        line = 1
+        for n, block in enumerate(self._blocks):
+            if (times := TIMES.search(block)) and (words := _plain(block[times.end() :])):
+                self.lines.append((f"{path}:{line + block.count(chr(10), 0, times.end())}", words))
+                self._cues.append(n)
+            line += block.count("\n")
+        if not self.lines:
+            raise UserError(f"{path}: has no cue with text; expected subtitles ({self.kind})")
 
-    def retimed(self, segments: Sequence[Segment], kind: str) -> str:
-        """Write the cues with the times of their segments, in a format; those that aren't heard are left out."""
-        for cue, segment in zip(self._cues, segments, strict=True):
-            cue.start, cue.end = round(1000 * segment.start), round(1000 * segment.end)
-        heard = [cue for cue, own in zip(self._cues, segments, strict=True) if own.end > own.start]
-        library: Any = pysubs2()
-        made = library.SSAFile()
-        made.events, made.styles = heard, self._file.styles
-        return made.to_string(kind)
+    def retimed(self, segments: Sequence[Segment]) -> str:
+        """Write the file with the times of its cues' segments; cues that aren't heard are left out."""
+        blocks, mark = list(self._blocks), MARKS[self.kind]
+        for n, segment in zip(self._cues, segments, strict=True):
+            times = f"{clock(segment.start, mark)} --> {clock(segment.end, mark)}"
+            heard = segment.end > segment.start
+            blocks[n] = TIMES.sub(times, blocks[n], count=1) if heard else ""
+            blocks[n + 1 : n + 2] = blocks[n + 1 : n + 2] if heard else [""]
+        return "".join(blocks).rstrip("\n") + "\n"
 
 
 def _plain(text: str) -> str:
-    """Text of a cue without tags, in one line."""
-    return " ".join(html.unescape(TAG.sub("", text.replace("\\N", " "))).split())
+    """Text of a cue without the settings after its times, and without tags, in one line."""
+    _, _, words = text.partition("\n")
+    return " ".join(html.unescape(TAG.sub("", words)).split())

@@ -11,12 +11,12 @@ from asr.formats import FORMATS, FormatOptions, files_of
 from asr.logging import logger
 from asr.outputs import STDOUT, check_inputs, check_output
 from asr.stamp import Stamp
-from asr.subtitles import KINDS, Subtitles, is_subtitles
+from asr.subtitles import Subtitles, kind_of
 
 NAME = "asr-align"
 CONVENTIONS = ["plain", "english"]
-EXAMPLES = """Each line of TEXT becomes a segment; blank lines are ignored. Subtitles (.srt, .vtt) keep their cues and tags and get new
-times. The recording can be hours long. The text may lack some of what is spoken, and have what isn't: a line that isn't
+EXAMPLES = """Each line of TEXT becomes a segment; blank lines are ignored. Subtitles (.srt, .vtt) get new times; in their
+own format all else of them is kept. The recording can be hours long. The text may lack some of what is spoken, and have what isn't: a line that isn't
 heard has confidence 0 and no words, a word that isn't heard within a line confidence 0 and no length. A word with
 characters that the model can't spell is aligned with any speech. The output has the words as TEXT has them.
 
@@ -146,7 +146,7 @@ def stamp(args, path, inputs):
 
 def alignments(args, layout):
     """Align a recording with its text: what to write in each format."""
-    subtitles = Subtitles(args.text) if is_subtitles(args.text) else None
+    subtitles = Subtitles(args.text) if kind_of(args.text) else None
     lines = subtitles.lines if subtitles else lines_of(args.text)
     from asr.transcription.alignment import align
     from asr.transcription.recordings import one_recording
@@ -157,8 +157,8 @@ def alignments(args, layout):
     read = reader(recording, recognizer.sample_rate)
     found = align(recognizer, read, recording, lines, args.normalize, precision=args.precision)
     return [
-        subtitles.retimed(found.segments, kind)
-        if subtitles and kind in KINDS
+        subtitles.retimed(found.segments)
+        if subtitles and kind == subtitles.kind
         else FORMATS[kind](found, layout)
         for kind in args.format
     ]

@@ -24,7 +24,6 @@ from asr.transcription.pipeline import encoded
 from asr.transcription.recordings import Recording
 from asr.transcription.script import (
     BLANK,
-    FREE,
     LINE,
     WORD,
     Penalties,
@@ -34,7 +33,7 @@ from asr.transcription.script import (
 )
 from asr.transcription.windows import Reader, ctc_log_probs
 
-KINDS = 4  # of slots, whose rows of emissions come before those of labels
+KINDS = 3  # of slots, whose rows of emissions come before those of labels
 LEAST = math.log(1e-4)  # a log posterior below counts as this in a confidence
 
 
@@ -137,7 +136,7 @@ def emissions(
             blank, speech = p[:, BLANK_ID], p[:, BLANK_ID + 1 : -1].max(1)  # (n,) each
             best[part] = top = np.maximum(blank, speech)
             rows[BLANK, part] = blank - top
-            for kind, cost in ((WORD, penalties.word_star), (LINE, penalties.line_star), (FREE, 0)):
+            for kind, cost in ((WORD, penalties.word_star), (LINE, penalties.line_star)):
                 rows[kind, part] = np.maximum(blank, speech - cost) - top
             rows[KINDS:, part] = (p[:, ids] - top[:, None]).T
             bar.update(len(p))

@@ -4,6 +4,7 @@ Labels are those of the text as the model spells it. A word that can't be spelle
 stands in a slot that takes in any speech. Signs alone, such as a dash, belong to the word before.
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from asr.errors import UserError, shorten
 from asr.logging import logger
 from asr.search.loose_alignment import Skip
-from asr.text.normalize import CONVENTIONS, convention, normalize
+from asr.text.normalize import CONVENTIONS, SPOKEN, convention, normalize
 from asr.text.tokenizer import Tokenizer, describe_character
 from asr.text.units import units
 from asr.transcription.times import words_of
@@ -26,7 +27,7 @@ SPELLINGS: dict[str, Spelling] = {
     **CONVENTIONS,
     **{f"{name}, lower case": lambda text, f=f: f(text).lower() for name, f in CONVENTIONS.items()},  # type: ignore[misc]
 }
-BLANK, WORD, LINE, FREE = range(4)  # what a slot may take in: see `Penalties`
+BLANK, WORD, LINE = range(3)  # what a slot may take in: see `Penalties`
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Penalties:
     """What it costs that text and speech differ, in natural logarithms.
 
     word_star  each frame of speech between words that the text doesn't have
-    line_star  as much between lines, where most of what is missing is missing
+    line_star  as much between lines, and where a word stands that can't be spelled
     word_skip  a word that isn't spoken
     line_skip  a line that isn't spoken
     """
@@ -123,13 +124,13 @@ def _add_line(
     penalties: Penalties,
 ) -> None:
     begun, words = len(script.labels), list[ScriptWord]()
-    for known, spans in _runs(_spans(text, spell), text, tokenizer, spell):
+    for known, spans in _runs(_spans(text, tokenizer, spell), text, tokenizer, spell):
         parts = [text[begin:end] for begin, end in spans]
         if known:
             words += _add_words(script, text[spans[0][0] : spans[-1][1]], parts, tokenizer, spell)
         else:
             here = len(script.labels)
-            script.slots[here] = FREE
+            script.slots[here] = LINE
             words += [ScriptWord(part, here, here) for part in parts]
             script.unknown += [(where, part) for part in parts]
     end = len(script.labels)
@@ -141,14 +142,14 @@ def _add_line(
     script.lines.append(ScriptLine(text, where, words))
 
 
-def _spans(text: str, spell: Spelling) -> list[tuple[int, int]]:
+def _spans(text: str, tokenizer: Tokenizer, spell: Spelling) -> list[tuple[int, int]]:
     """Find where the words of a line begin and end; signs alone are joined to the word before, or to the first."""
     spans: list[tuple[int, int]] = []
     end, waiting = 0, -1
     for unit in units(text):
         begin = text.index(unit, end)
         end = begin + len(unit)
-        if not units(spell(unit)):
+        if _is_silent(spell(unit), tokenizer):
             if spans:
                 spans[-1] = spans[-1][0], end
             elif waiting < 0:
@@ -157,6 +158,13 @@ def _spans(text: str, spell: Spelling) -> list[tuple[int, int]]:
         spans.append((begin if waiting < 0 else waiting, end))
         waiting = -1
     return spans
+
+
+def _is_silent(spelled: str, tokenizer: Tokenizer) -> bool:
+    """Whether nothing is left to speak, or signs alone, such as a dash or a note, that the model doesn't write."""
+    kinds = [unicodedata.category(c) for c in spelled if c not in SPOKEN]
+    signs = len(kinds) == len(spelled) and all(kind[0] == "P" or kind == "So" for kind in kinds)
+    return not units(spelled) or (signs and bool(tokenizer.unknown(spelled)))
 
 
 def _runs(
@@ -224,6 +232,5 @@ def _warn_unknown(script: Script, tokenizer: Tokenizer, spell: Spelling) -> None
     characters = shorten([f"{describe_character(c)} × {n}" for c, n in counts.most_common()])
     places = shorten([f"{where} {word}" for where, word in script.unknown])
     logger.warning(
-        f"{len(script.unknown)} words have characters that the model can't spell ({characters}), and are aligned with "
-        f"any speech: {places}"
+        f"words that the model can't spell: {len(script.unknown)} ({characters}); any speech is taken for them: {places}"
     )
