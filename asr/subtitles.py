@@ -16,7 +16,9 @@ from asr.transcript import Segment
 MARKS = {"srt": ",", "vtt": "."}  # before the milliseconds
 MOST = 100_000_000  # bytes of a file
 TIMES = re.compile(r"^\s*(?:\d+:)?\d+:\d+[.,]\d+ *--> *(?:\d+:)?\d+:\d+[.,]\d+", re.M)
-TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")  # of HTML and WebVTT, its times of words, or SubStation Alpha
+TAG = re.compile(
+    r"<[^<>]*>|\{\\[^{}]*\}"
+)  # of HTML and WebVTT, its times of words, or SubStation Alpha
 
 
 def kind_of(path: str | Path) -> str:

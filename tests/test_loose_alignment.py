@@ -58,9 +58,7 @@ def test_the_path_is_the_best_of_all(part):
             continue
         assert path.score == pytest.approx(score, abs=1e-5)
         times = {u: span for kind, u, span in states if kind == "label"}
-        got = {
-            u: (path.starts[u], path.ends[u]) for u in range(len(labels)) if not path.skipped[u]
-        }
+        got = {u: (path.starts[u], path.ends[u]) for u in range(len(labels)) if not path.skipped[u]}
         assert got == times and (path.starts[path.skipped] == path.ends[path.skipped]).all()
         found += 1
     assert found > 70

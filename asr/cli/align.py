@@ -1,4 +1,4 @@
-"""asr-align: a model folder, a recording and its text → the times of its lines and words; or scores of a corpus' texts."""
+"""asr-align: a model folder, a recording and its text → times of its lines and words; or scores of texts."""
 
 import os
 from argparse import SUPPRESS
@@ -15,10 +15,11 @@ from asr.subtitles import Subtitles, kind_of
 
 NAME = "asr-align"
 CONVENTIONS = ["plain", "english"]
-EXAMPLES = """Each line of TEXT becomes a segment; blank lines are ignored. Subtitles (.srt, .vtt) get new times; in their
-own format all else of them is kept. The recording can be hours long. The text may lack some of what is spoken, and have what isn't: a line that isn't
-heard has confidence 0 and no words, a word that isn't heard within a line confidence 0 and no length. A word with
-characters that the model can't spell is aligned with any speech. The output has the words as TEXT has them.
+EXAMPLES = """Each line of TEXT becomes a segment; blank lines are ignored. Subtitles (.srt, .vtt) get new times; written
+in their own format, they keep all else. The recording can be hours long. The text may lack some of what is spoken, and
+have what isn't: a line that isn't heard has confidence 0 and no words, a word that isn't heard within a line confidence
+0 and no length. A word with characters that the model can't spell takes the speech between its neighbors. The output
+has the words as TEXT has them.
 
 With --manifest, each utterance is aligned with the whole of its own text. A line is `id<TAB>score<TAB>text`, the worst
 first: the mean log posterior of what the best path emits, over frames in which it or the model has a label.
@@ -41,7 +42,9 @@ def arguments():
         "--model", type=place, required=True, metavar="DIR", help="model folder of asr-train"
     )
     args.add_argument("audio", type=place, nargs="?", metavar="AUDIO", help="sound file")
-    args.add_argument("text", type=place, nargs="?", metavar="TEXT", help="its text (txt, srt, vtt)")
+    args.add_argument(
+        "text", type=place, nargs="?", metavar="TEXT", help="its text (txt, srt, vtt)"
+    )
     args.add_argument(
         "--manifest", type=place, metavar="JSONL", help="score the texts of a manifest instead"
     )
@@ -111,7 +114,9 @@ def main(argv):
 def check(args):
     """Refuse what can be seen without the model; return the inputs."""
     if args.manifest and (args.audio or args.out_dir):
-        raise UserError("--manifest: scores the texts of a manifest; it takes no AUDIO, no --out-dir")
+        raise UserError(
+            "--manifest: scores the texts of a manifest; it takes no AUDIO, no --out-dir"
+        )
     if not args.manifest and not args.text:
         raise UserError("nothing to align; give a sound file and its text, or --manifest")
     if args.out_dir and args.out != STDOUT:

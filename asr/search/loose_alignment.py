@@ -103,7 +103,7 @@ def align_loosely(
 class _Trellis:
     """Scores above a floor, at boundaries up to T.
 
-    reached  last label before which a path was left
+    reached  labels that paths got past
     """
 
     def __init__(
@@ -130,17 +130,16 @@ class _Trellis:
         labeled, open = NOWHERE, dict[int, _Scores]()
         for first in range(0, self.U + 1, self.every):
             self.kept.append((labeled, dict(open)))
-            for self.reached, step in enumerate(self._steps(first, labeled, open), first):
+            for step in self._steps(first, labeled, open):
                 if not any(len(scores.values) for scores in (*step, *open.values())):
                     return False
+                self.reached += 1
             labeled = self._next(first + self.every - 1, step)
         return max(step.labeled.at(self.T), step.resting.at(self.T)) >= self.floor
 
     def _steps(self, first: int, labeled: _Scores, open: dict[int, _Scores]) -> Iterator[_Step]:
         """Search through a block of labels; `open` has the scores of slots from which skips lead on."""
         for u in range(first, min(first + self.every, self.U + 1)):
-            if u > first:
-                labeled = self._next(u - 1, step)
             jumped = BEGIN if u == 0 else NOWHERE
             for skip in self.arriving.get(u, ()):
                 jumped = _best(jumped, open[skip.first].minus(skip.cost))
@@ -152,6 +151,7 @@ class _Trellis:
             if u in self.farthest:
                 open[u] = _best(step.labeled, step.resting)
             yield step
+            labeled = self._next(u, step)
 
     def _next(self, u: int, step: _Step) -> _Scores:
         """Scores of paths that end with label u."""

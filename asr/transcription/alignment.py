@@ -235,7 +235,12 @@ def segments_of(
         missing = [w for w, s in zip(line.words, own, strict=True) if s.first == s.end]
         lost = sum(word.end - word.first for word in missing)
         words = tuple(
-            Word(start + a * frame, start + b * frame, word.text, confidences.mean(a, b) if a < b else 0.0)
+            Word(
+                start + a * frame,
+                start + b * frame,
+                word.text,
+                confidences.mean(a, b) if a < b else 0.0,
+            )
             for word, (a, b) in zip(line.words, own, strict=True)
         )
         confidence = confidences.mean(*at, lost) if heard else 0.0

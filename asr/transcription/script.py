@@ -191,7 +191,9 @@ def _add_words(
             spans = [(0, len(tokens))]
         else:
             return [
-                word for part in parts for word in _add_words(script, part, [part], tokenizer, spell)
+                word
+                for part in parts
+                for word in _add_words(script, part, [part], tokenizer, spell)
             ]
     else:
         spans = [
@@ -232,5 +234,5 @@ def _warn_unknown(script: Script, tokenizer: Tokenizer, spell: Spelling) -> None
     characters = shorten([f"{describe_character(c)} × {n}" for c, n in counts.most_common()])
     places = shorten([f"{where} {word}" for where, word in script.unknown])
     logger.warning(
-        f"words that the model can't spell: {len(script.unknown)} ({characters}); any speech is taken for them: {places}"
+        f"words that the model can't spell: {len(script.unknown)} ({characters}), which take any speech: {places}"
     )

@@ -72,7 +72,9 @@ def variants(texts: list[str], share: float, rng: random.Random):
     gone, before = (set(rng.sample(range(len(texts)), count)) for _ in range(2))
     others = [" ".join(rng.sample(text.split(), len(text.split()))) for text in texts]
     added = [
-        line for n, t in numbered for line in ([(None, rng.choice(others))] * (n in before) + [(n, t)])
+        line
+        for n, t in numbered
+        for line in ([(None, rng.choice(others))] * (n in before) + [(n, t)])
     ]
     yield "whole", numbered
     yield "missing", [line for line in numbered if line[0] not in gone]
@@ -130,8 +132,10 @@ def race(model: str, path: str, texts: list[str], minutes: float, repeats: int) 
     Y, plain = torch.tensor([script.labels], dtype=torch.int32), np.zeros(len(script.slots), int)
     ways = {
         "forced_align": lambda: float(forced_align(log_probs, Y, blank=0)[1].sum()),
-        "ours, no star": lambda: align_loosely(found.rows, found.rows_of(script.labels), plain + BLANK).score
-        + float(found.best.sum(dtype=np.float64)),
+        "ours, no star": lambda: (
+            align_loosely(found.rows, found.rows_of(script.labels), plain + BLANK).score
+            + float(found.best.sum(dtype=np.float64))
+        ),
         "ours": lambda: find_path(script, found).score,
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
@@ -184,10 +188,14 @@ def main(argv):
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("model", metavar="DIR")
     args.add_argument("--minutes", type=float, default=60.0)
-    args.add_argument("--share", type=float, default=0.1, help="of lines that are missing, or added")
+    args.add_argument(
+        "--share", type=float, default=0.1, help="of lines that are missing, or added"
+    )
     args.add_argument("--race", type=float, default=10.0, metavar="MINUTES")
     args.add_argument("--repeats", type=int, default=3)
-    args.add_argument("--garbled", metavar="JSONL", help="garble 5 %% of a manifest's texts instead")
+    args.add_argument(
+        "--garbled", metavar="JSONL", help="garble 5 %% of a manifest's texts instead"
+    )
     args = args.parse_args(argv)
     torch.set_num_threads(1)
     if args.garbled:
