@@ -15,10 +15,8 @@ from asr.transcript import Segment
 
 MARKS = {"srt": ",", "vtt": "."}  # before the milliseconds
 MOST = 100_000_000  # bytes of a file
-TIMES = re.compile(r"^\s*(?:\d+:)?\d+:\d+[.,]\d+ *--> *(?:\d+:)?\d+:\d+[.,]\d+", re.M)
-TAG = re.compile(
-    r"<[^<>]*>|\{\\[^{}]*\}"
-)  # of HTML and WebVTT, its times of words, or SubStation Alpha
+TIMES = re.compile(r"^[ \t]*(?:\d+:)?\d+:\d+[.,]\d+ *--> *(?:\d+:)?\d+:\d+[.,]\d+", re.M)
+TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")  # HTML's, WebVTT's times of words, SubStation Alpha's
 
 
 def kind_of(path: str | Path) -> str:
@@ -62,9 +60,10 @@ class Subtitles:
         blocks, mark = list(self._blocks), MARKS[self.kind]
         for n, segment in zip(self._cues, segments, strict=True):
             times = f"{clock(segment.start, mark)} --> {clock(segment.end, mark)}"
-            heard = segment.end > segment.start
-            blocks[n] = TIMES.sub(times, blocks[n], count=1) if heard else ""
-            blocks[n + 1 : n + 2] = blocks[n + 1 : n + 2] if heard else [""]
+            if segment.end > segment.start:
+                blocks[n] = TIMES.sub(times, blocks[n], count=1)
+            else:  # with the blank line after it
+                blocks[n : n + 2] = [""] * len(blocks[n : n + 2])
         return "".join(blocks).rstrip("\n") + "\n"
 
 

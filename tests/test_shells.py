@@ -30,7 +30,7 @@ ARGUMENTS = {  # what each recipe is given; folders stand beside the caller
     "recipes/yesno/run.sh": "",
 }
 ARGUMENTS = {recipe: shlex.split(words) for recipe, words in ARGUMENTS.items()}
-COMMANDS = "python asr-download asr-prepare asr-tokenizer asr-train asr-ngram asr-decode asr-align asr-score"
+COMMANDS = "python asr-download asr-prepare asr-tokenizer asr-train asr-ngram asr-decode asr-score"
 COMMANDS = COMMANDS.split()
 STAND_IN = """#!/bin/sh
 { printf '%s' "${0##*/}"; printf ' <%s>' "$@"; echo; } >>"$SAID"

@@ -15,11 +15,11 @@ from asr.subtitles import Subtitles, kind_of
 
 NAME = "asr-align"
 CONVENTIONS = ["plain", "english"]
-EXAMPLES = """Each line of TEXT becomes a segment; blank lines are ignored. Subtitles (.srt, .vtt) get new times; written
-in their own format, they keep all else. The recording can be hours long. The text may lack some of what is spoken, and
-have what isn't: a line that isn't heard has confidence 0 and no words, a word that isn't heard within a line confidence
-0 and no length. A word with characters that the model can't spell takes the speech between its neighbors. The output
-has the words as TEXT has them.
+EXAMPLES = """Each line of TEXT becomes a segment; blank lines are ignored. Subtitles (.srt, .vtt) get new times;
+written in their own format, they keep all else. The recording can be hours long. The text may lack some of what is
+spoken, and have what isn't: a line that isn't heard has confidence 0 and no words, a word that isn't heard within a
+line has confidence 0 and no length. A word with characters that the model can't spell takes the speech between its
+neighbors. The output has the words as TEXT has them.
 
 With --manifest, each utterance is aligned with the whole of its own text. A line is `id<TAB>score<TAB>text`, the worst
 first: the mean log posterior of what the best path emits, over frames in which it or the model has a label.

@@ -8,8 +8,8 @@ slot stays follows from running sums and a running maximum.
 All emissions are ≤ 0: how far a label lies below a frame's best. So a path's score never rises, and
 what has fallen below a floor can't become better again. A search with a floor that finds a path has
 found the best of all paths; without one it is repeated with a deeper floor. Labels then need few
-frames each. Scores are kept at every √U-th label, and what lies between is computed again
-when the path is followed back. So memory grows with T √U at worst.
+frames each. Scores are kept at every √U-th label, and what lies between is computed again when the
+path is followed back. So memory grows with T √U at worst.
 
 T encoder frames, R rows of emissions, U labels. Boundary t lies before frame t, 0 ≤ t ≤ T.
 """
