@@ -101,7 +101,7 @@ def ctc_log_probs(
             read(w.begin * hop, (w.end - w.begin - 1) * hop + recognizer.shortest_samples)
             for w in batch
         ]
-        H, _ = encode(recognizer, waveforms, precision)  # (B, T', D)
+        H = encode(recognizer, waveforms, precision).H  # (B, T', D)
         log_probs = recognizer.model.ctc_log_probs(H).cpu()  # (B, T', V)
         for window, row in zip(batch, log_probs, strict=True):
             yield window.first, row[window.first - window.begin : window.last - window.begin]
