@@ -18,6 +18,7 @@ _HOMES = {  # public name: the module within the package that defines it
     "load": "api",
     "transcribe": "api",
     "transcribe_all": "api",
+    "align": "api",
     "train": "api",
     "score": "scoring.report",
     "LanguageModel": "models.lm",
@@ -32,7 +33,7 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     # ruff: noqa: F401 - all of these are in __all__
-    from asr.api import load, train, transcribe, transcribe_all
+    from asr.api import align, load, train, transcribe, transcribe_all
     from asr.errors import UserError
     from asr.models.lm import LanguageModel
     from asr.models.recognizer import Recognizer

@@ -1,4 +1,4 @@
-"""What `import asr` offers: load a model, transcribe recordings with it, train one, each in one call."""
+"""What `import asr` offers: load a model, transcribe recordings, align texts, train a model, each in one call."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -14,8 +14,9 @@ from asr.models import recognizer as recognizers
 from asr.models.lm import LanguageModel
 from asr.models.recognizer import Recognizer
 from asr.transcript import Transcript
-from asr.transcription import pipeline, recordings
+from asr.transcription import alignment, pipeline, windows
 from asr.transcription.options import SearchOptions
+from asr.transcription.recordings import Recording, find, one_recording
 
 Path = str | os.PathLike[str]
 
@@ -46,11 +47,7 @@ def transcribe(
     raises       UserError if the recording can't be read, or is too short for one frame
     """
     if isinstance(audio, str | os.PathLike):
-        found = recordings.find(audio)
-        if len(found) != 1:
-            raise UserError(
-                f"audio: {audio} holds {len(found)} recordings, expected one; use asr.transcribe_all"
-            )
+        found = [one_recording(audio, "use asr.transcribe_all")]
         (transcript,) = pipeline.transcribe(recognizer, found, SearchOptions(**options), times=True)
         return transcript
     waveform = _waveform(audio, sample_rate or recognizer.sample_rate, recognizer)
@@ -73,9 +70,44 @@ def transcribe_all(
     raises         UserError at the first recording that can't be read
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
-    found = recordings.find([os.fspath(path) for path in paths])
+    found = find([os.fspath(path) for path in paths])
     how = SearchOptions(**options)
     return pipeline.transcribe(recognizer, found, how, batch_seconds, times=True)
+
+
+def align(
+    recognizer: Recognizer | Path,
+    audio: Path | np.ndarray | torch.Tensor,
+    text: str | Iterable[str],
+    sample_rate: int | None = None,
+    normalize: str | None = None,
+) -> Transcript:
+    """Give the lines and words of a known text their times in a recording of any length.
+
+    recognizer   or its model folder
+    audio        a sound file, which is read block by block, or samples (samples,)
+    text         lines, each of which becomes a segment; blank ones are ignored. It may lack some of
+                 what is spoken, and have what isn't
+    sample_rate  Hz, of samples; the model's unless given
+    normalize    "plain" or "english": a convention by which the model spells; unless given, what
+                 fits its tokens best. The transcript has the words as they were written
+    returns      a line that isn't heard has confidence 0 and no words, a word that isn't heard
+                 within a line confidence 0 and no length
+    raises       UserError if the model's CTC wasn't trained, the recording can't be read, or the
+                 text has no word that the model can spell
+    """
+    if not isinstance(recognizer, Recognizer):
+        recognizer = load(recognizer)
+    given = text.splitlines() if isinstance(text, str) else text
+    lines = [(f"line {n}", line) for n, line in enumerate(given, 1) if line.strip()]
+    if isinstance(audio, str | os.PathLike):
+        recording = one_recording(audio, "give its parts one by one")
+        read = windows.reader(recording, recognizer.sample_rate)
+    else:
+        waveform = _waveform(audio, sample_rate or recognizer.sample_rate, recognizer)
+        recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
+        read = windows.reader_of(waveform)
+    return alignment.align(recognizer, read, recording, lines, normalize)
 
 
 def train(config: Path, *overrides: str) -> Recognizer | LanguageModel:

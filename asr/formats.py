@@ -5,6 +5,7 @@ where its lines are full, and stays on the screen long enough to be read.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +101,10 @@ def _reading(cue: Cue) -> float:
     return sum(map(len, cue.lines)) / READING
 
 
-def _clock(seconds: float, mark: str) -> str:
+def clock(seconds: float, mark: str) -> str:
     """Format a time as hours, minutes, seconds and milliseconds.
 
-    >>> _clock(3661.5, ",")
+    >>> clock(3661.5, ",")
     '01:01:01,500'
     """
     whole = max(0, round(seconds * 1000))
@@ -124,7 +125,7 @@ def as_json(transcript: Transcript, options: FormatOptions) -> str:
 def srt(transcript: Transcript, options: FormatOptions) -> str:
     """SubRip subtitles."""
     return "\n".join(
-        f"{n}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n" + _lines(cue)
+        f"{n}\n{clock(cue.start, ',')} --> {clock(cue.end, ',')}\n" + _lines(cue)
         for n, cue in enumerate(cues(transcript, options), 1)
     )
 
@@ -132,7 +133,7 @@ def srt(transcript: Transcript, options: FormatOptions) -> str:
 def vtt(transcript: Transcript, options: FormatOptions) -> str:
     """WebVTT subtitles (W3C)."""
     made = (
-        f"\n{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n"
+        f"\n{clock(cue.start, '.')} --> {clock(cue.end, '.')}\n"
         + _lines(cue).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         for cue in cues(transcript, options)
     )
@@ -154,13 +155,17 @@ def tsv(transcript: Transcript, options: FormatOptions) -> str:
 
 
 def ctm(transcript: Transcript, options: FormatOptions) -> str:
-    """NIST's time-marked conversation: recording, channel, start, duration, word, confidence."""
+    """NIST's time-marked conversation: recording, channel, start, duration, word, confidence if it is known."""
     name = "_".join(transcript.id.split()) or "-"
     return "".join(
-        f"{name} 1 {w.start:.3f} {w.end - w.start:.3f} {w.text} {w.confidence:.4f}\n"
+        f"{name} 1 {w.start:.3f} {w.end - w.start:.3f} {'_'.join(w.text.split())}{_confidence(w)}\n"
         for segment in transcript.segments
         for w in segment.words
     )
+
+
+def _confidence(word: Word) -> str:
+    return f" {word.confidence:.4f}" if math.isfinite(word.confidence) else ""
 
 
 def textgrid(transcript: Transcript, options: FormatOptions) -> str:

@@ -72,6 +72,9 @@ def own(root: Path) -> None:
     miniatures.speak(root / "new.wav", "HELLO WORLD")
     miniatures.speak(root / "a.wav", "HELLO AGAIN")
     miniatures.speak(root / "folder/b.ogg", "GOOD MORNING")
+    miniatures.speak(root / "talk.flac", "GOOD MORNING AND HELLO WORLD")
+    (root / "talk.txt").write_text("Good morning\n\nand hello world!\n")
+    (root / "talk.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\n<i>Good</i> morning\n")
     miniatures.kaldi(root / "kaldi", 8)
     miniatures.common_voice(root / "cv-corpus/en", {"train": 8, "dev": 2, "test": 2})
     for name in ("musan/noise/wind", "RIRS_NOISES/simulated_rirs/room"):

@@ -21,7 +21,7 @@ data models search download
 features nn text
 seeding device ops
 config yaml_tree audio failures files formats imports journal memory model_files options outputs stamp \
-transcript provenance logging errors asr
+subtitles transcript provenance logging errors asr
 """  # asr: its version
 LEVEL = {room: n for n, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
 # rooms of one layer, or above, that know nothing of each other; info so without PyTorch

@@ -61,6 +61,17 @@ def find(
     return recordings
 
 
+def one_recording(path: str | os.PathLike, fix: str) -> Recording:
+    """Return the recording of a sound file; fix: what to do with several.
+
+    raises    UserError if it can't be read, or is a folder of several
+    """
+    found = find(path)
+    if len(found) != 1:
+        raise UserError(f"audio: {path} holds {len(found)} recordings, expected one; {fix}")
+    return found[0]
+
+
 def find_readable(
     paths: str | os.PathLike | Iterable[str],
     manifests: Iterable[str] = (),
