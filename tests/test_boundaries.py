@@ -9,6 +9,8 @@ import torch
 from asr.errors import UserError
 from asr.models import boundaries
 from asr.models.boundaries import Boundaries, Example, Place, learn
+from asr.transcript import Word
+from asr.transcription.times import _groups
 
 MELS = 12
 
@@ -145,3 +147,12 @@ def test_few_words_teach_nothing_and_a_damaged_file_is_refused(corpus, tmp_path)
     path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
     with pytest.raises(UserError, match=boundaries.FILE):
         boundaries.load(tmp_path)
+
+
+def test_groups_of_words_end_at_pauses_and_before_they_are_long():
+    at = [0.0, 0.5, 0.9, 0.9, 3.0, *[3.5 + n / 2 for n in range(80)]]
+    words = [Word(t, t + (0.4 if n != 3 else 0.0), "w") for n, t in enumerate(at)]
+    groups = list(_groups(words))
+    assert groups[0] == [0, 1, 2] and groups[1][0] == 4  # word 3 isn't heard
+    assert [n for group in groups for n in group] == [n for n in range(len(words)) if n != 3]
+    assert all(words[g[-1]].end - words[g[0]].start <= 30.0 for g in groups)

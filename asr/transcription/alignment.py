@@ -5,8 +5,8 @@ T encoder frames, V vocabulary, U labels.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from asr.transcription.script import (
     spelling_for,
     write_script,
 )
+from asr.transcription.times import refined
 from asr.transcription.windows import Reader, ctc_log_probs
 
 KINDS = 3  # of slots, whose rows of emissions come before those of labels
@@ -101,7 +102,8 @@ def align(
     found = emissions(recognizer, read, samples, script.labels, penalties, precision)
     path = find_path(script, found)
     frame = recognizer.frame_seconds
-    segments = tuple(segments_of(script, found, path, recording.start, frame))
+    by_ctc = list(segments_of(script, found, path, 0.0, frame))
+    segments = tuple(_refined(recognizer, read, by_ctc, recording.start))
     _warn_unheard(script, segments)
     text = " ".join(line.text for line in script.lines)
     start, duration = recording.start, recording.duration
@@ -246,6 +248,21 @@ def segments_of(
         confidence = confidences.mean(*at, lost) if heard else 0.0
         times = start + at.first * frame, start + at.end * frame
         yield Segment(*times, line.text, confidence, words if heard else ())
+
+
+def _refined(
+    recognizer: Recognizer, read: Reader, segments: Sequence[Segment], start: float
+) -> Iterator[Segment]:
+    """Move words to where they begin and end, and all by `start` seconds."""
+    words = iter(refined(recognizer, read, [word for part in segments for word in part.words]))
+    for part in segments:
+        own = tuple(
+            replace(word, start=start + word.start, end=start + word.end)
+            for word in islice(words, len(part.words))
+        )
+        heard = [word for word in own if word.start < word.end]
+        times = (heard[0].start, heard[-1].end) if heard else (start + part.start, start + part.end)
+        yield replace(part, start=times[0], end=times[1], words=own)
 
 
 def _warn_unheard(script: Script, segments: Sequence[Segment]) -> None:

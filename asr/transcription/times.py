@@ -1,10 +1,11 @@
 """Words with times: the tokens of each word, the frames at which CTC emits them, and where the word really begins."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -16,6 +17,10 @@ from asr.search.scorer import Hypothesis
 from asr.text.tokenizer import Tokenizer
 from asr.text.units import units
 from asr.transcript import Word
+
+AROUND = 0.4  # seconds of a recording beside the words whose boundaries are looked for
+PAUSE = 0.6  # seconds between words that are looked for apart
+LONGEST = 30.0  # seconds in which they are looked for together
 
 
 class Encoded(NamedTuple):
@@ -132,6 +137,54 @@ def place(
         for row, starts, ends in zip(words, found.starts.tolist(), found.ends.tolist(), strict=True)
     ]
     return words, places
+
+
+@torch.no_grad()
+def refined(
+    recognizer: Recognizer, read: Callable[[int, int], np.ndarray], words: Sequence[Word]
+) -> list[Word]:
+    """Find where words of a recording begin and end, near their times by CTC, in seconds from its beginning.
+
+    read  (first sample, samples) → waveform at the recognizer's rate
+    """
+    if not recognizer.boundaries:
+        return list(words)
+    fbank, moved = recognizer.frontend.fbank, list(words)
+    rate, hop, device = fbank.sample_rate, fbank.shift_samples, recognizer.boundaries.bias.device
+    for group in _groups(words):
+        begin = max(0, round((words[group[0]].start - AROUND) * rate) // hop)  # in frames
+        end = round((words[group[-1]].end + AROUND) * rate)
+        waveform = read(begin * hop, max(end - begin * hop, fbank.frame_samples))
+        X, X_lens = recognizer.frontend(
+            torch.from_numpy(waveform)[None].to(device),
+            torch.tensor([len(waveform)], device=device),
+        )  # (1, T, F)
+        times = [(words[n].start * rate / hop, words[n].end * rate / hop) for n in group]
+        places = [
+            Place(words[n].text, round(a) - begin, round(b) - begin)
+            for n, (a, b) in zip(group, times, strict=True)
+        ]
+        [found] = recognizer.boundaries.refine(X, X_lens, [places])
+        offset = begin * hop + (fbank.frame_samples - hop) / 2
+        for n, place in zip(group, found, strict=True):
+            first, last = ((offset + frame * hop) / rate for frame in place[1:])
+            moved[n] = replace(words[n], start=first, end=last)
+    return moved
+
+
+def _groups(words: Sequence[Word]) -> Iterator[list[int]]:
+    """Number words that are heard, apart at pauses, and where a group would become long."""
+    group: list[int] = []
+    for n, word in enumerate(words):
+        if word.start == word.end:
+            continue
+        last = words[group[-1]].end if group else word.start
+        if group and (word.start - last > PAUSE or word.end - words[group[0]].start > LONGEST):
+            yield group
+            group = []
+        group.append(n)
+    if group:
+        yield group
 
 
 @torch.no_grad()
