@@ -236,6 +236,7 @@ class Checkout:
         return "".join(f"{name}: isn't there" for name in named if not (self.root / name).exists())
 
 
+@pytest.mark.slow
 @needs_commands
 @pytest.mark.parametrize("page", [page for page in PAGES if PAGES[page]])
 def test_the_commands_of_a_page_work_as_they_are_written(page, tmp_path):
