@@ -15,6 +15,7 @@ from asr.errors import UserError
 from asr.scoring.error_rate import ErrorRate, error_rates
 from asr.scoring.report import score
 from asr.scoring.significance import compare, interval, resampled_rates
+from asr.text.normalize import replaced
 from asr.transcript import Transcript
 
 
@@ -211,3 +212,22 @@ def test_missing_and_extra_ids_are_refused_or_deletions_and_never_left_out(tmp_p
     out, err = capsys.readouterr()
     assert "WER 87.50 %" in out and "del 14, ins 0 of 16 words, 7 of 8 utterances wrong" in out
     assert "6 missing, counted as deletions (u2" in err
+
+
+def test_rules_replace_words_once_and_results_say_so(tmp_path, capsys):
+    """Both sides of a rule are spelled as the base spells; what was replaced isn't matched again."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        'base: english\nrules: {ok: okay, "21": Twenty One, uh: "", A: B, B: A, B C: D}'
+    )
+    ref, hyp = {"u": "The okay, twenty one! A B D"}, {"u": "UH the Ok 21 b a b c uh"}
+    report = score(ref, hyp, "word", normalize=str(rules))
+    assert report.texts["ref"] == {"u": "THE OKAY TWENTY ONE B A D"}
+    assert report.texts["hyp"] == {"u": "THE OKAY TWENTY ONE A B D"}
+    name = f"{rules} (english, 6 rules)"
+    assert report.normalization == report.as_json()["normalization"] == name
+    files = [str(write(tmp_path / "r", ref)), str(write(tmp_path / "h", hyp))]
+    for given, expected in ((["--normalize", str(rules)], name), ([], "none")):
+        command.main([*files, *given])
+        assert f"normalization: {expected}" in capsys.readouterr().err
+    assert replaced("六点,五 OCLOCK 六", {("六",): "6", ("五", "OCLOCK"): "5"}) == "6点,5 6"

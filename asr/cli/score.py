@@ -7,8 +7,15 @@ from asr.cli.command import ANEW, command, emit, parser, place
 from asr.errors import UserError
 from asr.logging import logger
 
-EXAMPLES = """REF is a manifest (.jsonl.gz) or lines of `id<TAB>text`; HYP is lines of `id<TAB>text` (from asr-decode)
-or of JSON (from asr-decode --json).
+EXAMPLES = """REF and HYP are, each known by its suffix or its content:
+  .jsonl .jsonl.gz  manifest of asr-prepare
+  .trn              lines of `text (id)`
+  .stm              lines of `file channel speaker start end [<labels>] text`: segments; those of the text
+                    IGNORE_TIME_SEGMENT_IN_SCORING, and what HYP has there, don't count
+  .ctm              lines of `file channel start duration word [confidence]`. Words belong to the segments of an stm by
+                    their middles; without one, all words of a file are one utterance, named `file`
+  others            JSON lines of asr-decode --json; lines of `id<TAB>text`; or, if no line has a tab, of `id text`
+                    (Kaldi's `text`)
 
 units, and the name of their error rate:
   word   WER: words, separated by spaces
@@ -22,6 +29,8 @@ units, and the name of their error rate:
 Texts are compared as they are written (composed, NFC), with case and punctuation, unless --normalize rewrites both:
   plain    upper case; no full-width forms (NFKC); no punctuation, except apostrophes between letters
   english  as plain, and no accents
+  FILE     rules of a YAML file: `base: english` (or plain, none), and under `rules:` whole words → words, such as
+           `OK: OKAY`, `"21": TWENTY ONE` or `UH: ""`. A text is rewritten once, the longest match first
 
 The brackets hold the 95 % bootstrap interval over utterances.
 
@@ -53,9 +62,12 @@ def arguments():
         "--against", type=place, metavar="HYP2", help="compare with a second system's hypotheses"
     )
     args.add_argument(
-        "--normalize", choices=["plain", "english"], help="rewrite all texts before comparing them"
+        "--normalize",
+        type=place,
+        metavar="NAME",
+        help="rewrite all texts before comparing them: none (default), plain, english, or a FILE.yaml of rules",
     )
-    args.add_argument("--normalise", dest="normalize", choices=["plain", "english"], help=SUPPRESS)
+    args.add_argument("--normalise", dest="normalize", type=place, help=SUPPRESS)
     args.add_argument(
         "--missing",
         choices=["refuse", "deletions"],
@@ -95,7 +107,7 @@ def main(argv):
     check(args, is_report, is_page)
     report = score(args.ref, args.hyp, args.unit, args.against, args.normalize, args.missing)
     counts = json.dumps(report.as_json(), indent=1, ensure_ascii=False)
-    for note in report.notes:
+    for note in [*report.notes, f"normalization: {report.normalization}"]:
         logger.info(note)
     emit(counts if args.json == STDOUT else "\n".join(report.lines()))
     if args.json and args.json != STDOUT:
@@ -114,7 +126,7 @@ def check(args, is_report, is_page):
         raise UserError("--report: got -, expected the name of a file")
     if args.report and args.json and os.path.realpath(args.report) == os.path.realpath(args.json):
         raise UserError(f"--json and --report: both are {args.json}; give each its own file")
-    inputs = [path for path in (args.ref, args.hyp, args.against) if path]
+    inputs = [path for path in (args.ref, args.hyp, args.against, args.normalize) if path]
     if args.json and args.json != STDOUT:
         check_output("--json", args.json, "asr-score", inputs, args.force, is_report)
     if args.report:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from asr.errors import UserError, shorten
 from asr.scoring.error_rate import ErrorRate, error_rates, total
 from asr.scoring.significance import Difference, compare, interval, resampled_rates
-from asr.scoring.texts import Texts, match, name_of, texts_of
+from asr.scoring.texts import Texts, match, name_of, segments_of, texts_of
 from asr.text.normalize import convention
 from asr.text.units import has_spaceless
 
@@ -78,12 +78,14 @@ class Report:
     differences  by unit, to another system, if one was given
     notes        on utterances without a hypothesis
     texts        as they were compared: "ref", "hyp" and perhaps "against" → id → text
+    normalization  name of the convention that rewrote them
     """
 
     scores: dict[str, Score]
     differences: dict[str, Difference]
     notes: list[str] = field(default_factory=list)
     texts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    normalization: str = "none"
 
     def lines(self) -> list[str]:
         """Write it in lines, in percent."""
@@ -94,12 +96,13 @@ class Report:
         ]
 
     def as_json(self) -> dict:
-        """Return all as plain values, under "wer", "cer" and "mer"."""
+        """Return all as plain values, under "wer", "cer", "mer", "difference" and "normalization"."""
         scores = {UNITS[unit].lower(): score.as_json() for unit, score in self.scores.items()}
         differences = {
             UNITS[unit].lower(): asdict(difference) for unit, difference in self.differences.items()
         }
-        return {**scores, **({"difference": differences} if differences else {})}
+        compared = {"difference": differences} if differences else {}
+        return {**scores, **compared, "normalization": self.normalization}
 
 
 def score(
@@ -112,16 +115,17 @@ def score(
 ) -> Report:
     """Score hypotheses against their references.
 
-    Texts are a file (a manifest, lines of `id<TAB>text`, or JSON lines of transcripts), a mapping
-    of id → text, or transcripts.
+    Texts are a file (a manifest, lines of `id<TAB>text`, JSON lines of transcripts, NIST's .trn, .stm
+    or .ctm, or Kaldi's `text`), a mapping of id → text, or transcripts. The words of a ctm are
+    divided among the segments if the references are an stm.
 
     ref:        references; none may be empty
     hyp:        hypotheses of the same ids; an empty text is an empty hypothesis
     unit:       "word", "char", "mixed", "both" = word and char, or "auto" = what `units_of` says of
                 the references
     against:    hypotheses of a second system, for the significance of the difference
-    normalize:  a convention of `asr.text.normalize` to rewrite all texts by; None = as they are
-                written (NFC)
+    normalize:  a convention of `asr.text.normalize` to rewrite all texts by: "plain", "english", or
+                a YAML file of rules; None or "none" = as they are written (NFC)
     missing:    "refuse" an utterance without a hypothesis, or count its words as "deletions"; none
                 is ever left out
     raises      UserError if ids are missing, unknown or repeated, or a reference is empty
@@ -136,10 +140,10 @@ def score(
     ):
         if value not in known:
             raise UserError(f"got {value!r}, expected one of {', '.join(known)}", argument=argument)
-    rewrite = convention(normalize) if normalize else str
+    rewrite, segments = convention(normalize or "none"), segments_of(ref)
     given = {"ref": ref, "hyp": hyp} | ({} if against is None else {"against": against})
     texts = {
-        name: {i: rewrite(text) for i, text in texts_of(x, name).items()}
+        name: {i: rewrite(text) for i, text in texts_of(x, name, segments).items()}
         for name, x in given.items()
     }
     references = texts["ref"]
@@ -151,10 +155,10 @@ def score(
         match(references, hypotheses, name_of(ref, "ref"), name_of(given[name], name))
     scores = {unit: score_texts(references, texts["hyp"], unit) for unit in units}
     if against is None:
-        return Report(scores, {}, notes, texts)
+        return Report(scores, {}, notes, texts, rewrite.name)
     others = {unit: aligned(references, texts["against"], unit) for unit in units}
     differences = {u: compare(list(scores[u].utterances.values()), others[u]) for u in units}
-    return Report(scores, differences, notes, texts)
+    return Report(scores, differences, notes, texts, rewrite.name)
 
 
 def fill(references: Mapping[str, str], hypotheses: dict[str, str], name: str) -> list[str]:

@@ -1,8 +1,9 @@
-"""References and hypotheses, id → text: of a manifest, `id<TAB>text` lines, or transcripts."""
+"""References and hypotheses, id → text: of files in the field's formats, mappings, or transcripts."""
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from asr.data import manifest
@@ -10,19 +11,21 @@ from asr.data import manifest as names
 from asr.data.corpora.corpus import read_lines
 from asr.errors import UserError, refuse, repeated, shorten
 from asr.files import LINE, open_file
+from asr.scoring import nist
 from asr.text.normalize import normalize
 from asr.transcript import Transcript
 
 Texts = str | os.PathLike[str] | Mapping[str, str] | Iterable[Transcript]
 
 
-def texts_of(given: Texts, argument: str) -> dict[str, str]:
+def texts_of(given: Texts, argument: str, segments: Sequence[nist.Stretch] = ()) -> dict[str, str]:
     """Read texts from a file, or take them from a mapping or transcripts, composed and with single spaces.
 
+    segments  of the references, among which the words of a ctm are divided
     raises   UserError if a file can't be read, there are no texts, or an id is repeated
     """
     if isinstance(given, str | os.PathLike):
-        return read_texts(given)
+        return read_texts(given, segments)
     pairs = (
         given.items()
         if isinstance(given, Mapping)
@@ -39,23 +42,50 @@ def name_of(given: Texts, argument: str) -> str:
     return os.fspath(given) if isinstance(given, str | os.PathLike) else argument
 
 
-def read_texts(path: str | os.PathLike) -> dict[str, str]:
-    """Read a manifest (.jsonl, .jsonl.gz), lines of `id<TAB>text`, or the JSON lines of `asr-decode --json`.
+def segments_of(given: Texts) -> list[nist.Stretch]:
+    """Read the segments of an stm; other texts have none."""
+    is_stm = isinstance(given, str | os.PathLike) and Path(given).suffix == ".stm"
+    return nist.read_stm(Path(given)) if is_stm else []  # type: ignore[arg-type]
 
-    An id alone has an empty text. Characters are composed (NFC), as those of tokens are: else a word
-    could be right and not equal.
-    raises   UserError if the file can't be read, a line is of another form, or an id is repeated
+
+def read_texts(path: str | os.PathLike, segments: Sequence[nist.Stretch] = ()) -> dict[str, str]:
+    """Read a manifest, one of NIST's files, JSON lines of `asr-decode --json`, or lines of `id<TAB>text`.
+
+    NIST's are known by their suffix: .trn, .stm, .ctm. If no line of a text has a tab, its ids end
+    at a space, as in Kaldi's `text`. An id alone has an empty text. Characters are composed (NFC), as
+    those of tokens are: else a word could be right and not equal.
+    segments  among which the words of a ctm are divided; without any, those of a file are one text
+    raises    UserError if the file can't be read, a line is of another form, or an id is repeated
     """
     path = Path(path)
     if is_manifest(path):
         pairs = [(utterance.id, normalize(utterance.text)) for utterance in manifest.read(path)]
+    elif path.suffix == ".trn":
+        pairs = nist.read_trn(path)
+    elif path.suffix == ".stm":
+        pairs = [(segment.id, segment.text) for segment in nist.read_stm(path) if segment.scored]
+    elif path.suffix == ".ctm":
+        words = nist.read_ctm(path)
+        pairs = nist.divided(words, segments) if segments else nist.whole_channels(words)
     else:
-        lines = read_lines(path)  # once: it may be a pipe
-        read = _id_and_text if lines and _is_transcript(lines[0][1]) else pair
-        pairs = [read(where, line) for where, line in lines]
+        pairs = _pairs(read_lines(path))
     if not pairs:
         raise UserError(f"{path}: is empty; expected a manifest or lines of `id<TAB>text`")
     return _unique(pairs, path)
+
+
+def _pairs(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Read ids and texts from lines, in the form that they have."""
+    if lines and _is_transcript(lines[0][1]):
+        return [_id_and_text(where, line) for where, line in lines]
+    if any("\t" in line for _, line in lines):
+        return [pair(where, line) for where, line in lines]
+    if lines and re.search(r"\(\S+\)\s*$", lines[0][1]):
+        where, line = lines[0]
+        raise UserError(
+            f"{where}: expected `id<TAB>text`, got {line[:60]!r}; name a file of `text (id)` .trn"
+        )
+    return [pair(where, re.sub(r" +", "\t", line.strip(" "), count=1)) for where, line in lines]
 
 
 def is_manifest(path: str | os.PathLike) -> bool:

@@ -29,6 +29,11 @@ def units(text: str) -> list[str]:
     return _UNIT.findall(text)
 
 
+def unit_spans(text: str) -> list[tuple[int, int]]:
+    """Find where each unit begins and ends in the text."""
+    return [found.span() for found in _UNIT.finditer(text)]
+
+
 def has_spaceless(texts: Iterable[str]) -> bool:
     """Whether any text has a character of a script that puts no spaces between words."""
     return any(_CHARACTER.search(text) for text in texts)
