@@ -24,8 +24,10 @@ def is_oom(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def limited() -> Iterator[None]:
+def limited(processes: int = 1) -> Iterator[None]:
     """Within it, taking more memory than is free fails here, where the system would else kill the process.
+
+    processes   that begin together, and share what is free
 
     Linux alone; elsewhere nothing happens.
     """
@@ -36,7 +38,7 @@ def limited() -> Iterator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = taken() + int(SHARE * free)
+    wanted = taken() + int(SHARE * free / processes)
     limits = [wanted, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
     try:

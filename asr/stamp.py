@@ -4,6 +4,7 @@ A command that finds its output's stamp equal to what it would write now has not
 heavy is imported here: a recipe whose work is all done ends in seconds.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -71,6 +72,14 @@ class Stamp:
             return self.output / ".stamp.json"
         return self.output.with_name(f".{self.output.name}.stamp.json")
 
+    def of(self, output: str | os.PathLike, **arguments: Any) -> "Stamp":
+        """Return the stamp of another output, made of the same inputs with further arguments."""
+        other = copy.copy(self)
+        other.output = Path(output)
+        found = dict(sorted((self.facts["arguments"] | arguments).items()))
+        other.facts = self.facts | {"arguments": found}
+        return other
+
     def is_current(self) -> bool:
         """True if the output exists and was made by this command from these arguments and inputs.
 
@@ -81,10 +90,16 @@ class Stamp:
             raise Planned(self, current)
         return current
 
-    def _is_current(self) -> bool:
+    def is_finished(self) -> bool:
+        """True if the output is current, or would be but for inputs that failed."""
+        return self._is_current(but_failures=True)
+
+    def _is_current(self, but_failures: bool = False) -> bool:
         try:
             stamped = json.loads(self.path.read_text())
             stamped.pop("made", None)
+            if but_failures and stamped.pop("failed", 0):
+                stamped.pop("begun")
             return self.output.exists() and stamped == json.loads(json.dumps(self.facts))
         except (
             OSError,
@@ -94,9 +109,12 @@ class Stamp:
         ):  # absent, damaged, or facts that JSON doesn't know
             return False
 
-    def begin(self) -> None:
-        """Say that the output is being made anew: it is this command's, but not finished."""
-        write_text(self.path, json.dumps(self.facts | {"begun": True}, indent=1) + "\n")
+    def begin(self, **state: int) -> None:
+        """Say that the output is being made anew: it is this command's, but not finished.
+
+        state    `failed` where it is written, and that number of inputs have failed
+        """
+        write_text(self.path, json.dumps(self.facts | {"begun": True} | state, indent=1) + "\n")
 
     def write(self, **made: float | str) -> None:
         """Stamp the finished output.

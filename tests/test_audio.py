@@ -195,3 +195,31 @@ def test_real_files_of_every_corpus(shared_data):
         assert (
             len(wave) == pytest.approx(found.duration * 16000, abs=1) and np.abs(wave).max() > 0.005
         )
+
+
+def test_a_plain_wav_is_described_as_libsndfile_does_and_others_are_left_to_it(tmp_path):
+    """Each byte of the header changed, and ends cut off or added: what is described at all, libsndfile describes so."""
+    path, plain = tmp_path / "x.wav", 0
+    soundfile.write(path, np.random.default_rng(1).normal(0, 0.1, (50, 2)), 8000)
+    whole = path.read_bytes()
+    assert audio.plain_wav(path) == audio.AudioInfo(8000, 50, 2)
+    changed = [
+        whole[:n] + bytes([whole[n] ^ bit]) + whole[n + 1 :]
+        for n in range(44)
+        for bit in (1, 2, 128)
+    ]
+    for content in (
+        *changed,
+        whole[:-4],
+        whole + b"LIST\0\0\0\0",
+        whole + whole,
+        whole[:44],
+        whole[:9],
+    ):
+        path.write_bytes(content)
+        if found := audio.plain_wav(path):
+            plain += 1
+            with audio.opened(path) as sound:
+                assert found == audio.AudioInfo(sound.rate, sound.frames, sound.channels)
+            assert len(audio.load(path, 8000)) == pytest.approx(found.duration * 8000, abs=1)
+    assert 0 < plain < 50

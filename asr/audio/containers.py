@@ -34,18 +34,23 @@ _folders: list[str] = []  # where decoded files are kept, the innermost last; al
 
 
 @contextlib.contextmanager
-def decoding(folder: str | None = None) -> Iterator[str]:
+def decoding(shared: str | None = None) -> Iterator[str]:
     """Within it, have sound files be decoded by ffmpeg where libsndfile can't; in the end, remove what it wrote.
 
-    folder   that another process has made for that, and will remove; None makes one
+    shared   folder that another process has made for that, and will remove; None makes one
     """
     with contextlib.ExitStack() as stack:
-        made = folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="asr-decoded-"))
+        made = shared or stack.enter_context(tempfile.TemporaryDirectory(prefix="asr-decoded-"))
         _folders.append(made)
         try:
             yield made
         finally:
             _folders.remove(made)
+
+
+def folder() -> str | None:
+    """Name the folder of the innermost `decoding`, for other processes; None outside of it."""
+    return _folders[-1] if _folders else None
 
 
 def demuxer(head: bytes) -> str | None:

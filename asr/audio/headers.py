@@ -12,6 +12,7 @@ from asr.logging import progress_bar
 
 THREADS = 8  # opening a file waits more for the disk than for the processor
 ASKED = 1000  # files queued at once; queuing a million takes a gigabyte
+TOGETHER = 16  # files that a thread reads before it is given others
 
 
 def read_headers(
@@ -30,10 +31,18 @@ def read_headers(
     bar = progress_bar(total=len(paths), desc="sound files", unit="", mininterval=0.5, **settings)
     with bar, ThreadPoolExecutor(THREADS) as pool:
         for first in range(0, len(paths), ASKED):
-            for one in pool.map(partial(header, whole=whole), paths[first : first + ASKED]):
-                found.append(one)
-                bar.update()
+            parts = [
+                paths[n : n + TOGETHER]
+                for n in range(first, min(first + ASKED, len(paths)), TOGETHER)
+            ]
+            for some in pool.map(partial(_some, whole=whole), parts):
+                found += some
+                bar.update(len(some))
     return found
+
+
+def _some(paths: Sequence[str | os.PathLike], whole: bool) -> list[AudioInfo | UserError | None]:
+    return [header(path, whole) for path in paths]
 
 
 def header(path: str | os.PathLike, whole: bool = False) -> AudioInfo | UserError | None:

@@ -19,6 +19,7 @@ from asr.stamp import Stamp, fingerprint_of_list, maker
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.options import SearchOptions
+from asr.transcription.parts import parse as read_part
 from asr.transcription.recordings import matching, read_list
 
 NAME = "asr-decode"
@@ -38,6 +39,9 @@ examples:
   find calls -name '*.wav' | asr-decode --model exp/an4/model --list - --channel all --out calls.txt
   arecord -t raw -f S16_LE -r 16000 -d 10 | asr-decode --model exp/an4/model --raw 16000 -
   asr-decode --model exp/an4/model --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
+  asr-decode --model exp/an4/model recordings/ --processes 8 --out recordings.txt
+  asr-decode --model exp/an4/model recordings/ --part 3/200 --out recordings.txt
+  asr-decode --model exp/an4/model recordings/ --join 200 --out recordings.txt
   asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5 --tune length-bonus=0,1
 """
 
@@ -97,6 +101,30 @@ def arguments():
         choices=["auto", "cpu", "cuda"],
         help="default: a GPU if one works",
     )
+    args.add_argument(
+        "--processes",
+        type=count,
+        metavar="N",
+        help="transcribe in N processes on the CPU, which divide its threads; N changes no result",
+    )
+    args.add_argument(
+        "--gpus",
+        type=lambda word: word if word == "all" else str(count(word)),
+        metavar="N",
+        help="transcribe on N GPUs of this machine, or on all",
+    )
+    args.add_argument(
+        "--part",
+        metavar="I/N",
+        help="do part I of N of the input, on any machine, into OUT.part-I-of-N; auto, or auto/N: the number is "
+        "that of a task in an array of Slurm, SGE, PBS or LSF",
+    )
+    args.add_argument(
+        "--join",
+        type=count,
+        metavar="N",
+        help="join the N parts that commands with --part and otherwise the same options have made",
+    )
     args.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="default: fp32")
     args.add_argument(
         "--out",
@@ -150,6 +178,13 @@ def add_options(args, options):
         )
 
 
+def count(word):
+    """Read a number from 1 on."""
+    if not (word.isascii() and word.isdigit() and 0 < int(word[:9]) <= 100_000):
+        raise argparse.ArgumentTypeError(f"got {word!r}, expected a number from 1 on")
+    return int(word)
+
+
 def formats(text):
     """Read a list of formats."""
     kinds = tuple(text.replace(",", " ").split())
@@ -168,6 +203,8 @@ def main(argv):
     check(args)
     if args.tune:
         return tune(args)
+    if args.join:
+        return join(args)
     out, status = outputs(args), None
     new = args.raw or printed(args)  # to be done in any case
     if out and not new and all(output.stamp.is_current() for output in out):
@@ -210,6 +247,12 @@ def parse(argv):
     given = args.sources + [
         os.path.join(os.curdir, name) if name.startswith("-") else name for name in argv[cut + 1 :]
     ]
+    if args.part:
+        args.part = read_part(args.part, os.environ)
+        args.out, args.json = (
+            name and name != STDOUT and args.part.path(name) or name
+            for name in (args.out, args.json)
+        )
     args.order = [*given, *args.list, *args.manifest]
     args.named = [name for name in given if matching(name) == [name]]
     args.sources = [path for name in given for path in matching(name)]
@@ -228,6 +271,8 @@ def decoding(args):
 
 def printed(args):
     """What goes to standard output: "text", "json", or nothing."""
+    if args.part or args.join:
+        return ""
     if args.json == STDOUT:
         return "json"
     return "text" if args.out == STDOUT or not (args.out or args.out_dir) else ""
@@ -242,6 +287,16 @@ def check(args):
         raise UserError("nothing to transcribe; give sound files, folders, --list or --manifest")
     if args.raw is not None and args.order != [STDOUT]:
         raise UserError("--raw: reads standard input alone; give - as the only FILE")
+    if (args.processes or args.gpus) and (args.tune or args.processes and args.gpus):
+        raise UserError("--processes, --gpus and --tune: give one of them")
+    if args.processes and args.device == "cuda" or args.gpus and args.device == "cpu":
+        raise UserError("--device: --processes are on the CPU, --gpus on GPUs; leave it away")
+    if args.part or args.join:
+        files = {args.out, args.json} - {None}
+        if not files or STDOUT in files or args.raw or args.tune or args.part and args.join:
+            raise UserError(
+                "--part, --join: give one of them, with --out or --json FILE, and neither --raw nor --tune"
+            )
     if args.batch_seconds is not None and not args.batch_seconds > 0:
         raise UserError(f"--batch-seconds: got {args.batch_seconds:g}, expected more than 0")
     if args.out and args.json and os.path.realpath(args.out) == os.path.realpath(args.json):
@@ -274,6 +329,8 @@ def outputs(args):
         facts["listed"] = fingerprint_of_list(args.sources)
     if args.channel is not None:
         facts["channel"] = args.channel
+    if args.part:
+        facts["part"] = str(args.part)
     inputs = [*how.files(), *args.named, *args.manifest]
     given = [(path, line) for path, line in ((args.out, text_line), (args.json, json_line)) if path]
     return [
@@ -346,7 +403,10 @@ def run(args, out):
         stack.enter_context(containers.decoding())
         if args.raw is not None:
             args.sources = [stack.enter_context(spooled(sys.stdin.buffer, args.raw))]
-        recordings, failures = find_readable(args.sources, args.manifest, True, args.channel)
+        choose = args.part.of if args.part else list
+        recordings, failures = find_readable(
+            args.sources, args.manifest, True, args.channel, choose
+        )
         if args.raw is not None:
             recordings = [replace(recording, id=STDOUT) for recording in recordings]
         check_outputs(args, [recording.path for recording in recordings])
@@ -356,25 +416,52 @@ def run(args, out):
         line = {"text": text_line, "json": json_line}.get(printed(args))
         stack.enter_context(stopping(out))
         decoded = decode(
-            how, recordings, failures, out, lambda result: emit(line(result)) if line else None
+            how,
+            recordings,
+            failures,
+            out,
+            lambda result: emit(line(result)) if line else None,
+            workers(args),
+            bool(args.part),
         )
     if done := decoded.count - len(decoded.failures):
         audio, seconds = decoded.audio, decoded.seconds
         logger.info(
             f"{done} utterances, {audio:.1f} s of audio in {seconds:.1f} s, RTF {seconds / max(audio, 1e-9):.4f}"
         )
-    if decoded.device == "cpu" and how.precision == "fp32":
+    if decoded.device == "cpu" and not args.processes and how.precision == "fp32":
         from asr.device import has_bf16  # PyTorch is there
 
         if has_bf16():
             logger.info(BF16_IS_FASTER)
-    return end(decoded, f"; they are listed in {out[0].path}{FAILED}" if out else "")
+    listed = f"; they are listed in {out[0].path}{FAILED}" if out else ""
+    return end(decoded.failures, decoded.count, listed, bool(args.part))
 
 
-def end(decoded, listed):
+def workers(args):
+    """The processes that search; None if this one does."""
+    from asr.transcription.processes import Workers, count_gpus
+
+    if args.gpus:
+        return Workers(count_gpus(args.gpus), gpus=True)
+    return Workers(args.processes) if args.processes else None
+
+
+def join(args):
+    """Join the parts of the outputs."""
+    from asr.transcription.parts import join
+
+    out = outputs(args)
+    failures = join(out, args.join)
+    logger.info("; ".join(f"{output.path}: joined of {args.join} parts" for output in out))
+    if args.format:
+        write_formats(args)
+    return end(failures, 0, f"; they are listed in {out[0].path}{FAILED}")
+
+
+def end(failures, count, listed, part=False):
     """Return the exit status; if nothing could be done, it is a mistake."""
-    failures, count = decoded.failures, decoded.count
-    if failures and len(failures) == count:
+    if failures and len(failures) == count and not part:
         what = (
             f"none of {count} recordings could be transcribed{listed}"
             if count > 1
@@ -382,7 +469,8 @@ def end(decoded, listed):
         )
         raise UserError(what)
     if failures:
-        logger.warning(f"{len(failures)} of {count} recordings could not be transcribed{listed}")
+        of = f" of {count}" if count else ""
+        logger.warning(f"{len(failures)}{of} recordings could not be transcribed{listed}")
         return SOME_FAILED
     return 0
 

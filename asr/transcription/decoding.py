@@ -1,14 +1,17 @@
 """Recordings to files of texts, written when all is done; a journal keeps what is finished."""
 
+from __future__ import annotations
+
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asr import __version__
 from asr import failures as failure_lists
@@ -24,6 +27,10 @@ from asr.text.tokenizer import paths_of
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, in_order
 
+if TYPE_CHECKING:
+    from asr.transcription.processes import Workers
+
+REPORT_SECONDS = 60.0
 FAILED = ".failed.tsv"  # the list of failures is named as the output with this at its end
 
 
@@ -114,16 +121,17 @@ class ModelLoader:
 
     hardware, device   what computes, and its type, once the model is loaded
 
-    On a CPU, taking more memory than is free becomes an error, until the end of `with`.
+    On a CPU, taking more memory than is free becomes an error, until the end of `with`; `processes`
+    that load it together share that.
     """
 
-    def __init__(self, decoding: Decoding, recordings: Sequence[Recording]):
-        self.decoding, self.recordings = decoding, recordings
+    def __init__(self, decoding: Decoding, recordings: Sequence[Recording], processes: int = 1):
+        self.decoding, self.recordings, self.processes = decoding, recordings, processes
         self.hardware: str | None = None
         self.device: str | None = None
         self._limits = ExitStack()
 
-    def __enter__(self) -> "ModelLoader":
+    def __enter__(self) -> ModelLoader:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
@@ -143,7 +151,7 @@ class ModelLoader:
             raise UserError(str(error)) from None
         keep_memory()
         if device.type == "cpu":
-            self._limits.enter_context(limited())
+            self._limits.enter_context(limited(self.processes))
         recognizer = load(self.decoding.model, device)
         self.hardware, self.device = hardware(device), device.type
         logger.info(which)
@@ -196,12 +204,16 @@ def decode(
     failures: Sequence[Failure],
     outputs: Sequence[Output],
     show: Callable[[dict], None],
+    workers: Workers | None = None,
+    part: bool = False,
 ) -> Decoded:
     """Transcribe what an earlier session hasn't, write the outputs, and list the failures beside the first one.
 
     failures  recordings that can't be read
     outputs   are stamped if nothing failed
     show      called with each result, in order, as soon as all before it are done
+    workers   processes that search; None: this one does
+    part      whether this is a part of other work, whose outputs are written even if they are empty
     """
     path, work = (beside(outputs[0].path), decoding.work()) if outputs else (None, {})
     count, loader = len(recordings) + len(failures), ModelLoader(decoding, recordings)
@@ -211,24 +223,31 @@ def decode(
         total = round(sum(recording.duration for recording in recordings))
         with loader, progress_bar(total=total, unit="s", desc="audio") as bar:
             found = _search(
-                loader, recordings, journal, show, lambda seconds: bar.update(round(seconds, 1))
+                loader,
+                recordings,
+                journal,
+                show,
+                lambda seconds: bar.update(round(seconds, 1)),
+                workers,
             )
         warn_failures(found, len(recordings))
         failed = {failure.id for failure in found}
         done = [recording for recording in recordings if recording.id not in failed]
         failures = [*failures, *found]
         audio, seconds = journal.seconds(recording.key for recording in recordings)
-        if outputs and done:
+        if outputs and (done or part):
             made: dict[str, Any] = {
                 "audio_seconds": round(audio, 2),
                 "wall_seconds": round(seconds, 2),
             }
-            made |= {"rtf": round(seconds / audio, 4)} | (
+            made |= {"rtf": round(seconds / max(audio, 1e-9), 4)} | (
                 {"hardware": loader.hardware} if loader.hardware else {}
             )
             _write(outputs, done, journal, {} if failures else made)
         if outputs:
             failure_lists.write(Path(f"{outputs[0].path}{FAILED}"), failures)
+        for output in outputs if failures and (done or part) else ():
+            output.stamp.begin(failed=len(failures))
         if not failures:
             journal.remove()
     return Decoded(count, failures, audio, seconds, loader.device)
@@ -240,12 +259,22 @@ def _search(
     journal: Journal,
     show: Callable[[dict], None],
     progress: Callable[[float], None],
+    workers: Workers | None,
 ) -> list[Failure]:
     """Transcribe what the journal lacks, and add it there; return the failures."""
     keys = {recording: recording.key for recording in recordings}
-    finished = [(recording, None) for recording in recordings if keys[recording] in journal]
     todo = [recording for recording in recordings if keys[recording] not in journal]
-    fresh = _fresh(loader, todo, journal, keys) if todo else ()
+    pieces = []
+    if workers:  # a piece that isn't finished is searched as if nothing of it were
+        divided = workers.pieces(recordings, loader.decoding.batch_seconds)
+        pieces = [piece for piece in divided if any(keys[r] not in journal for r in piece)]
+        todo = [recording for piece in pieces for recording in piece]
+    again = set(todo)
+    finished = [(recording, None) for recording in recordings if recording not in again]
+    fresh: Iterator[tuple[Recording, Failure | None]] = iter(())
+    if todo:
+        some = _of_workers(loader, pieces, workers) if workers else _own(loader, todo)
+        fresh = _reported(_kept(some, journal, keys), todo)
     failures = []
     for recording, failure in in_order(recordings, _counted(chain(finished, fresh), progress)):
         if failure is not None:
@@ -256,10 +285,11 @@ def _search(
     return failures
 
 
-def _fresh(
-    loader: ModelLoader, todo: Sequence[Recording], journal: Journal, keys: dict[Recording, str]
-) -> Iterator[tuple[Recording, Failure | None]]:
-    """Search, and keep each result in the journal."""
+Results = Iterator[tuple[Recording, dict | Failure, float]]  # and the seconds that it took
+
+
+def _own(loader: ModelLoader, todo: Sequence[Recording]) -> Results:
+    """Search in this process."""
     recognizer, decoding = loader(), loader.decoding  # imports PyTorch
     from asr.transcription.pipeline import finished
 
@@ -272,13 +302,52 @@ def _fresh(
         decoding.precision,
         times=decoding.times,
     ):
-        now = time.perf_counter()
+        seconds = time.perf_counter() - before
+        yield recording, result if isinstance(result, Failure) else result.as_json(), seconds
+        before = time.perf_counter()
+
+
+def _of_workers(
+    loader: ModelLoader, pieces: Sequence[Sequence[Recording]], workers: Workers
+) -> Results:
+    """Have other processes search."""
+    from asr.transcription.processes import finished
+
+    before = time.perf_counter()
+    for piece, results in finished(loader, pieces, workers):
+        seconds = (time.perf_counter() - before) / len(piece)
+        for recording, result in zip(piece, results, strict=True):
+            yield recording, result, seconds
+        before = time.perf_counter()
+
+
+def _kept(
+    results: Results, journal: Journal, keys: dict[Recording, str]
+) -> Iterator[tuple[Recording, Failure | None]]:
+    """Keep each result in the journal."""
+    for recording, result, seconds in results:
         if isinstance(result, Failure):
             yield recording, result
         else:
-            journal.add(keys[recording], result.as_json(), recording.duration, now - before)
+            journal.add(keys[recording], result, recording.duration, seconds)
             yield recording, None
-        before = time.perf_counter()
+
+
+def _reported(
+    results: Iterator[tuple[Recording, Failure | None]], todo: Sequence[Recording]
+) -> Iterator[tuple[Recording, Failure | None]]:
+    """Log now and then how far it is, where no bar shows it."""
+    begun = last = time.monotonic()
+    total, audio = sum(recording.duration for recording in todo), 0.0
+    for count, (recording, failure) in enumerate(results, 1):
+        yield recording, failure
+        audio, now = audio + recording.duration, time.monotonic()
+        if now - last >= REPORT_SECONDS and not sys.stderr.isatty():
+            left, last = (now - begun) * (total - audio) / max(audio, 1e-9), now
+            logger.info(
+                f"{count:,} of {len(todo):,} recordings, {audio / 3600:.1f} of {total / 3600:.1f} h of audio; "
+                f"about {left / 60:.0f} min left"
+            )
 
 
 def _counted(

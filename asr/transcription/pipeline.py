@@ -20,13 +20,12 @@ from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
 from asr.transcript import Alternative, Segment, Transcript, Word
 from asr.transcription.long import Results, in_pieces
-from asr.transcription.options import SearchOptions
+from asr.transcription.options import BATCH_SECONDS, SearchOptions
 from asr.transcription.recordings import Recording, in_order
 from asr.transcription.searcher import Searcher
 from asr.transcription.times import Encoded
 
 WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
-BATCH_SECONDS = {"cpu": 120.0, "cuda": 2000.0}  # of padded audio: a GPU isn't busy with less
 READERS = {"cpu": 1, "cuda": 8}  # threads; one reads some 4,000 s of audio per second
 TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
 
@@ -89,10 +88,14 @@ def finished(
     precision: str = "fp32",
     clock: Clock | None = None,
     times: bool = False,
+    searcher: Searcher | None = None,
 ) -> Results:
-    """Yield each transcript or failure when it is finished; for the arguments see `transcribe`."""
+    """Yield each transcript or failure when it is finished; for the arguments see `transcribe`.
+
+    searcher   made of the recognizer, options and precision, for several calls; None makes one
+    """
     clock = clock or Clock()
-    searcher = Searcher(recognizer, options, precision)
+    searcher = searcher or Searcher(recognizer, options, precision)
 
     def search(some: Sequence[Recording], times: bool) -> Results:
         return _found(searcher, some, batch_seconds, times)
