@@ -15,6 +15,7 @@ from asr.errors import UserError
 from asr.files import open_file
 
 CONFIG, WEIGHTS, VERSIONS = "config.yaml", "model.safetensors", "versions.json"
+CALIBRATION = "calibration.yaml"  # of confidences, if they were calibrated
 KINDS = {"hybrid": "recognizer", "lm": "language model"}  # `model.kind` and what people call it
 DIGEST = "sha256"  # in the header's metadata: of all that the file holds
 MOST_HEADER = 32 << 20  # bytes; a thousand tensors take a tenth of a megabyte

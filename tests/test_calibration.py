@@ -1,9 +1,29 @@
-"""Calibration: constructed bins, a plain loop over sorted words, and what holds of words drawn at their confidence."""
+"""Calibration: constructed bins, a plain loop over sorted words, and what holds of words drawn at their confidence.
+
+Curves are compared with the one by which words were drawn, and with their neighbors by likelihood.
+"""
+
+import math
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 
-from asr.scoring.calibration import Bin, expected_calibration_error, reliability
+from asr import confidence
+from asr.confidence import Calibration, Curve
+from asr.errors import UserError
+from asr.scoring.calibration import (
+    Bin,
+    Outcomes,
+    cross_validated,
+    expected_calibration_error,
+    fit,
+    outcomes,
+    reliability,
+)
+from asr.transcript import Alternative, Segment, Transcript, Word
 
 RNG = np.random.default_rng(3)
 
@@ -66,3 +86,99 @@ def test_honest_confidences_have_none_and_others_what_they_are_off():
 def test_refused(confidences, correct):
     with pytest.raises(ValueError, match="expected"):
         expected_calibration_error(confidences, correct)
+
+
+# curves
+
+
+def drawn(curve, count=12000):
+    """Words, four of an utterance, that are right as often as a curve says of their confidence."""
+    given = RNG.beta(3, 1, count)
+    right = RNG.random(count) < [curve(p) for p in given]
+    return Outcomes(given, right, np.arange(count) // 4)
+
+
+def loss(outcomes, curve):
+    """Negative logarithm of the probability of what became of words."""
+    chances = np.array([curve(p) for p in outcomes.confidences])
+    return -np.log(np.where(outcomes.right, chances, 1 - chances)).sum()
+
+
+@pytest.mark.parametrize("a,b,c", [(1, 1, 0), (0.4, 2, -0.5), (2, 0.3, 1.5), (3, 0, 1)])
+def test_a_curve_is_found_again(a, b, c):
+    truth = Curve(a=a, b=b, c=c)
+    words = drawn(truth)
+    found, after = fit(words), cross_validated(words)
+    assert all(abs(found(p) - truth(p)) < 0.05 for p in np.linspace(0.1, 0.99, 50))
+    assert after.error() < 0.03 and (a == 1 or after.error() < words.error() / 2)
+    for name in "abc":
+        for by in (-0.05, 0.05):
+            if getattr(found, name) + by >= 0 or name == "c":
+                near = found.model_copy(update={name: getattr(found, name) + by})
+                assert loss(words, near) > loss(words, found) - 0.01
+
+
+def test_a_curve_never_falls_and_stays_within_0_and_1():
+    words = drawn(Curve(a=1, b=1, c=0))
+    reverse = replace(words, right=~words.right)
+    assert fit(reverse)(0.1) <= fit(reverse)(0.9) == pytest.approx(reverse.right.mean(), abs=0.02)
+    for right in (True, False):  # of all, which no likelihood bounds
+        curve = fit(Outcomes(np.full(20, 0.9), np.full(20, right), np.arange(20)))
+        values = [curve(p) for p in (0.0, 1e-9, 0.3, 0.9, 1.0)]
+        assert values == sorted(values) and values[0] >= 0 and values[-1] <= 1
+        assert (curve(0.9) > 0.9) == right
+    identity = Curve(a=1.0, b=1.0, c=0.0)
+    assert [identity(p) for p in (0.2, 0.999)] == pytest.approx([0.2, 0.999])
+    assert math.isnan(identity(math.nan))
+
+
+def test_words_are_not_calibrated_by_their_own_utterance():
+    words = drawn(Curve(a=1, b=2, c=-1), 400)
+    own, before = words.utterances % 10 == 3, cross_validated(words).confidences
+    after = cross_validated(replace(words, right=words.right ^ own)).confidences
+    assert (after[own] == before[own]).all() and (after[~own] != before[~own]).all()
+
+
+def transcript(name, text, confidences):
+    words = [Word(n, n + 1, w, c) for n, (w, c) in enumerate(zip(text.split(), confidences))]  # noqa: B905
+    best = Alternative(text, [], 0.0, confidence=0.5)
+    return Transcript(name, text, (Segment(0, 9, text, 0.5, tuple(words)),), nbest=(best,))
+
+
+def test_words_are_right_by_their_alignment():
+    hypotheses = {"a": "GO ON UP", "b": "GO IN UP UP"} | {f"u{n}": "GO" for n in range(9)}
+    references = dict.fromkeys(hypotheses, "GO") | {"a": "GO ON UP", "b": "GO ON UP"}
+    found = [transcript(name, text, [0.9, 0.8, 0.7, 0.6]) for name, text in hypotheses.items()]
+    words, texts = outcomes(found, references)
+    assert words.right[:3].all() and words.right[3:7].tolist() in ([1, 0, 1, 0], [1, 0, 0, 1])
+    assert words.confidences[:7].tolist() == [0.9, 0.8, 0.7, 0.9, 0.8, 0.7, 0.6]
+    assert words.utterances[:8].tolist() == [0, 0, 0, 1, 1, 1, 1, 2]
+    assert texts.right.tolist() == [True, False] + [True] * 9
+    with pytest.raises(UserError, match="got 9 utterances with confidences, expected 10"):
+        outcomes(found[:9], references)
+
+
+def test_the_file_is_strict_and_of_its_weights(tmp_path, caplog):
+    import torch
+
+    for name, digest in (("m", "one"), ("o", "other")):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "model.safetensors"
+        save_file({"x": torch.zeros(2)}, file, {"sha256": digest})
+    curve, search = Curve(a=1, b=2, c=-0.5), {"mode": "joint", "beam": 10, "ctc_weight": 0.3}
+    kept = Calibration(weights="one", search=search, words=curve, utterances=curve)
+    assert confidence.load(tmp_path / "m") is None and not caplog.text
+    kept.save(tmp_path / "m")
+    assert confidence.load(tmp_path / "m") == kept
+    path = tmp_path / "m/calibration.yaml"
+    shutil.copy(path, tmp_path / "o")
+    assert confidence.load(tmp_path / "o") is None and "of other weights" in caplog.text
+    for old, new, says in (
+        ("a: 1.0", "a: -1.0", "words.a: got -1.0"),
+        ("method: beta", "method: platt", "method: got 'platt'"),
+        ("words:", "word:", "word: no such setting; did you mean 'words'"),
+    ):
+        path.write_text(path.read_text().replace(old, new, 1))
+        with pytest.raises(UserError, match=f"calibration.yaml: {says}"):
+            confidence.load(tmp_path / "m")
+        kept.save(tmp_path / "m")

@@ -5,6 +5,7 @@ The expected texts are constructed: words are tones, which a model of 30,000 wei
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +17,8 @@ import soundfile
 import torch
 from tones import CONFIG, write_corpus
 
-from asr import stamp
+import asr
+from asr import confidence, stamp
 from asr.cli import decode, ngram, prepare, score, tokenizer, train
 from asr.data import manifest as manifests
 from asr.models import lm
@@ -290,6 +292,58 @@ def test_tuning_prints_the_wer_of_each_setting_as_decoding_with_it_has(run, caps
         decoding(run, "--manifest", manifest, "--out", out, *options.split())
         call(score.main, manifest, out, "--unit", "word")
         assert capsys.readouterr().out.startswith(f"WER {rates[options]} %")
+
+
+def test_calibration_changes_confidences_alone(run, tmp_path, capsys):
+    """Each is the raw one's by the file's curves; work done before is done again; another search is named."""
+    model, data = tmp_path / "model", run / "data"
+    shutil.copytree(run / "model", model)
+
+    def decoded(*more):
+        test = (
+            "--manifest",
+            data / "test.jsonl.gz",
+            "--json",
+            tmp_path / "t.json",
+            "--out",
+            tmp_path / "t",
+            *more,
+        )
+        call(decode.main, "--model", model, "--device", "cpu", *test)
+        said = capsys.readouterr().err
+        return [json.loads(line) for line in open(tmp_path / "t.json")], said
+
+    def calibrate():
+        dev = "--manifest", data / "dev.jsonl.gz", "--calibrate"
+        call(decode.main, "--model", model, "--device", "cpu", *dev)
+        return capsys.readouterr().out, (model / "calibration.yaml").read_text()
+
+    raw, _ = decoded()
+    assert "is up to date" in decoded()[1]
+    printed, file = calibrate()
+    assert re.fullmatch(r"words\t\d+(\t0\.\d{4}){2}\nutterances\t20(\t0\.\d{4}){2}\n", printed)
+    assert calibrate() == (printed, file)  # by raw confidences again
+    curves, (found, said) = confidence.load(model), decoded()
+    assert "is up to date" not in said and "another search" not in said
+    for line, before in zip(found, raw, strict=True):
+        pairs = [(curves.utterances, line["nbest"][0], before["nbest"][0])]
+        for segment, old in zip(line["segments"], before["segments"], strict=True):
+            words = zip(segment["words"], old["words"], strict=True)
+            pairs += [(curves.utterances, segment, old)]
+            pairs += [(curves.words, word, old_word) for word, old_word in words]
+        for curve, own, old in pairs:
+            expected = curve(old.pop("confidence"))
+            assert own.pop("confidence") == pytest.approx(expected, abs=1e-3)
+    assert found == raw
+    assert (
+        "another search (mode joint, beam 10, ctc_weight 0.3)" in decoded("--mode", "ctc-greedy")[1]
+    )
+    recording = str(next((run / "corpus").glob("test*.wav")))
+    mine, without = asr.load(model), asr.load(run / "model")
+    old, new = (
+        asr.transcribe(m, recording).segments[0].words[0].confidence for m in (without, mine)
+    )
+    assert new == pytest.approx(curves.words(old))
 
 
 def test_librispeech_is_decoded(run, shared_data, capsys):

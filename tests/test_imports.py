@@ -20,7 +20,7 @@ training transcription scoring info
 data models search download
 features nn text
 seeding device ops
-config yaml_tree audio failures files formats imports journal memory model_files options outputs stamp \
+config confidence yaml_tree audio failures files formats imports journal memory model_files options outputs stamp \
 subtitles transcript provenance logging errors asr
 """  # asr: its version
 LEVEL = {room: n for n, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}

@@ -42,6 +42,7 @@ examples:
   asr-decode --model exp/an4/model recordings/ --processes 8 --out recordings.txt
   asr-decode --model exp/an4/model recordings/ --part 3/200 --out recordings.txt
   asr-decode --model exp/an4/model recordings/ --join 200 --out recordings.txt
+  asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --calibrate
   asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5 --tune length-bonus=0,1
 """
 
@@ -156,6 +157,11 @@ def arguments():
         "--force", action="store_true", help="replace files that this command didn't make"
     )
     args.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="fit confidences to what is right of a dev --manifest, and keep the fit in the model's folder",
+    )
+    args.add_argument(
         "--tune",
         action="append",
         default=[],
@@ -201,8 +207,8 @@ def main(argv):
     """Transcribe, unless it is done already."""
     args = parse(argv)
     check(args)
-    if args.tune:
-        return tune(args)
+    if args.tune or args.calibrate:
+        return tune(args) if args.tune else calibrate(args)
     if args.join:
         return join(args)
     out, status = outputs(args), None
@@ -283,12 +289,15 @@ def check(args):
     if bool(args.format) != bool(args.out_dir) or args.out_dir and args.json == STDOUT:
         raise UserError("--format and --out-dir: give both, and a file to --json if any")
     layout(args)
+    tuned = args.tune or args.calibrate
+    if args.tune and args.calibrate:
+        raise UserError("--tune and --calibrate: give one of them")
     if not args.sources and not args.manifest:
         raise UserError("nothing to transcribe; give sound files, folders, --list or --manifest")
     if args.raw is not None and args.order != [STDOUT]:
         raise UserError("--raw: reads standard input alone; give - as the only FILE")
-    if (args.processes or args.gpus) and (args.tune or args.processes and args.gpus):
-        raise UserError("--processes, --gpus and --tune: give one of them")
+    if (args.processes or args.gpus) and (tuned or args.processes and args.gpus):
+        raise UserError("--processes, --gpus, --tune and --calibrate: give one of them")
     if args.processes and args.device == "cuda" or args.gpus and args.device == "cpu":
         raise UserError("--device: --processes are on the CPU, --gpus on GPUs; leave it away")
     if args.part or args.join:
@@ -343,24 +352,12 @@ def outputs(args):
 def tune(args):
     """Print the word (or mixed) error rate of each setting of --tune, and then the best."""
     from asr.scoring.report import UNITS, percent, score_texts, units_of
-    from asr.scoring.texts import match, read_texts
     from asr.transcription.decoding import ModelLoader
     from asr.transcription.recordings import find
     from asr.transcription.tuning import parse_grid, tune
 
-    if args.sources or not args.manifest or args.out or args.json:
-        raise UserError(
-            "--tune needs the texts of a --manifest, and neither sound files nor --out nor --json"
-        )
-    how = decoding(args)
+    references, how = texts_of_manifests(args, "--tune"), decoding(args)
     grid = parse_grid(args.tune, how.options)
-    references: dict[str, str] = {}
-    for path in args.manifest:
-        texts = read_texts(path)
-        match(texts, texts, path, path)
-        references |= texts
-    if not references:
-        raise UserError(f"{', '.join(args.manifest)}: no utterance to tune on")
     unit, results = units_of(references.values())[0], []
     how.check_files()
     recordings = find([], args.manifest)
@@ -375,6 +372,58 @@ def tune(args):
             emit(f"{percent(results[-1][0])}\t{options}")
     rate, options = min(results, key=lambda result: result[0])  # of equals the first
     logger.info(f"best: {options} ({UNITS[unit]} {percent(rate)} %)")
+
+
+def texts_of_manifests(args, option):
+    """Read the references that an option needs."""
+    from asr.scoring.texts import match, read_texts
+
+    if args.sources or not args.manifest or args.out or args.json:
+        raise UserError(
+            f"{option} needs the texts of a --manifest, and neither sound files nor --out nor --json"
+        )
+    references: dict[str, str] = {}
+    for path in args.manifest:
+        texts = read_texts(path)
+        match(texts, texts, path, path)
+        references |= texts
+    return references
+
+
+def calibrate(args):
+    """Fit the confidences of words and utterances on a dev set; print how far they are off before and after."""
+    from asr import confidence
+    from asr.scoring.calibration import cross_validated, fit, outcomes
+    from asr.transcription.decoding import ModelLoader
+    from asr.transcription.options import effective
+    from asr.transcription.pipeline import transcribe
+    from asr.transcription.recordings import find
+
+    references, how = texts_of_manifests(args, "--calibrate"), decoding(args)
+    path = Path(args.model) / confidence.CALIBRATION
+    check_output("--calibrate", path, NAME, (), args.force, confidence.is_calibration)
+    how.check_files()
+    recordings = find([], args.manifest)
+    with ModelLoader(how, recordings) as load:
+        recognizer = load(calibrated=False)
+        if not recognizer.has_times:
+            raise UserError(f"{args.model}: its words have no confidences; CTC was not trained")
+        found = transcribe(
+            recognizer, recordings, how.options, how.batch_seconds, how.precision, times=True
+        )
+        words, texts = outcomes(list(found), references)
+    fitted = confidence.Calibration(
+        weights=confidence.digest(args.model),
+        search=effective(how.options),
+        words=fit(words),
+        utterances=fit(texts),
+    )
+    logger.info("number, and expected calibration error before and after (by cross-validation):")
+    for name, given in (("words", words), ("utterances", texts)):
+        before, after = given.error(), cross_validated(given).error()
+        emit(f"{name}\t{len(given.right)}\t{before:.4f}\t{after:.4f}")
+    fitted.save(args.model)
+    logger.info(f"written: {path}")
 
 
 @contextmanager

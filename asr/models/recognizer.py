@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import asr
+from asr import confidence
+from asr.confidence import Calibration
 from asr.config import Settings
 from asr.errors import UserError
 from asr.features.frontend import Frontend, FrontendSettings
@@ -48,6 +50,7 @@ class Recognizer(nn.Module):
                 "model.consistency: got no features.specaugment, expected one: the two views are its masks"
             )
         self.tokenizer = tokenizer
+        self.calibration: Calibration | None = None  # of its confidences
         self.longest = math.inf  # seconds of the longest recording of its training, as far as known
         self.boundaries: Boundaries | None = None  # of words, if it has learned them
 
@@ -161,6 +164,7 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
     recognizer = folders.fill(
         lambda: Recognizer(settings.features, settings.model, tokenizer), folder
     )
+    recognizer.calibration = confidence.load(folder)
     recognizer.longest = folders.longest_heard(folder) or math.inf
     if found := boundaries.load(folder):
         recognizer.boundaries = found.to(device)

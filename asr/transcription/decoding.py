@@ -21,10 +21,11 @@ from asr.files import replacing
 from asr.journal import Journal, beside
 from asr.logging import logger, printable, progress_bar
 from asr.memory import is_oom, limited
+from asr.model_files import CALIBRATION, CONFIG, WEIGHTS
 from asr.options import paths
 from asr.stamp import Stamp, fingerprint
 from asr.text.tokenizer import paths_of
-from asr.transcription.options import SearchOptions
+from asr.transcription.options import SearchOptions, effective
 from asr.transcription.recordings import Recording, in_order
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ class Decoding:
 
 
 def _settings_and_weights(folder: str) -> list[str]:
-    return [os.path.join(folder, name) for name in ("config.yaml", "model.safetensors")]
+    calibration = os.path.join(folder, CALIBRATION)
+    given = [os.path.join(folder, name) for name in (CONFIG, WEIGHTS)]
+    return given + [calibration] * os.path.exists(calibration)
 
 
 @dataclass(frozen=True)
@@ -140,8 +143,8 @@ class ModelLoader:
             what = "cut long recordings at pauses, or lower `batch_seconds` or `beam`"
             raise UserError(f"out of memory; {what}") from None
 
-    def __call__(self) -> Any:
-        """Return the recognizer."""
+    def __call__(self, calibrated: bool = True) -> Any:
+        """Return the recognizer; unless `calibrated`, with raw confidences."""
         from asr.device import choose, hardware, keep_memory
         from asr.models.recognizer import load
 
@@ -160,6 +163,9 @@ class ModelLoader:
         elif self.decoding.times:
             logger.warning("words have no times: CTC was not trained (model.ctc_weight is 0)")
         warn_untrained(recognizer.model.ctc_weight, self.decoding.options)
+        recognizer.calibration = recognizer.calibration if calibrated else None
+        if recognizer.calibration:
+            warn_calibrated_otherwise(recognizer.calibration.search, self.decoding.options)
         return recognizer
 
 
@@ -186,6 +192,16 @@ def warn_untrained(ctc_weight: float, options: SearchOptions) -> None:
         )
     if ctc_weight == 0 and (weight > 0 or options.mode == "rescoring"):
         logger.warning("CTC was not trained (model.ctc_weight is 0); use mode attention")
+
+
+def warn_calibrated_otherwise(fitted: dict[str, Any], options: SearchOptions) -> None:
+    """Warn if the confidences were calibrated for another search; fitted: its options."""
+    now = effective(options)
+    if other := [name for name in (fitted | now) if fitted.get(name) != now.get(name)]:
+        given = shorten(f"{name} {fitted.get(name)}" for name in other)
+        logger.warning(
+            f"confidences were calibrated for another search ({given}); calibrate for this one"
+        )
 
 
 def warn_failures(failures: Sequence[Failure], count: int) -> None:

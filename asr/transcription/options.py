@@ -1,9 +1,10 @@
 """How to search: the same names in Python and as options of asr-decode."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from asr.errors import UserError
-from asr.options import check, option
+from asr.options import check, declared, option
 from asr.search.hotwords import HotwordOptions
 from asr.search.length import LengthOptions
 from asr.search.lm import LMOptions
@@ -51,3 +52,24 @@ SCORERS: tuple[type[ScorerOptions], ...] = (
     SearchOptions.__bases__
 )  # in the order in which their scores are added
 SWITCHES = [options.scorer.switch for options in SCORERS]
+DEFAULTS: dict[str, Any] = {option.name: option.default for option in declared(SearchOptions)}
+TUNABLE = {
+    name: type(default) for name, default in DEFAULTS.items() if isinstance(default, int | float)
+}
+
+
+def idle_options(options: SearchOptions) -> dict[str, str]:
+    """Map the options that have no effect beside these to the reason."""
+    idle = {"nbest": "of the best text"}
+    if options.mode not in ("joint", "rescoring"):
+        idle["ctc_weight"] = f"in mode {options.mode}"
+    if options.mode.endswith("greedy"):
+        idle |= dict.fromkeys(TUNABLE, f"in mode {options.mode}")
+    unused = [kind.scorer for kind in SCORERS if not getattr(options, kind.scorer.switch)]
+    return idle | {kind.weight: f"without `{kind.switch}`" for kind in unused if kind.weight}
+
+
+def effective(options: SearchOptions) -> dict[str, Any]:
+    """Return the options that change the scores of a search, by name; without scorers that are off."""
+    off = set(idle_options(options)) | {name for name in SWITCHES if not getattr(options, name)}
+    return {name: value for name, value in asdict(options).items() if name not in off}

@@ -206,13 +206,16 @@ def _transcript(
     words: Sequence[Word] = (),
 ) -> Transcript:
     """Decode the tokens of an n-best list; words: of the best, in seconds from the part's beginning."""
-    decode = recognizer.tokenizer.decode
+    decode, calibration = recognizer.tokenizer.decode, recognizer.calibration
     found = tuple(
         Alternative(
             decode(h.tokens), h.tokens, h.score, h.scores, h.reason, h.confidence, h.confidences
         )
         for h in nbest
     )
+    if calibration:
+        found = tuple(replace(a, confidence=calibration.utterances(a.confidence)) for a in found)
+        words = [replace(word, confidence=calibration.words(word.confidence)) for word in words]
     start, duration, best = recording.start, recording.duration, found[0]
     timed = tuple(
         replace(word, start=start + min(word.start, duration), end=start + min(word.end, duration))

@@ -7,16 +7,10 @@ from typing import Any
 
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
-from asr.options import declared
-from asr.transcription.options import SCORERS, SearchOptions
+from asr.transcription.options import TUNABLE, SearchOptions, idle_options
 from asr.transcription.pipeline import encoded
 from asr.transcription.recordings import Recording
 from asr.transcription.searcher import Searcher
-
-DEFAULTS: dict[str, Any] = {option.name: option.default for option in declared(SearchOptions)}
-TUNABLE = {
-    name: type(default) for name, default in DEFAULTS.items() if isinstance(default, int | float)
-}
 
 
 def parse_grid(settings: Sequence[str], options: SearchOptions) -> dict[str, list[float]]:
@@ -25,7 +19,7 @@ def parse_grid(settings: Sequence[str], options: SearchOptions) -> dict[str, lis
     raises   UserError for an unknown name, one that comes twice or changes nothing, or values that
              aren't numbers
     """
-    idle = _idle(options)
+    idle = idle_options(options)
     grid = {}
     for setting in settings:
         name, _, values = setting.partition("=")
@@ -50,17 +44,6 @@ def parse_grid(settings: Sequence[str], options: SearchOptions) -> dict[str, lis
                 f"{setting}: got {values!r}, expected numbers with commas between them", "tune"
             ) from None
     return grid
-
-
-def _idle(options: SearchOptions) -> dict[str, str]:
-    """Map the options that have no effect beside these to the reason."""
-    idle = {"nbest": "of the best text"}
-    if options.mode not in ("joint", "rescoring"):
-        idle["ctc_weight"] = f"in mode {options.mode}"
-    if options.mode.endswith("greedy"):
-        idle |= dict.fromkeys(TUNABLE, f"in mode {options.mode}")
-    unused = [kind.scorer for kind in SCORERS if not getattr(options, kind.scorer.switch)]
-    return idle | {kind.weight: f"without `{kind.switch}`" for kind in unused if kind.weight}
 
 
 def tune(
