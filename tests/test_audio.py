@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from asr.audio import headers
 from asr.audio import load as audio
 from asr.errors import UserError
 
@@ -223,3 +224,14 @@ def test_a_plain_wav_is_described_as_libsndfile_does_and_others_are_left_to_it(t
                 assert found == audio.AudioInfo(sound.rate, sound.frames, sound.channels)
             assert len(audio.load(path, 8000)) == pytest.approx(found.duration * 8000, abs=1)
     assert 0 < plain < 50
+
+
+@pytest.mark.parametrize("asked, together", [(1000, 16), (7, 3), (3, 7), (1, 1)])
+def test_headers_of_many_files_come_once_each_and_in_order(tmp_path, monkeypatch, asked, together):
+    monkeypatch.setattr(headers, "ASKED", asked)
+    monkeypatch.setattr(headers, "TOGETHER", together)
+    paths = [tmp_path / f"{n}.wav" for n in range(1, 31)]
+    for n, path in enumerate(paths, 1):
+        soundfile.write(path, np.zeros(n), 8000)
+    many = paths * 40  # more than are asked at once
+    assert [found.samples for found in headers.read_headers(many)] == [*range(1, 31)] * 40

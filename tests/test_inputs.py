@@ -115,6 +115,12 @@ def test_lists_without_paths_are_refused(folder, run, more):
     assert status == 2 and err.count("\n") == 1 and any(x in err for x in ("no paths", "no such"))
 
 
+def test_a_list_is_an_input(folder, run):
+    (folder / "list").write_text("stereo.wav\n")
+    status, _, err = run("--list", "list", "--out", "list", "--force")
+    assert status == 2 and "is an input" in err
+
+
 def test_outputs_of_patterns_and_lists_are_current_until_a_file_changes(folder, run):
     (folder / "list").write_text("stereo.wav\n")
     given = ["calls/**/*.wav", "--list", "list", "--out", "o.txt"]

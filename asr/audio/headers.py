@@ -31,10 +31,8 @@ def read_headers(
     bar = progress_bar(total=len(paths), desc="sound files", unit="", mininterval=0.5, **settings)
     with bar, ThreadPoolExecutor(THREADS) as pool:
         for first in range(0, len(paths), ASKED):
-            parts = [
-                paths[n : n + TOGETHER]
-                for n in range(first, min(first + ASKED, len(paths)), TOGETHER)
-            ]
+            asked = paths[first : first + ASKED]
+            parts = [asked[n : n + TOGETHER] for n in range(0, len(asked), TOGETHER)]
             for some in pool.map(partial(_some, whole=whole), parts):
                 found += some
                 bar.update(len(some))

@@ -317,7 +317,14 @@ def check(args):
     ):
         raise UserError(f"--json: {args.json} is where failures are listed; choose another name")
     check_outputs(
-        args, [args.model, *paths(decoding(args).options).values(), *args.sources, *args.manifest]
+        args,
+        [
+            args.model,
+            *paths(decoding(args).options).values(),
+            *args.sources,
+            *args.list,
+            *args.manifest,
+        ],
     )
 
 

@@ -359,7 +359,7 @@ def _reported(
         yield recording, failure
         audio, now = audio + recording.duration, time.monotonic()
         if now - last >= REPORT_SECONDS and not sys.stderr.isatty():
-            left, last = (now - begun) * (total - audio) / max(audio, 1e-9), now
+            left, last = (now - begun) * max(0.0, total - audio) / max(audio, 1e-9), now
             logger.info(
                 f"{count:,} of {len(todo):,} recordings, {audio / 3600:.1f} of {total / 3600:.1f} h of audio; "
                 f"about {left / 60:.0f} min left"
