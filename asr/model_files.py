@@ -15,6 +15,7 @@ from asr.errors import UserError
 from asr.files import open_file
 
 CONFIG, WEIGHTS, VERSIONS = "config.yaml", "model.safetensors", "versions.json"
+BOUNDARIES = "boundaries.safetensors"  # of words, learned at the end of a training
 CALIBRATION = "calibration.yaml"  # of confidences, if they were calibrated
 KINDS = {"hybrid": "recognizer", "lm": "language model"}  # `model.kind` and what people call it
 DIGEST = "sha256"  # in the header's metadata: of all that the file holds

@@ -142,10 +142,10 @@ def test_few_words_teach_nothing_and_a_damaged_file_is_refused(corpus, tmp_path)
     assert learn([example for example, _ in corpus[:3]]) is None
     assert boundaries.load(tmp_path) is None
     learn([example for example, _ in corpus[:20]]).save(tmp_path)
-    path = tmp_path / boundaries.FILE
+    path = tmp_path / boundaries.BOUNDARIES
     data = path.read_bytes()
     path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
-    with pytest.raises(UserError, match=boundaries.FILE):
+    with pytest.raises(UserError, match=boundaries.BOUNDARIES):
         boundaries.load(tmp_path)
 
 

@@ -22,11 +22,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from asr.errors import UserError
+from asr.model_files import BOUNDARIES
 from asr.models import weights
 from asr.models.weights import Weights
 from asr.ops import length_mask
 
-FILE = "boundaries.safetensors"
 STATES = 3  # of a letter: its beginning, its middle and its end, each of a frame or more
 NEAR = 20  # frames around a word's place by CTC, within which it is looked for
 AROUND = 6  # frames that a word takes around that place, to begin with
@@ -105,7 +105,7 @@ class Boundaries:
     def save(self, folder: Path) -> None:
         """Write the file of a model folder."""
         tensors = {"weight": self.weight.contiguous(), "bias": self.bias.contiguous()}
-        weights.write(Weights(tensors, {"letters": self.letters}), folder / FILE)
+        weights.write(Weights(tensors, {"letters": self.letters}), folder / BOUNDARIES)
 
 
 def load(folder: str | Path) -> Boundaries | None:
@@ -113,7 +113,7 @@ def load(folder: str | Path) -> Boundaries | None:
 
     raises   UserError if the file is damaged
     """
-    path = Path(folder) / FILE
+    path = Path(folder) / BOUNDARIES
     if not path.exists():
         return None
     read = weights.read(path)

@@ -21,7 +21,7 @@ from asr.files import replacing
 from asr.journal import Journal, beside
 from asr.logging import logger, printable, progress_bar
 from asr.memory import is_oom, limited
-from asr.model_files import CALIBRATION, CONFIG, WEIGHTS
+from asr.model_files import BOUNDARIES, CALIBRATION, CONFIG, WEIGHTS
 from asr.options import paths
 from asr.stamp import Stamp, fingerprint
 from asr.text.tokenizer import paths_of
@@ -87,9 +87,11 @@ class Decoding:
 
 
 def _settings_and_weights(folder: str) -> list[str]:
-    calibration = os.path.join(folder, CALIBRATION)
-    given = [os.path.join(folder, name) for name in (CONFIG, WEIGHTS)]
-    return given + [calibration] * os.path.exists(calibration)
+    given, learned = (
+        [os.path.join(folder, name) for name in names]
+        for names in ((CONFIG, WEIGHTS), (CALIBRATION, BOUNDARIES))
+    )
+    return given + [path for path in learned if os.path.exists(path)]
 
 
 @dataclass(frozen=True)
