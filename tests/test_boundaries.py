@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from pretended_gpu import pretended_gpu
 
 from asr.errors import UserError
 from asr.models import boundaries
@@ -156,3 +157,12 @@ def test_groups_of_words_end_at_pauses_and_before_they_are_long():
     assert groups[0] == [0, 1, 2] and groups[1][0] == 4  # word 3 isn't heard
     assert [n for group in groups for n in group] == [n for n in range(len(words)) if n != 3]
     assert all(words[g[-1]].end - words[g[0]].start <= 30.0 for g in groups)
+
+
+def test_on_a_gpu_the_boundaries_are_the_cpus(corpus):
+    model = learn([example for example, _ in corpus[:20]])
+    X = torch.nn.utils.rnn.pad_sequence([e.X for e, _ in corpus[:4]], batch_first=True)
+    lens, words = torch.tensor([len(e.X) for e, _ in corpus[:4]]), [e.words for e, _ in corpus[:4]]
+    expected = model.refine(X, lens, words)
+    with pretended_gpu():
+        assert model.to("cuda").refine(X.to("cuda"), lens.to("cuda"), words) == expected
