@@ -134,20 +134,22 @@ def test_boundaries_are_learned_from_spikes_and_found_again(corpus, tmp_path):
     # where a letter meets its like, nothing tells them apart
     assert off.mean() < 1 and (off <= 1).float().mean() > 0.9
     model.save(tmp_path)
-    again = boundaries.load(tmp_path)
+    again = boundaries.load(tmp_path, MELS)
     assert again.letters == model.letters == "ABCDE" and torch.equal(errors(again, unseen), off)
     assert again.states("é") != again.states("a") == again.states("A")
 
 
 def test_few_words_teach_nothing_and_a_damaged_file_is_refused(corpus, tmp_path):
     assert learn([example for example, _ in corpus[:3]]) is None
-    assert boundaries.load(tmp_path) is None
+    assert boundaries.load(tmp_path, MELS) is None
     learn([example for example, _ in corpus[:20]]).save(tmp_path)
+    with pytest.raises(UserError, match="expected"):
+        boundaries.load(tmp_path, MELS + 1)
     path = tmp_path / boundaries.BOUNDARIES
     data = path.read_bytes()
     path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
     with pytest.raises(UserError, match=boundaries.BOUNDARIES):
-        boundaries.load(tmp_path)
+        boundaries.load(tmp_path, MELS)
 
 
 def test_groups_of_words_end_at_pauses_and_before_they_are_long():

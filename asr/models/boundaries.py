@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from asr.errors import UserError
-from asr.model_files import BOUNDARIES
+from asr.model_files import BOUNDARIES, DAMAGED
 from asr.models import weights
 from asr.models.weights import Weights
 from asr.ops import length_mask
@@ -108,10 +108,10 @@ class Boundaries:
         weights.write(Weights(tensors, {"letters": self.letters}), folder / BOUNDARIES)
 
 
-def load(folder: str | Path) -> Boundaries | None:
-    """Load the model of a model folder; None if the folder has none.
+def load(folder: str | Path, mels: int) -> Boundaries | None:
+    """Load the model of a model folder, of features of so many mels; None if the folder has none.
 
-    raises   UserError if the file is damaged
+    raises   UserError if the file is damaged, or of other features
     """
     path = Path(folder) / BOUNDARIES
     if not path.exists():
@@ -121,9 +121,11 @@ def load(folder: str | Path) -> Boundaries | None:
         (read.bound or {}).get("letters", ""),
         (read.tensors.get(name, torch.empty(0)) for name in ("weight", "bias")),
     )
-    states = 2 + STATES * len(letters)
-    if bias.shape != (states,) or weight.dim() != 2 or weight.size(1) != states:
-        raise UserError(f"{path}: damaged (expected {states} states); copy the folder again")
+    shape = (3 * mels, 2 + STATES * len(letters))
+    if weight.shape != shape or bias.shape != shape[1:]:
+        got = f"{tuple(weight.shape)} and {tuple(bias.shape)}"
+        raise UserError(f"{path}: has shapes {got}, expected {shape} and {shape[1:]}; {DAMAGED}")
+    weights.check_finite(path, {"weight": weight, "bias": bias})
     return Boundaries(letters, weight, bias)
 
 

@@ -166,6 +166,6 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
     )
     recognizer.calibration = confidence.load(folder)
     recognizer.longest = folders.longest_heard(folder) or math.inf
-    if found := boundaries.load(folder):
+    if found := boundaries.load(folder, recognizer.frontend.fbank.mels):
         recognizer.boundaries = found.to(device)
     return recognizer.to(device).eval()
