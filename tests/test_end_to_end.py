@@ -25,6 +25,7 @@ from asr.models import lm
 from asr.transcription import pipeline
 from asr.transcription.decoding import warn_untrained
 from asr.transcription.options import MODES, SearchOptions
+from asr.transcription.segmentation import MARGIN
 
 EPOCHS = 40
 LM = """
@@ -124,15 +125,13 @@ def test_results_are_the_same_alone_and_in_any_batch_and_in_input_order(run, mod
 
 def test_a_long_recording_has_the_words_of_its_parts_and_their_times(run, tmp_path):
     """Thirty test recordings, each with the silence around that a piece keeps, and all of them in one file."""
-    files, parts, at, spoken = [], [], 0.0, []
+    files, parts, at, spoken, kept = [], [], 0.0, [], round(MARGIN * 8000)
     for file in sorted((run / "corpus").glob("test*.wav")):
         sound, rate = soundfile.read(file, dtype="float32")
         noise = 1e-3 * np.random.default_rng(0).standard_normal(round(0.3 * rate))
         parts += [noise, sound, noise]
         files.append(tmp_path / file.name)
-        soundfile.write(
-            files[-1], np.concatenate([noise[: rate // 8], sound, noise[: rate // 8]]), rate
-        )
+        soundfile.write(files[-1], np.concatenate([noise[:kept], sound, noise[:kept]]), rate)
         spoken.append((at + 0.3, at + 0.3 + len(sound) / rate))
         at += 0.6 + len(sound) / rate
     soundfile.write(tmp_path / "long.wav", np.concatenate(parts), rate)
@@ -194,7 +193,7 @@ def test_another_order_or_changed_file_of_the_search_is_other_work(run, tmp_path
         for order in (sounds, sounds[::-1]):
             words = ["--model", run / "model", "--out", "x.txt", "--hotwords", files[0]]
             words = [*words, "--lm", files[1], *order]
-            args = decode.arguments().parse_args(list(map(str, words)))
+            args = decode.parse(list(map(str, words)))
             seen.add(json.dumps(decode.outputs(args)[0].stamp.facts))
     assert len(seen) == 6
 
