@@ -106,6 +106,7 @@ assert 0.5 <= np.abs(clipped).max() < 1 and (clipped == clipped.max()).sum() > 1
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_what_a_section_adds_works(prepared, tmp_path, heading):
     """One new file, changes of others, then what the page runs and the check, all with the copy of the package."""

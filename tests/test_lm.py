@@ -214,6 +214,7 @@ def test_runs_share_a_folder_of_token_ids(root, tmp_path, monkeypatch):
     train(root, tmp_path / "y", *more, "seed=4")
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(root, tmp_path):
     """Not a bit."""
     one, two = (

@@ -109,6 +109,7 @@ def test_all_layers_are_measured(root, tmp_path, measured, noted):
     assert len(dropouts) > 1 and set(dropouts[1:]) == {0.5}
 
 
+@pytest.mark.slow
 def test_what_recomputing_saves_is_measured(root, tmp_path, measured):
     """The memory that the forward pass keeps for the backward pass, of two layers with dropout."""
     kept = []
@@ -126,6 +127,7 @@ def test_what_recomputing_saves_is_measured(root, tmp_path, measured):
     assert kept[1] < 0.8 * kept[0]
 
 
+@pytest.mark.slow
 def test_what_was_settled_stays_when_a_run_goes_on(root, tmp_path, measured):
     out, epoch = tmp_path / "x", "training.epochs=1"
     overrides = [f"out={out}", "training.epochs=3", AUTO, epoch]

@@ -329,6 +329,7 @@ def test_without_matplotlib_it_is_said_once_and_training_goes_on(tmp_path, monke
         imports.matplotlib("matplotlib.figure")
 
 
+@pytest.mark.slow
 def test_drawing_needs_no_display_and_importing_no_matplotlib(tmp_path):
     code = """
 import sys

@@ -203,6 +203,7 @@ def write_steps(group, folder):
     )
 
 
+@pytest.mark.slow
 def test_processes_share_the_work_and_all_have_what_one_alone_has(tmp_path):
     write_steps(Group(), tmp_path)
     expected = torch.load(tmp_path / "0.pt")

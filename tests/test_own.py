@@ -251,6 +251,7 @@ def splits(folder):
     return [list(manifest.read(folder / f"{name}.jsonl.gz")) for name in ("train", "dev", "test")]
 
 
+@pytest.mark.slow
 @needs_commands
 def test_the_recipe_goes_from_a_table_to_an_error_rate(checkout):
     words = "recorded.tsv", "--name", "mine", "--dev", "15", "--test", "15"

@@ -108,6 +108,7 @@ def test_pieces_are_the_list_and_depend_on_it_alone(durations, batch_seconds, gp
 # --- processes
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_bytes_of_one_and_the_texts_of_none(run):
     """Also where a recording is bad, and what was finished isn't done again."""
     assert run("wavs", *to("none"))[0] == run("wavs", "--processes", 1, *to("one"))[0] == 0
@@ -120,6 +121,7 @@ def test_two_processes_give_the_bytes_of_one_and_the_texts_of_none(run):
     assert run("wavs", "--processes", 2, "--out", "x", "--model", "none")[0] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action, status", [(ONCE, 0), slow(ALWAYS, 2), slow(FAULT, None)])
 def test_a_process_that_dies_has_its_piece_done_by_another(run, monkeypatch, action, status):
     path = "wavs/file007.wav"
@@ -156,6 +158,7 @@ def journaled(path):
     return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("heeded")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 @pytest.mark.parametrize(
@@ -279,6 +282,7 @@ def test_parts_are_joined_and_those_that_are_missing_named(run):
     assert failed[0] == failed[1]
 
 
+@pytest.mark.slow
 def test_a_join_without_failures_is_the_work_of_the_undivided_command(run):
     for n in (2, 1):
         assert run("wavs", *to("x"), "--part", f"{n}/2", "--processes", 1)[0] == 0

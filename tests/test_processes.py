@@ -54,6 +54,7 @@ def alone(root):
 MUON = ["optimizer={kind: muon, lr: 4e-3}", "training.precision=bf16", "training.clip=0.5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more, size", [([], 4), (MUON, 3)], ids=["adamw", "muon, bf16, clipped"])
 def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
     """With dropout, masks and validation; begun by one process, gone on by several."""
@@ -63,6 +64,7 @@ def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
     assert_uninterrupted(root, x, alone, *more, f"training.processes={size}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["true", "false"], ids=["shards first", "shards last"])
 def test_shards_change_nothing_and_continue(root, alone, tmp_path, before):
     """Two processes that hold half of each weight; the last step's third batch has no partner.
@@ -102,6 +104,7 @@ def test_one_process_has_nothing_to_shard(root, alone, tmp_path):
     assert_uninterrupted(root, tmp_path / "x", alone, *STILL, *how)
 
 
+@pytest.mark.slow
 def test_torchrun_changes_nothing(root, alone, tmp_path):
     said = end(launch(root, tmp_path / "x", *STILL, through=TORCHRUN), 0)
     assert said.count("everything goes to") == said.count("finished: ") == 1
@@ -127,6 +130,7 @@ def test_a_mistake_that_the_second_process_alone_meets_is_said_by_it(monkeypatch
         raise UserError("alone")
 
 
+@pytest.mark.slow
 def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
     out = tmp_path / "x"
     process = launch(root, out, *LONG, "data.workers=2")
@@ -136,6 +140,7 @@ def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
     assert "Traceback" not in said and said.count("all is saved") == 1
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_all(root, tmp_path):
     process = launch(root, tmp_path / "x", *LONG)
     wait_for_state(tmp_path / "x", 3, process)

@@ -305,6 +305,7 @@ def root(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 def test_a_continued_run_workers_and_processes_change_nothing(root, tmp_path, monkeypatch):
     many = f"data.train={root}/data/many.shar.jsonl.gz"
     still = ["training.accumulate=2", "model.encoder.dropout=0", "model.decoder.dropout=0"]

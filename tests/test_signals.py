@@ -46,6 +46,7 @@ def test_a_scheduler_s_warning_saves_and_training_goes_on(root, whole, tmp_path)
     assert_same(weights(load(out)), whole[1])
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(root, whole, tmp_path):
     """Also while a state is being written: with a state a step, that is where most of its time goes."""
     out, draw = tmp_path / "x", random.Random(1)

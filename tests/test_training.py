@@ -181,6 +181,7 @@ def test_lost_validated_weights_are_left_out_of_the_choice(root, unchosen, tmp_p
     assert_same(made, Checkpoints(none / "checkpoints", 2, print).load()["model"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(
     root, tmp_path, monkeypatch, processes

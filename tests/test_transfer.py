@@ -304,6 +304,7 @@ def test_it_is_said_and_listed(root, tmp_path, capsys):
     assert listed == "".join(f"{name}\tloaded\n" for name in names)
 
 
+@pytest.mark.slow
 def test_processes_begin_with_the_same_weights(root, tmp_path):
     how = ["training.accumulate=2", "training.epochs=1"]
     made = [fine(root, tmp_path / n, *how, f"training.processes={n}") for n in "12"]

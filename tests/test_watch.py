@@ -83,6 +83,7 @@ def test_a_deaf_validation_too(root, tmp_path):
     assert "the validation of epoch 1: hasn't ended 1 s after SIGTERM" in end(process, 143)
 
 
+@pytest.mark.slow
 def test_one_deaf_process_of_two_ends_both(root, tmp_path):
     """The second is stuck; the first waits for it, and may say so, too."""
     when = "len(calls) == 2 and launch.dist.get_rank() == 1"
