@@ -53,6 +53,16 @@ def arguments():
     args.add_argument(
         "--model", type=place, required=True, metavar="DIR", help="model folder of asr-train"
     )
+    add_sources(args)
+    add_options(args, SearchOptions)
+    add_machines(args)
+    add_outputs(args)
+    add_fitting(args)
+    return args
+
+
+def add_sources(args):
+    """Add what to transcribe."""
     args.add_argument(
         "sources",
         type=place,
@@ -90,7 +100,10 @@ def arguments():
         help="channel to take, counted from 0; all: a transcript of each, with ids FILE#0, FILE#1, ... (default: the "
         "mean of all channels)",
     )
-    add_options(args, SearchOptions)
+
+
+def add_machines(args):
+    """Add what computes, and which share of the work."""
     args.add_argument(
         "--batch-seconds",
         type=float,
@@ -127,6 +140,10 @@ def arguments():
         help="join the N parts that commands with --part and otherwise the same options have made",
     )
     args.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="default: fp32")
+
+
+def add_outputs(args):
+    """Add where to write, and what."""
     args.add_argument(
         "--out",
         type=place,
@@ -156,6 +173,10 @@ def arguments():
     args.add_argument(
         "--force", action="store_true", help="replace files that this command didn't make"
     )
+
+
+def add_fitting(args):
+    """Add what is learned from the texts of a dev set."""
     args.add_argument(
         "--calibrate",
         action="store_true",
@@ -168,7 +189,6 @@ def arguments():
         metavar="NAME=VALUES",
         help="print the WER of each setting, such as ctc-weight=0.3,0.5; given twice or more, of each combination",
     )
-    return args
 
 
 def add_options(args, options):
