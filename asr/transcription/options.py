@@ -10,6 +10,7 @@ from asr.search.length import LengthOptions
 from asr.search.lm import LMOptions
 from asr.search.scorer import ScorerOptions
 
+WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
 BATCH_SECONDS = {"cpu": 120.0, "cuda": 2000.0}  # of padded audio: a GPU isn't busy with less
 MODES = ("joint", "attention", "ctc", "rescoring", "attention-greedy", "ctc-greedy")
 

@@ -20,12 +20,11 @@ from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
 from asr.transcript import Alternative, Segment, Transcript, Word
 from asr.transcription.long import Results, in_pieces
-from asr.transcription.options import BATCH_SECONDS, SearchOptions
+from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS, SearchOptions
 from asr.transcription.recordings import Recording, in_order
 from asr.transcription.searcher import Searcher
 from asr.transcription.times import Encoded
 
-WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
 READERS = {"cpu": 1, "cuda": 8}  # threads; one reads some 4,000 s of audio per second
 TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
 

@@ -24,13 +24,12 @@ from asr.audio import containers
 from asr.errors import UserError, shorten
 from asr.failures import Failure
 from asr.logging import logger, show, shown_level
-from asr.transcription.options import BATCH_SECONDS
+from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS
 from asr.transcription.recordings import Recording
 
 if TYPE_CHECKING:
     from asr.transcription.decoding import Decoding, ModelLoader
 
-WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
 BATCHES = 3  # of a piece: with fewer, the search's last steps have few utterances
 TRIES = 3  # processes that may die at a piece, or while they begin
 GRACE = 5.0  # seconds that a process has to end
