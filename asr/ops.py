@@ -41,11 +41,12 @@ def causal_mask(U: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(U, U, dtype=torch.bool, device=device).triu(1)  # (U, U)
 
 
-def chunk_mask(T: int, frames: int, left: int, device: torch.device | None = None) -> Tensor:
-    """Mask all but the query's own chunk of `frames` and the `left` chunks before it.
+def chunk_mask(frames: Tensor, T: int, left: int) -> Tensor:
+    """Mask all but the query's own chunk and the `left` frames before that.
 
-    returns  (T, T) bool, rows are queries; for T = 7, frames = 2, left = 1, the last chunk being
-             short:
+    frames:  (B,) int, of a chunk, for each utterance
+    returns  (B, T, T) bool, rows are queries; for frames = [2], T = 7, left = 2, the last chunk
+             being short:
 
         . . x x x x x
         . . x x x x x
@@ -55,9 +56,9 @@ def chunk_mask(T: int, frames: int, left: int, device: torch.device | None = Non
         x x . . . . x
         x x x x . . .
     """
-    chunks = torch.arange(T, device=device) // frames  # (T,)
-    before = chunks.unsqueeze(1) - chunks  # (T, T), chunks from the key's to the query's
-    return (before < 0) | (before > left)  # (T, T)
+    t, size = torch.arange(T, device=frames.device), frames.unsqueeze(1)
+    begin = (t // size * size).unsqueeze(2)  # (B, T, 1), of the query's chunk
+    return (t < begin - left) | (t >= begin + size.unsqueeze(2))  # (B, T, T)
 
 
 def key_mask(lens: Tensor, T: int) -> Tensor:

@@ -22,7 +22,7 @@ def test_the_drawings_in_the_docstrings():
     masks = {
         length_mask: length_mask(torch.tensor([3, 1]), 3),
         causal_mask: causal_mask(3),
-        chunk_mask: chunk_mask(7, 2, 1),
+        chunk_mask: chunk_mask(torch.tensor([2]), 7, 2)[0],
     }
     for function, mask in masks.items():
         lines = [line.split() for line in function.__doc__.splitlines()]
@@ -35,10 +35,17 @@ def test_causal_mask(U):
     assert causal_mask(U).tolist() == [[key > query for key in range(U)] for query in range(U)]
 
 
-@each("T, frames, left", [(1, 1, 0), (7, 2, 1), (9, 3, 0), (9, 4, 5), (5, 9, 1)])
+@each(
+    "T, frames, left",
+    [(1, [1], 0), (7, [2, 3, 9], 2), (9, [3, 2], 0), (9, [4], 20), (9, [4, 2], 3)],
+)
 def test_chunk_mask(T, frames, left):
-    seen = [[0 <= q // frames - k // frames <= left for k in range(T)] for q in range(T)]
-    assert (~chunk_mask(T, frames, left)).tolist() == seen
+    """A row for each size; `left` frames before the chunk needn't be whole chunks."""
+    seen = [
+        [[q // n * n - left <= k < (q // n + 1) * n for k in range(T)] for q in range(T)]
+        for n in frames
+    ]
+    assert (~chunk_mask(torch.tensor(frames), T, left)).tolist() == seen
 
 
 @each("shape", [(2, 4), (2, 4, 3), (2, 4, 3, 2)])

@@ -22,12 +22,17 @@ def test_sinusoids_are_the_formula(d_model):
         near(sinusoids(T, d_model), formula(range(T), d_model), 1e-6)
 
 
-@pytest.mark.parametrize("t", [0, 511, 512, 513, 1024, 5000, 100_000])
+@pytest.mark.parametrize("t", [0, 511, 512, 513, 1024, 5000, 100_000, 900_000])
 def test_positions_are_added_to_the_scaled_input_also_beyond_the_table(t):
-    X, expected = torch.randn(2, 3, 16), formula(range(t, t + 3), 16)
-    near(ScaledPositions(16)(X, t), X * 4 + expected, 2e-6)
-    at = ScaledPositions(16).at(X, torch.tensor([t, 0]), t + 7)
-    near(at, X * 4 + formula([t, 0], 16)[:, None], 2e-6)
+    """Streams begin where they are, with no table of all before; at 900,000 frames of 40 ms they are ten hours old."""
+    X, positions = torch.randn(2, 3, 16), ScaledPositions(16)
+    expected = torch.stack([formula(range(n, n + 3), 16) for n in (t, 7)])
+    near(positions(X, torch.tensor([t, 7])), X * 4 + expected, 2e-6)
+    assert len(positions.table) == 512
+    near(positions(torch.cat([X] * 400, 1))[:, -3:], X * 4 + formula(range(1197, 1200), 16), 2e-6)
+    s = min(t, 5000)  # of labels: there is a table
+    at = ScaledPositions(16).at(X, torch.tensor([s, 0]), s + 7)
+    near(at, X * 4 + formula([s, 0], 16)[:, None], 2e-6)
 
 
 def test_the_table_is_no_weight_and_follows_the_input_type():

@@ -36,11 +36,11 @@ class DepthwiseConvolution(nn.Module):
         """
         if context.padding is not None:
             X = X.masked_fill(context.padding, 0)
-        T, k = X.size(1), self.kernel
+        k = self.kernel
         if context.past is not None:
-            X = context.past.precede(name, X, k - 1)  # (B, T + carried, C)
-        if self.causal:
-            X = F.pad(X, (0, 0, T + k - 1 - X.size(1), 0))  # (B, T + k - 1, C)
+            X = context.past.precede(name, X, k - 1)  # (B, T + k - 1, C)
+        elif self.causal:
+            X = F.pad(X, (0, 0, k - 1, 0))  # (B, T + k - 1, C)
         # channels last in memory: conv1d takes twice as long
         image = X.transpose(1, 2).unsqueeze(2)  # (B, C, 1, T)
         beside = (0, 0 if self.causal else (k - 1) // 2)

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 class Past:
     """The frames before a chunk of a stream that the parts of one layer need.
 
-    before:  what the chunk before has left, by name
+    before:  what the chunk before has left, by name; zeros where nothing was
     left:    frames of keys and values to carry
-    after:   what the next chunk needs, collected
+    after:   what the next chunk needs, collected, in the same shapes
     """
 
     before: dict[str, Tensor]
@@ -25,10 +25,14 @@ class Past:
     after: dict[str, Tensor] = field(default_factory=dict)
 
     def precede(self, name: str, X: Tensor, frames: int, dim: int = 1) -> Tensor:
-        """Put the carried frames before X, whose frames are counted along `dim`, and carry the last `frames` on."""
-        X = torch.cat([self.before[name], X], dim) if name in self.before else X
-        carried = min(frames, X.size(dim))
-        self.after[name] = X.narrow(dim, X.size(dim) - carried, carried).clone()
+        """Put the carried frames before X, whose frames are counted along `dim`, and carry the last `frames` on.
+
+        A name that is new carried zeros.
+        """
+        shape = [*X.shape[:dim], frames, *X.shape[dim + 1 :]]
+        before = self.before[name] if name in self.before else X.new_zeros(shape)
+        X = torch.cat([before, X], dim)
+        self.after[name] = X.narrow(dim, X.size(dim) - frames, frames)
         return X
 
     def cache(self, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:

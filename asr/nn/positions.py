@@ -17,16 +17,20 @@ from asr.nn.layers import Dropout
 
 
 def sinusoids(T: int, d_model: int, start: int = 0) -> Tensor:
-    """PE[t, 2i] = sin(t / 10000^(2i / D)), PE[t, 2i + 1] = cos(t / 10000^(2i / D)) for t = start, start + 1, …
+    """Compute the sinusoids of t = start, start + 1, …: (T, D) float32."""
+    return sinusoids_at(torch.arange(start, start + T), d_model)
 
-    returns  (T, D) float32, computed in float64
+
+def sinusoids_at(t: Tensor, d_model: int) -> Tensor:
+    """PE[t, 2i] = sin(t / 10000^(2i / D)), PE[t, 2i + 1] = cos(t / 10000^(2i / D)).
+
+    t:       (…) int
+    returns  (…, D) float32, computed in float64
     """
-    t = torch.arange(start, start + T, dtype=torch.float64).unsqueeze(1)  # (T, 1)
-    angles = t * torch.exp(
-        torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
-    )
-    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # (T, D or D + 1)
-    return table[:, :d_model].float()
+    rates = torch.arange(0, d_model, 2, dtype=torch.float64, device=t.device)  # (D / 2,)
+    angles = t.double().unsqueeze(-1) * torch.exp(rates * (-math.log(10000.0) / d_model))
+    rows = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)  # (…, D or D + 1)
+    return rows[..., :d_model].float()
 
 
 class ScaledPositions(nn.Module):
@@ -38,12 +42,18 @@ class ScaledPositions(nn.Module):
         self.table: Tensor
         self.register_buffer("table", sinusoids(512, d_model), persistent=False)
 
-    def forward(self, X: Tensor, start: int = 0) -> Tensor:
-        """Add positions start, start + 1, … to X (B, T, D)."""
-        T = start + X.size(1)
-        return self.dropout(
-            X * math.sqrt(self.d_model) + self._rows(T)[start:T].to(X.dtype)
-        )  # (B, T, D)
+    def forward(self, X: Tensor, start: Tensor | None = None) -> Tensor:
+        """Add positions start[b], start[b] + 1, … to X[b], or 0, 1, …; X (B, T, D), start (B,) int.
+
+        Those of a start are computed, however far out: a stream of any length grows no table.
+        """
+        T = X.size(1)
+        if start is None:
+            rows = self._rows(T)[:T]  # (T, D)
+        else:
+            t = start.unsqueeze(1) + torch.arange(T, device=start.device)  # (B, T)
+            rows = sinusoids_at(t, self.d_model)  # (B, T, D)
+        return self.dropout(X * math.sqrt(self.d_model) + rows.to(X.dtype))  # (B, T, D)
 
     def at(self, X: Tensor, positions: Tensor, longest: int) -> Tensor:
         """Add position positions[b], at most `longest`, to all of X[b]; X (B, K, D), positions (B,)."""
@@ -66,7 +76,7 @@ class ScaledInput(nn.Module):
         super().__init__()
         self.d_model, self.dropout = d_model, Dropout(dropout)
 
-    def forward(self, X: Tensor, start: int = 0) -> Tensor:
+    def forward(self, X: Tensor, start: Tensor | None = None) -> Tensor:
         """X (B, T, D) → (B, T, D), wherever it starts"""
         return self.dropout(X * math.sqrt(self.d_model))
 
