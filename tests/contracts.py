@@ -3,7 +3,7 @@
 An encoder is a module (X (B, T, F), X_lens (B,)) → `EncoderOutput` with H (B, T', D) and H_lens (B,). Laws, each a
 function below: what stands in the padding (NaN) doesn't matter; an utterance has the same result alone as in any batch;
 lengths are what an utterance alone yields; the gradient reaches every parameter and every real frame, and nothing of
-the padding.
+the padding; an encoder with chunks reads a stream as it reads the whole, at each of its sizes.
 test_model.py plants a fault against each of them.
 """
 
@@ -29,6 +29,8 @@ def check_encoder(
     check_padding(encoder, X, X_lens, atol)
     check_batching(encoder, X, X_lens, atol)
     check_gradient(encoder, X, X_lens, idle, atol)
+    if getattr(encoder, "chunk", None):
+        check_streams(encoder, X, X_lens, max(atol, 1e-6))  # tables of sinusoids are float32
 
 
 def encode(encoder: nn.Module, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,6 +114,19 @@ def check_gradient(
         assert used[:last].all() and length - last < 8, (
             f"no gradient reaches some frames of utterance {n}"
         )
+
+
+def check_streams(encoder: nn.Module, X: Tensor, X_lens: Tensor, atol: float) -> None:
+    """`step`, fed part by part, gives what `forward` gives with chunks of the same size."""
+    for n, length in enumerate(X_lens):
+        for size in encoder.chunk.sizes:
+            x, state, parts = X[n : n + 1, :length], encoder.start(1, size), []
+            for part in x.split(7, 1):
+                H, state = encoder.step(part, state)
+                parts.append(H)
+            parts.append(encoder.step(x[:, :0], state, last=True)[0])
+            whole = encoder(x, X_lens[n : n + 1], chunk=size)
+            same(torch.cat(parts, 1), whole.H, whole.H_lens, atol, f"a stream in chunks of {size}")
 
 
 def same(H: Tensor, expected: Tensor, H_lens: Tensor, atol: float, what: str) -> None:

@@ -4,6 +4,8 @@ References: relative attention by sums over distances; rotation by complex numbe
 out with PyTorch's functions. test_model.py plants faults against the contract.
 """
 
+import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -14,9 +16,10 @@ from pydantic import TypeAdapter
 from small import FEATURES, PART, near, noise, options
 from torch.testing import assert_close
 
+from asr.data.dataset import draw_speeds, utterance_seeds
 from asr.nn.attention import MultiHeadAttention
 from asr.nn.convolution import ConvolutionModule, DepthwiseConvolution
-from asr.nn.encoder import EncoderState
+from asr.nn.encoder import WHOLE, EncoderState
 from asr.nn.encoders import AnyEncoder
 from asr.nn.encoders.e_branchformer import ConvolutionalGatingMLP
 from asr.nn.layers import LayerContext
@@ -64,6 +67,7 @@ subsampling: 8, d_k: 6, d_v: 2
 chunk: {frames: 2, left: 1}
 chunk: {frames: 3, left: 0}
 chunk: {frames: 50, left: 1}
+chunk: {frames: [3, whole, 2], left: 1}
 """
 
 
@@ -237,6 +241,77 @@ def test_the_gate_of_a_new_cgmlp_is_nearly_open():
 
 # --- chunks and streams ---------------------------------------------------------------------------
 
+SIZES = {"frames": [2, "whole", 3], "left": 1}
+
+
+@ALL
+def test_each_utterance_has_chunks_of_its_own_size_and_the_same_result_alone(kind, positions):
+    """In training, where sizes are drawn; gradients too. `left` is as far for all: three frames."""
+    encoder = make(kind, positions=positions, chunk=SIZES, dropout=0.0).train()
+    (X, X_lens), given = padded(FEATURES, LENS), [2, WHOLE, 3, 2]
+    encoded = encoder(X, X_lens, chunk=torch.tensor(given))
+    weights = noise(*encoded.H.shape, seed=2)
+    results, parts = [], zip(X_lens, encoded.H_lens, given, X, weights, strict=True)
+    for n, (T, frames, size, x, weight) in enumerate(parts):
+        H = encoder(x[None, :T], T[None], chunk=size).H[0]
+        near(encoded.H[n, :frames], H, 1e-8)
+        results.append((H * weight[:frames]).sum())
+        others = set(encoder.chunk.sizes) - {size}
+        for other in others:
+            assert (encoder(x[None, :T], T[None], chunk=other).H[0] - H).abs().max() > 1e-4
+    real = ~length_mask(encoded.H_lens, encoded.H.size(1))
+    loss, parameters = (encoded.H * weights)[real].sum(), list(encoder.parameters())
+    gradients = (
+        torch.autograd.grad(x, parameters, allow_unused=True) for x in (loss, sum(results))
+    )
+    assert_close(*gradients, rtol=0, atol=1e-7)
+
+
+def test_sizes_are_drawn_by_the_utterances_seed_alone_each_as_often():
+    """Within 5 standard deviations; and not with the speed, which comes of the same seed."""
+    encoder = make("transformer", chunk={"frames": [2, 3, "whole", 5], "left": 1})
+    seeds = utterance_seeds(1, 2, map(str, range(20_000)))
+    drawn, speeds = encoder.draw_chunks(seeds), torch.from_numpy(draw_speeds(seeds, (0.9, 1.1)))
+    for size, speed in itertools.product(encoder.chunk.sizes, (0.9, 1.1)):
+        found = ((drawn == size) & (speeds == speed)).sum()
+        assert abs(found - 2500) < 5 * math.sqrt(20_000 / 8 * 7 / 8)
+    order = torch.randperm(len(seeds))[:50]
+    assert encoder.draw_chunks(seeds[order]).equal(drawn[order])
+    later = encoder.draw_chunks(utterance_seeds(1, 3, map(str, range(20_000))))
+    assert abs((later == drawn).sum() - 5000) < 5 * math.sqrt(20_000 / 4 * 3 / 4)
+    assert make("transformer", "chunk: {frames: 2, left: 1}").draw_chunks(seeds) is None
+
+
+@each("one, list", [("16", "[16]"), ("16", "[16, 4]"), ("whole", "[2, whole]")])
+def test_without_a_choice_the_largest_size_is_taken(one, list):
+    """And `left` chunks are those of the largest in frames."""
+    several = make("conformer", f"chunk: {{frames: {list}, left: 2}}")
+    X, lens = padded(FEATURES, (150, 99))
+    if one == "whole":
+        expected = several(X, lens, chunk=WHOLE).H
+        assert several.left == 4 and several.start(1).chunk == WHOLE
+    else:
+        single = make("conformer", f"chunk: {{frames: {one}, left: 2}}")
+        expected = single(X, lens).H
+        assert several.left == single.left == 32 and several.start(1).chunk == 16
+    near(several(X, lens).H, expected)
+
+
+@each(
+    "frames, fact",
+    [
+        ("[]", "got \\[\\], expected different sizes"),
+        ("[whole]", "at least one in frames"),
+        ("[2, 3, 2]", "got \\[2, 3, 2\\], expected different"),
+        ("[2, 0]", "greater than 0"),
+        ("0", "greater than 0"),
+        ("[2, all]", "'whole'"),
+    ],
+)
+def test_sizes_that_make_no_choice_are_refused(frames, fact):
+    with pytest.raises(ValueError, match=fact):
+        make("transformer", f"chunk: {{frames: {frames}, left: 1}}")
+
 
 @ALL
 @each("frames, left", [(1, 2), (3, 1), (4, 0)])
@@ -255,9 +330,25 @@ def test_a_frame_sees_its_chunk_and_those_before_and_nothing_ahead(kind, positio
         assert not exact or reached.equal(~hidden)
 
 
-def stream(encoder, X, parts):
+def looks_ahead(encoder):
+    encoder._mask = lambda H_lens, T, chunk: key_mask(H_lens, T)
+
+
+def stands_still(encoder):
+    encoder.positions.forward = lambda X, start=None, add=encoder.positions.forward: add(X)
+
+
+@each("kind, plant", [("conformer", looks_ahead), ("transformer", stands_still)])
+def test_the_contract_refuses_streams_that_are_not_the_whole(kind, plant):
+    encoder = make(kind, chunk=SIZES)
+    plant(encoder)
+    with pytest.raises(AssertionError, match="a stream in chunks of 2"):
+        check_encoder(encoder, FEATURES)
+
+
+def stream(encoder, X, parts, size=None):
     """Feed X in parts of the given numbers of frames, over and over, and the rest."""
-    state, start, results = encoder.start(len(X)), 0, []
+    state, start, results = encoder.start(len(X), size), 0, []
     while start < X.size(1):
         end = start + parts[len(results) % len(parts)]
         H, state = encoder.step(X[:, start:end], state, last=end >= X.size(1))
@@ -267,16 +358,20 @@ def stream(encoder, X, parts):
 
 
 @ALL
-@each("frames, left, subsampling", [(1, 3, 4), (2, 1, 6), (4, 2, 8), (3, 0, 4), (99, 0, 6)])
+@each(
+    "frames, left, subsampling",
+    [(1, 3, 4), (2, 1, 6), (4, 2, 8), (3, 0, 4), (99, 0, 6), ([2, "whole", 3], 1, 4)],
+)
 def test_a_stream_is_the_whole(kind, positions, frames, left, subsampling):
-    """Whatever the parts in which the frames come; the last chunk is short; two streams side by side."""
+    """At each size, whatever the parts of the frames; the last chunk is short; two streams side by side."""
     chunk = {"frames": frames, "left": left}
     encoder = make(kind, positions=positions, chunk=chunk, subsampling=subsampling)
-    X = noise(2, 107, FEATURES)
-    with torch.no_grad():
-        H, H_lens = encode(encoder, X, torch.tensor([107, 107]))
-        for parts in ([16], [1], [0, 31, 5], [107]):
-            streamed, state = stream(encoder, X, parts)
+    X, lens = noise(2, 107, FEATURES), torch.tensor([107, 107])
+    for size, parts in itertools.product(encoder.chunk.sizes, ([16], [1], [0, 31, 5], [107])):
+        with torch.no_grad():
+            output = encoder(X, lens, chunk=size)
+            streamed, state = stream(encoder, X, parts, size)
+            H, H_lens = output.H, output.H_lens
             near(streamed, H, 1e-6 if positions == "rotary" else 1e-10)
             assert state.frames.tolist() == [H.size(1)] * 2 == H_lens.tolist()
 

@@ -51,11 +51,14 @@ def alone(root):
     return root / "alone", weights(train(root, root / "alone", *STILL, "training.processes=1"))
 
 
+CHUNKS = ["model.encoder.chunk={frames: [2, whole, 4], left: 1}"]
 MUON = ["optimizer={kind: muon, lr: 4e-3}", "training.precision=bf16", "training.clip=0.5"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more, size", [([], 4), (MUON, 3)], ids=["adamw", "muon, bf16, clipped"])
+@pytest.mark.parametrize(
+    "more, size", [(CHUNKS, 4), (MUON, 3)], ids=["adamw, drawn chunks", "muon, bf16, clipped"]
+)
 def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
     """With dropout, masks and validation; begun by one process, gone on by several."""
     one, x, more = tmp_path / "one", tmp_path / "x", [*more, *TWICE, "training.save_steps=1"]

@@ -24,6 +24,7 @@ from asr.features.frontend import FrontendSettings
 from asr.models import loss as criterion
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.recognizer import Recognizer
+from asr.nn.encoder import WHOLE
 from asr.preflight import check as preflight
 from asr.tasks.recognizer import RecognizerTask
 from asr.text import tokenizer
@@ -250,6 +251,42 @@ def test_terms_of_ctc_without_ctc_are_refused(name):
         config.load(tasks.Experiment, conf, [*none, setting(name, TERMS_OF_CTC[name])])
 
 
+# --- chunks of several sizes ----------------------------------------------------------------------
+
+CHUNKS = "encoder: {chunk: {frames: [2, 4, whole], left: 1}}"
+
+
+def test_in_training_each_utterance_draws_its_chunk_whatever_the_company():
+    """A batch's loss and gradient are the sums of those of its utterances alone."""
+    model, (*batch, _) = recognizer(CHUNKS), speech()
+    batch = *batch, torch.tensor([12, 11, 10])
+    assert model.model.encoder.draw_chunks(batch[-1]).tolist() == [2, 4, WHOLE]
+    loss, gradients = result(model, batch)
+    alone = []
+    for n in range(3):
+        waveforms, lens, Y, Y_lens, seeds = (x[n : n + 1] for x in batch)
+        one = waveforms[:, :lens], lens, Y[:, :Y_lens], Y_lens, seeds
+        alone.append(result(model, one))
+    assert_close(loss, sum(figures for figures, _ in alone), rtol=1e-4, atol=1e-4)
+    for name, gradient in gradients.items():
+        expected = sum(found[name] for _, found in alone)
+        assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
+    same, _ = result(model, (*batch[:4], torch.tensor([12, 12, 12])))
+    assert abs(same[0] - loss[0]) > 1e-3
+
+
+@each("training, seeds, drawn", [(True, True, True), (False, True, False), (True, False, False)])
+def test_both_views_have_the_same_chunks_and_evaluation_the_default(training, seeds, drawn):
+    model, chunks = recognizer(f"{CHUNKS}, {CONSISTENCY}").train(training), []
+    model.model.encoder.register_forward_pre_hook(
+        lambda _, args, given: chunks.append(given["chunk"]), with_kwargs=True
+    )
+    *batch, given = speech()
+    model.loss(*batch, given if seeds else None)
+    expected = model.model.encoder.draw_chunks(given).tolist() * 2 if drawn else None
+    assert [chunk if chunk is None else chunk.tolist() for chunk in chunks] == [expected]
+
+
 # --- all of it in a run ---------------------------------------------------------------------------
 
 ALL = [
@@ -264,7 +301,7 @@ ALL = [
     "training.ema=0.9",
     "features.specaugment.from_epoch=1",
     "model.flat_start_epochs=2",
-    "model.encoder.chunk={frames: 4, left: 1}",
+    "model.encoder.chunk={frames: [2, whole, 4], left: 1}",
     "features.cmvn=utterance",
     "training.log_every=1",
 ]

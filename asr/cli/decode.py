@@ -197,7 +197,7 @@ def add_options(args, options):
         facts, default = option.metadata, option.default
         args.add_argument(
             f"--{option.name.replace('_', '-')}",
-            type=place if facts["path"] else type(default),
+            type=place if facts["path"] else str if default is None else type(default),
             default=default,
             metavar=facts["path"] or None,
             help=facts["help"] if default is None else f"{facts['help']} (default {default})",

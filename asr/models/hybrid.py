@@ -122,6 +122,7 @@ class Hybrid(nn.Module):
         Y_lens: Tensor,
         epoch: float = math.inf,
         on_cpu: tuple[Tensor, Tensor] | None = None,
+        seeds: Tensor | None = None,
     ) -> Loss:
         """ctc_weight · CTC + (1 - ctc_weight) · cross-entropy, summed over the batch (Watanabe et al. 2017).
 
@@ -132,6 +133,8 @@ class Hybrid(nn.Module):
         Y, Y_lens:  (B, U) and (B,)
         epoch:      of the training, from 0; a late one unless given
         on_cpu:     H_lens and Y_lens, (B,), where CTC needs them; else a GPU is waited for
+        seeds:      (B,), which in training draw the encoder's chunks. Both views have the same:
+                    what one can't hear yet, it can't agree on with the other
         """
         views, tokens, extra = (
             len(X) // len(Y),
@@ -140,7 +143,10 @@ class Hybrid(nn.Module):
         )
         Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
         layers = [n for term in extra for n in term.encoder_layers]
-        encoded = self.encoder(X, X_lens, layers)
+        chunks = None
+        if self.training and seeds is not None:
+            chunks = self.encoder.draw_chunks(seeds.repeat(views))
+        encoded = self.encoder(X, X_lens, layers, chunk=chunks)
         H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
         lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
         align = partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])

@@ -2,6 +2,7 @@
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from asr.models.boundaries import Boundaries
 from asr.models.folder import WEIGHTS, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.loss import Loss
+from asr.nn.encoder import WHOLE
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
 from asr.transcript import Transcript
@@ -71,7 +73,8 @@ class Recognizer(nn.Module):
     ) -> Loss:
         """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1.
 
-        seeds (B,) augment it in training mode, as is due in the epoch, a late one unless given;
+        seeds (B,) augment it and draw the encoder's chunks in training mode, as is due in the
+        epoch, a late one unless given;
         on_cpu: wave_lens and Y_lens there, so that a GPU needn't be waited for
         """
         X, X_lens = self.frontend(
@@ -80,7 +83,28 @@ class Recognizer(nn.Module):
         if on_cpu:
             subsampling, fbank = self.model.encoder.subsampling, self.frontend.fbank
             on_cpu = subsampling.lengths(fbank.lengths(on_cpu[0])), on_cpu[1]
-        return self.model.loss(X, X_lens, Y, Y_lens, epoch, on_cpu)
+        return self.model.loss(X, X_lens, Y, Y_lens, epoch, on_cpu, seeds)
+
+    def chunk_frames(self, chunk: float | str) -> int:
+        """Find the encoder's chunk of a length in seconds, or "whole": in encoder frames.
+
+        raises   UserError if the encoder wasn't trained with it; lists the lengths that it was
+        """
+        chunks, frame = self.model.encoder.chunk, self.frame_seconds
+        if chunks is None:
+            raise UserError(
+                f"got {chunk}, but the model has no chunks (model.encoder.chunk); leave it away",
+                argument="chunk",
+            )
+        known = {"whole" if n == WHOLE else f"{n * frame:g}": n for n in sorted(chunks.sizes)}
+        with suppress(ValueError):
+            chunk = f"{float(chunk):g}"
+        if chunk not in known:
+            raise UserError(
+                f"got {chunk}, expected what the model was trained with: {', '.join(known)} (s)",
+                argument="chunk",
+            )
+        return known[str(chunk)]
 
     def encode(self, waveforms: Tensor, wave_lens: Tensor) -> tuple[Tensor, Tensor]:
         """Waveforms (B, S) → H (B, T', D), H_lens (B,)"""

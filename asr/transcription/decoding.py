@@ -55,8 +55,9 @@ class Decoding:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that change the texts."""
-        times = {"times": True} if self.times else {}
-        return asdict(self.options) | {"precision": self.precision} | times
+        settings = asdict(self.options) | {"precision": self.precision, "times": self.times}
+        unset = {"times": False, "chunk": None}  # they came later: other work has the same mark
+        return {k: v for k, v in settings.items() if k not in unset or v != unset[k]}
 
     def files(self) -> list[str]:
         """List the files that the texts depend on, beside the recordings."""

@@ -23,6 +23,8 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scor
                 search with one of them, "rescoring" of the CTC beam's n-best list by attention,
                 "attention-greedy", "ctc-greedy"
     ctc_weight  of the joint search and of rescoring; attention has 1 - ctc_weight
+    chunk       of the encoder, in seconds, or "whole": one of those that it was trained with. None:
+                whole if it was, else the longest
 
     The scorers' options are for every beam. `asr-decode --help` describes all options.
     """
@@ -33,6 +35,9 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scor
         0.3, "weight of CTC in the joint search and in rescoring", least=0, most=1
     )
     nbest: int = option(1, "hypotheses in the JSON lines, at most", least=1)
+    chunk: float | str | None = option(
+        None, "seconds of the encoder's chunks, or whole; one of those of its training"
+    )
 
     def __post_init__(self):
         check(self)
@@ -72,5 +77,6 @@ def idle_options(options: SearchOptions) -> dict[str, str]:
 
 def effective(options: SearchOptions) -> dict[str, Any]:
     """Return the options that change the scores of a search, by name; without scorers that are off."""
-    off = set(idle_options(options)) | {name for name in SWITCHES if not getattr(options, name)}
+    switches = [*SWITCHES, "chunk"]
+    off = set(idle_options(options)) | {name for name in switches if not getattr(options, name)}
     return {name: value for name, value in asdict(options).items() if name not in off}

@@ -73,7 +73,8 @@ def transcribe_waveform(
 ) -> Transcript:
     """Transcribe one waveform, (samples,) float32 at the model's rate; its transcript has no id and no path."""
     recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
-    searcher, encoded = Searcher(recognizer, options), encode(recognizer, [waveform])
+    searcher = Searcher(recognizer, options)
+    encoded = encode(recognizer, [waveform], chunk=searcher.chunk)
     ((_, nbest),) = searcher.stream([([recording], encoded.H, encoded.H_lens)])
     [words] = searcher.word_times(encoded, nbest[:1]) if recognizer.has_times else [[]]
     return _transcript(recording, nbest, recognizer, words)
@@ -167,7 +168,8 @@ class _EncodedBatches:
             read = [(r, w) for r, w in pairs if not isinstance(w, UserError)]
             self.begun += [r for r, _ in read]
             if read:
-                encoded = encode(self.recognizer, [w for _, w in read], self.searcher.precision)
+                waves, how = [w for _, w in read], (self.searcher.precision, self.searcher.chunk)
+                encoded = encode(self.recognizer, waves, *how)
                 recordings = [r for r, _ in read]
                 if self.times:
                     self.encoded |= zip(recordings, encoded.rows(), strict=True)
@@ -240,6 +242,7 @@ def encoded(
     window: Sequence[Recording],
     batch_seconds: float | None,
     precision: str,
+    chunk: int | None = None,
 ) -> Iterator[tuple[list[Recording], torch.Tensor, torch.Tensor]]:
     """Yield batches of recordings, the longest first, and their encoder outputs H (B, T', D), H_lens (B,).
 
@@ -251,15 +254,18 @@ def encoded(
             if isinstance(waveform, UserError):
                 raise waveform
         read = [w for w in waveforms if not isinstance(w, UserError)]
-        encoded = encode(recognizer, read, precision)
+        encoded = encode(recognizer, read, precision, chunk)
         yield batch, encoded.H, encoded.H_lens
 
 
 @torch.no_grad()
 def encode(
-    recognizer: Recognizer, waveforms: Sequence[np.ndarray], precision: str = "fp32"
+    recognizer: Recognizer,
+    waveforms: Sequence[np.ndarray],
+    precision: str = "fp32",
+    chunk: int | None = None,
 ) -> Encoded:
-    """Encode waveforms, each (samples,) float32 at the model's rate."""
+    """Encode waveforms, each (samples,) float32 at the model's rate; chunk: encoder frames of one."""
     device = _device(recognizer)
     shortest = recognizer.shortest_samples  # shorter ones are padded with silence
     lens = torch.tensor([max(len(w), shortest) for w in waveforms])
@@ -270,7 +276,7 @@ def encode(
     with autocast(device, precision):
         inputs = (x.to(device, non_blocking=True) for x in (padded, lens))
         X, X_lens = recognizer.frontend(*inputs)  # (B, T, F)
-        encoded = recognizer.model.encoder(X, X_lens)
+        encoded = recognizer.model.encoder(X, X_lens, chunk=chunk)
     return Encoded(encoded.H, encoded.H_lens, X, X_lens)
 
 

@@ -57,7 +57,8 @@ def observe(recognizer: Recognizer, waveform: np.ndarray, options: SearchOptions
 
     Nobody can read the plots of one that is longer than LONGEST.
     """
-    searcher, encoded = Searcher(recognizer, options), encode(recognizer, [waveform])
+    searcher = Searcher(recognizer, options)
+    encoded = encode(recognizer, [waveform], chunk=searcher.chunk)
     H, H_lens = encoded.H, encoded.H_lens
     ((best, *_),) = searcher.search(H, H_lens)
     [words] = searcher.word_times(encoded, [best]) if recognizer.has_times else [[]]

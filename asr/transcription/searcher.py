@@ -36,7 +36,9 @@ class Searcher:
 
     recognizer  whose encoder made H (B, T', D), H_lens (B,)
     precision   "fp32" or "bf16": of the decoder, CTC's output layer and the language model
-    raises      UserError if a scorer's file can't be read, or doesn't fit the recognizer
+    chunk       encoder frames of a chunk of H; None: by default
+    raises      UserError if a scorer's file can't be read, or doesn't fit the recognizer, or the
+                encoder wasn't trained with the chunk
     """
 
     def __init__(self, recognizer: Recognizer, options: SearchOptions, precision: str = "fp32"):
@@ -44,6 +46,7 @@ class Searcher:
         self.device = next(recognizer.parameters()).device
         self.model = for_search(recognizer.model, precision)
         self.dtype = self.model.decoder.out.weight.dtype
+        self.chunk = recognizer.chunk_frames(options.chunk) if options.chunk else None
         self.extra = {kind: self._load(kind) for kind in SCORERS}
 
     def tuned(self, **values: Any) -> "Searcher":

@@ -65,7 +65,7 @@ def tune(
         replace(options, **setting)  # a wrong value shows before the work
     searcher = Searcher(recognizer, options, precision)
     tuned = [searcher.tuned(**setting) for setting in settings]
-    batches = list(encoded(recognizer, recordings, batch_seconds, precision))
+    batches = list(encoded(recognizer, recordings, batch_seconds, precision, searcher.chunk))
     for setting, searcher in zip(settings, tuned, strict=True):
         found = dict(searcher.stream(batches))
         texts = {

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from asr.audio import load as audio
 from asr.models.recognizer import Recognizer
+from asr.nn.encoder import WHOLE
 from asr.transcription.pipeline import BATCH_SECONDS, encode
 from asr.transcription.recordings import Recording
 
@@ -56,9 +57,10 @@ def windows_of(recognizer: Recognizer, samples: int) -> list[Window]:
     """Choose the windows of a recording by what the recognizer was trained on."""
     longest = recognizer.longest if math.isfinite(recognizer.longest) else UNKNOWN
     most = max(4, recognizer.encoder_frames(round(longest * recognizer.sample_rate)))
-    chunk = recognizer.model.encoder.chunk
+    chunks = recognizer.model.encoder.chunk
+    grid = chunks.default if chunks and chunks.default < WHOLE else 1
     context = min(round(CONTEXT / recognizer.frame_seconds), most // 4)
-    return windows(recognizer.encoder_frames(samples), most, context, chunk.frames if chunk else 1)
+    return windows(recognizer.encoder_frames(samples), most, context, grid)
 
 
 def reader(recording: Recording, rate: int) -> Reader:
