@@ -19,9 +19,12 @@ import torch
 from runs import make_root, train
 from tones import RATE
 
+from asr.audio import load as audio
 from asr.cli import decode, info
 from asr.data import manifest
 from asr.errors import UserError
+from asr.models.recognizer import load
+from asr.nn.encoder import WHOLE
 from asr.transcription import pipeline
 from asr.transcription.recordings import Failure, Recording, find, find_readable, in_order
 
@@ -240,6 +243,52 @@ def test_recordings_far_longer_than_those_of_training_are_told(ready, folder, ru
         f"1 recordings of up to {1.6 * heard:.0f} s are cut at pauses, since the model has heard "
     )
     assert f"{said}{heard:.1f} s at most (b.wav)" in run("a.wav", "b.wav")[2]
+
+
+# --- chunks
+
+
+@pytest.fixture(scope="module")
+def streaming(ready):
+    """A model whose frames are of 40 ms: chunks of 0.08 and 0.32 s, and whole utterances."""
+    chunk = "model.encoder.chunk={frames: [2, 8, whole], left: 2}"
+    train(ready, ready / "streaming", "training.epochs=1", chunk)
+    return str(ready / "streaming")
+
+
+def test_files_are_decoded_as_streams_of_that_latency_are_read(folder, run, streaming):
+    """Encoder outputs are those of `step`; the command's are by default those of whole utterances."""
+    recognizer, waveform = load(streaming), audio.load("wavs/train000.wav", RATE)
+    for chunk, frames in (("0.08", 2), (0.32, 8), ("whole", WHOLE)):
+        assert recognizer.chunk_frames(chunk) == frames
+        encoded, encoder = (
+            pipeline.encode(recognizer, [waveform], chunk=frames),
+            recognizer.model.encoder,
+        )
+        with torch.no_grad():
+            H, _ = encoder.step(encoded.X, encoder.start(1, frames), last=True)
+        torch.testing.assert_close(encoded.H, H, rtol=0, atol=1e-5)
+    printed = [
+        run("wavs", "--json", "-", "--model", streaming, *more)[1]
+        for more in ([], ["--chunk", "whole"], ["--chunk", "0.32"], ["--chunk", "0.08"])
+    ]
+    assert printed[0] == printed[1] and len(set(printed)) == 3
+
+
+def test_a_chunk_identifies_the_work(folder, run, streaming, searched):
+    calls = searched()
+    for chunk, new in (("0.08", COUNT), ("0.08", 0), ("0.32", COUNT)):
+        calls.clear()
+        assert run("wavs", "--out", "o.txt", "--model", streaming, "--chunk", chunk)[0] == 0
+        assert sum(calls) == new
+
+
+def test_chunks_that_the_model_does_not_know_are_refused(folder, run, streaming):
+    status, _, err = run("wavs", "--chunk", "0.32")
+    assert status == 2 and "--chunk: got 0.32, but the model has no chunks" in err
+    for chunk in ("0.5", "all", "nan"):
+        status, _, err = run("wavs", "--model", streaming, "--chunk", chunk)
+        assert status == 2 and f"--chunk: got {chunk}, " in err and ": 0.08, 0.32, whole" in err
 
 
 # --- going on
