@@ -228,7 +228,7 @@ class Encoder(nn.Module):
         """
         if len(self.sizes) == 1:
             return None
-        drawn = uniforms(another(~seeds), 1)[:, 0]  # ~seeds: the speeds are drawn from these
+        drawn = uniforms(another(another(seeds)), 1)[:, 0]  # masks take seeds and another(seeds)
         return self.sizes[(drawn * len(self.sizes)).long()]
 
     def start(self, B: int, chunk: int | None = None) -> EncoderState:
