@@ -7,10 +7,11 @@ from asr.imports import lazily
 _HOMES = {
     "BeamSearch": "beam",
     "beam_search": "beam",
+    "CTCBeamSearch": "ctc_beam",
     "CTCPrefixScorer": "ctc_prefix",
     "attention_greedy": "greedy",
     "ctc_greedy": "greedy",
-    "Hypothesis": "hypothesis",
+    "Hypothesis": "scorer",
     "LengthBonus": "length",
     "NetworkScorer": "neural",
     "NGramScorer": "ngram",
