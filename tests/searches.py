@@ -17,9 +17,14 @@ import torch
 from small import sizes
 
 from asr.models.hybrid import Hybrid
+from asr.search import automaton, ngram
 from asr.search.beam import beam_search
 from asr.search.ctc_prefix import CTCPrefixScorer
+from asr.search.hotwords import read_phrases
+from asr.search.length import LengthBonus
 from asr.search.neural import NetworkScorer
+from asr.text import kneser_ney
+from asr.text.characters import Characters
 
 INF = math.inf
 
@@ -118,6 +123,53 @@ def ctc_function(X, X_lens):
         return [-INF, *gains, loops[b].complete(labels) - psi]
 
     return function
+
+
+def brute_force(log_probs):
+    """Of one utterance (T, V): ln P of all that alignments read, and ln ψ of all their prefixes."""
+    complete, prefix = {}, {}
+    for path in itertools.product(range(log_probs.size(1)), repeat=len(log_probs)):
+        score = sum(float(log_probs[t, v]) for t, v in enumerate(path))
+        labels = tuple(label for label, _ in itertools.groupby(path) if label != 0)
+        complete[labels] = log_add(complete.get(labels, -INF), score)
+        for u in range(len(labels) + 1):
+            prefix[labels[:u]] = log_add(prefix.get(labels[:u], -INF), score)
+    return complete, prefix
+
+
+def small_language(root):
+    """Over the labels "a", "b" and the space: a trigram model, hotwords that begin with another, and bonuses."""
+    tokenizer = Characters(["a", "b", " "])
+    texts = list(map(tokenizer.encode, ("ab ba", "abba", "b a b", "aa ab")))
+    symbols = tokenizer.symbols()
+    kneser_ney.write_arpa(root / "lm.arpa", kneser_ney.estimate(texts, 5, 3), symbols)
+    (root / "hotwords.txt").write_text("ab\t1.5\nab ba\nb\t0.5\n")
+    phrases = read_phrases(root / "hotwords.txt", tokenizer.encode, symbols, 1.0)
+    return {
+        "lm": (ngram.NGramScorer(ngram.load(root / "lm.arpa", symbols)), False, 0.4),
+        "hotwords": (automaton.HotwordScorer(automaton.build(phrases, symbols)), True, 1.1),
+        "length": (LengthBonus(-0.3, 4), False, 1.0),
+        "bonus": (LengthBonus(0.8, 4), False, 1.0),
+    }
+
+
+def walked(scorer):
+    """A scorer as a function of one hypothesis, read label by label."""
+    if isinstance(scorer, Functions):
+        return scorer.function
+
+    @functools.cache
+    def state(labels):
+        if not labels:
+            return scorer.start(torch.zeros(1, 1, 1), torch.ones(1, dtype=torch.long))
+        before = scorer.reorder(state(labels[:-1]), torch.tensor([[0]]))
+        return scorer.step(torch.tensor([[labels[-1]]]), before)
+
+    @functools.cache
+    def scores(labels):
+        return scorer.score(state(labels), torch.arange(5).view(1, 1, -1))[0, 0].tolist()
+
+    return lambda b, labels: scores(tuple(labels))
 
 
 def weigh(parts, scorers):

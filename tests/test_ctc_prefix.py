@@ -6,22 +6,18 @@ import math
 import pytest
 import torch
 from scorers import check_walk
-from searches import INF, FrameLoop, ctc_function, ctc_scorer, log_add, log_probs, numbered
+from searches import (
+    INF,
+    FrameLoop,
+    brute_force,
+    ctc_function,
+    ctc_scorer,
+    log_probs,
+    numbered,
+)
 from torch.testing import assert_close
 
 from asr.search.ctc_prefix import CHUNK, FLOOR, CTCPrefixScorer
-
-
-def brute_force(log_probs):
-    """Of one utterance (T, V): ln P of all that alignments read, and ln ψ of all their prefixes."""
-    complete, prefix = {}, {}
-    for path in itertools.product(range(log_probs.size(1)), repeat=len(log_probs)):
-        score = sum(float(log_probs[t, v]) for t, v in enumerate(path))
-        labels = tuple(label for label, _ in itertools.groupby(path) if label != 0)
-        complete[labels] = log_add(complete.get(labels, -INF), score)
-        for u in range(len(labels) + 1):
-            prefix[labels[:u]] = log_add(prefix.get(labels[:u], -INF), score)
-    return complete, prefix
 
 
 def scorer_of(V, full=False):

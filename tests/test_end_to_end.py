@@ -203,8 +203,10 @@ UNTRAINED = {
     (1.0, "rescoring"): "decoder",
     (0.0, "joint"): "CTC",
     (0.0, "ctc-greedy"): "CTC",
+    (0.0, "ctc-beam"): "CTC",
     (0.0, "rescoring"): "CTC",
     (1.0, "ctc"): None,
+    (1.0, "ctc-beam"): None,
     (0.0, "attention"): None,
     (0.5, "joint"): None,
 }

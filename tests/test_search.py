@@ -1,12 +1,10 @@
 """Beam search: against all label sequences on tiny vocabularies, and against a slow reference search (searches.py)."""
 
-import functools
 import itertools
 import math
 import random
 
 import pytest
-import torch
 from searches import (
     INF,
     Functions,
@@ -22,58 +20,29 @@ from searches import (
     real_scorers,
     reference_search,
     search,
+    small_language,
     tiny,
+    walked,
 )
 
-from asr.search import automaton, ngram
 from asr.search.beam import BeamSearch, beam_search
 from asr.search.greedy import attention_greedy
-from asr.search.hotwords import read_phrases
 from asr.search.length import LengthBonus
-from asr.text import kneser_ney
-from asr.text.characters import Characters
 
 WIDE = {"beam": 500, "pre_beam": 1.0}  # wider than all that tiny vocabularies go on
 
 
 @pytest.fixture(scope="module")
 def language(tmp_path_factory):
-    """Over the labels "a", "b" and the space: a trigram model, and hotwords of which one begins with the other; and
-    rewards for which a hypothesis can make up for a long way behind."""
-    root, tokenizer = tmp_path_factory.mktemp("language"), Characters(["a", "b", " "])
-    texts = list(map(tokenizer.encode, ("ab ba", "abba", "b a b", "aa ab")))
-    symbols = tokenizer.symbols()
-    kneser_ney.write_arpa(root / "lm.arpa", kneser_ney.estimate(texts, 5, 3), symbols)
-    (root / "hotwords.txt").write_text("ab\t1.5\nab ba\nb\t0.5\n")
-    phrases = read_phrases(root / "hotwords.txt", tokenizer.encode, symbols, 1.0)
+    """Also rewards for which a hypothesis can make up for a long way behind."""
 
     def rewards(b, labels):
         return [0.0, 2.0 * (labels[-1:] == (3,)), -1.0, 1.5 * (len(labels) == 3), 0.5]
 
-    return {
-        "lm": (ngram.NGramScorer(ngram.load(root / "lm.arpa", symbols)), False, 0.4),
-        "hotwords": (automaton.HotwordScorer(automaton.build(phrases, symbols)), True, 1.1),
-        "length": (LengthBonus(-0.3, 4), False, 1.0),
-        "bonus": (LengthBonus(0.8, 4), False, 1.0),
+    return small_language(tmp_path_factory.mktemp("language")) | {
         "rewards": (Functions(rewards, True, ceiling=2.0), True, 1.0),
         "late": (Functions(random_function(3, 5, forbidden=0.1), False), False, 1.3),
     }
-
-
-def walked(scorer):
-    """A scorer as a function of one hypothesis, read label by label."""
-    if isinstance(scorer, Functions):
-        return scorer.function
-
-    @functools.cache
-    def state(labels):
-        if not labels:
-            return scorer.start(torch.zeros(1, 1, 1), torch.ones(1, dtype=torch.long))
-        before = scorer.reorder(state(labels[:-1]), torch.tensor([[0]]))
-        return scorer.step(torch.tensor([[labels[-1]]]), before)
-
-    every = torch.arange(5).view(1, 1, -1)
-    return lambda b, labels: scorer.score(state(tuple(labels)), every)[0, 0].tolist()
 
 
 COMBINATIONS = [

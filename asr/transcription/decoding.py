@@ -187,7 +187,8 @@ def log_long(recordings: Sequence[Recording], heard: float) -> None:
 
 def warn_untrained(ctc_weight: float, options: SearchOptions) -> None:
     """Warn if the search uses an untrained part of the model; ctc_weight: of the training."""
-    fixed = {"attention": 0.0, "attention-greedy": 0.0, "ctc": 1.0, "ctc-greedy": 1.0}
+    fixed = {"attention": 0.0, "attention-greedy": 0.0}
+    fixed |= dict.fromkeys(("ctc", "ctc-beam", "ctc-greedy"), 1.0)
     weight = fixed.get(options.mode, options.ctc_weight)
     if ctc_weight == 1 and weight < 1:
         logger.warning(

@@ -12,7 +12,7 @@ from asr.search.scorer import ScorerOptions
 
 WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
 BATCH_SECONDS = {"cpu": 120.0, "cuda": 2000.0}  # of padded audio: a GPU isn't busy with less
-MODES = ("joint", "attention", "ctc", "rescoring", "attention-greedy", "ctc-greedy")
+MODES = ("joint", "attention", "ctc", "ctc-beam", "rescoring", "attention-greedy", "ctc-greedy")
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scor
     """How to search.
 
     mode        "joint" beam search with attention and CTC prefix scores, "attention" or "ctc" beam
-                search with one of them, "rescoring" of the CTC beam's n-best list by attention,
-                "attention-greedy", "ctc-greedy"
+                search with one of them, "ctc-beam" search frame by frame, "rescoring" of the CTC
+                beam's n-best list by attention, "attention-greedy", "ctc-greedy"
     ctc_weight  of the joint search and of rescoring; attention has 1 - ctc_weight
     chunk       of the encoder, in seconds, or "whole": one of those that it was trained with. None:
                 whole if it was, else the longest

@@ -15,6 +15,7 @@ from asr.models import lm
 from asr.models.hybrid import Hybrid
 from asr.models.recognizer import Recognizer
 from asr.search.beam import BeamSearch
+from asr.search.ctc_beam import CTCBeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
 from asr.search.neural import Network, NetworkScorer
@@ -64,9 +65,15 @@ class Searcher:
         if not getattr(self.options, kind.switch):
             return None
         network = partial(load_network, tokenizer=tokenizer, device=self.device, dtype=self.dtype)
-        return kind.load(
-            self.options, ScorerContext(tokenizer, self.model.sos_eos, self.device, network)
-        )
+        context = ScorerContext(tokenizer, self.model.sos_eos, self.device, network)
+        scorer = kind.load(self.options, context)
+        if self.options.mode == "ctc-beam" and isinstance(scorer, NetworkScorer):
+            raise UserError(
+                f"{self.options.lm}: got a Transformer, which mode 'ctc-beam' can't follow frame by frame; "
+                "expected an n-gram model (asr-ngram makes one), or mode 'joint'",
+                argument="lm",
+            )
+        return scorer
 
     def word_times(self, encoded: Encoded, hypotheses: Sequence[Hypothesis]) -> list[list[Word]]:
         """Give the words of a hypothesis of each utterance their times."""
@@ -83,11 +90,15 @@ class Searcher:
         if ctc_weight > 0:
             full = not scorers or model.vocabulary <= FEW_LABELS
             scorers["ctc"] = CTCPrefixScorer(model.ctc_log_probs, model.sos_eos, full), ctc_weight
-        for kind, scorer in self.extra.items():
-            if scorer:
-                weight = kind.scorer.weight
-                scorers[kind.scorer.name] = scorer, getattr(options, weight) if weight else 1.0
-        return scorers
+        return scorers | self._weighted()
+
+    def _weighted(self) -> dict[str, tuple[Scorer, float]]:
+        """Return the scorers that options added, each with its weight."""
+        weights = [(kind.scorer, scorer) for kind, scorer in self.extra.items() if scorer]
+        return {
+            kind.name: (scorer, getattr(self.options, kind.weight) if kind.weight else 1.0)
+            for kind, scorer in weights
+        }
 
     def search(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
         """Return the n-best lists of one batch, best first."""
@@ -145,6 +156,10 @@ class Searcher:
         model, options = self.model, self.options
         if options.mode == "ctc-greedy":
             return [[h] for h in ctc_greedy(model.ctc_log_probs(H), H_lens)]
+        if options.mode == "ctc-beam":
+            frames = CTCBeamSearch(self._weighted(), model.sos_eos, options.beam)
+            read = frames.step(model.ctc_log_probs(H), H_lens, frames.start(len(H), H.device))
+            return [nbest[: options.nbest] or [NOTHING] for nbest in frames.hypotheses(read)]
         if options.mode == "attention-greedy":
             state = model.decoder.start(H, H_lens)
             return [

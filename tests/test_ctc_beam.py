@@ -1,0 +1,232 @@
+"""CTC prefix beam search frame by frame: a wide beam against brute force over all alignments, a narrow one against a
+plain search in dictionaries of prefixes; and that neither company nor cutting changes anything."""
+
+import itertools
+import math
+import os.path
+import random
+
+import pytest
+import torch
+from searches import (
+    INF,
+    brute_force,
+    log_add,
+    log_probs,
+    small_language,
+    total_of,
+    walked,
+    weigh,
+)
+from torch.testing import assert_close
+
+from asr.search.ctc_beam import CTCBeamSearch
+from asr.search.ctc_prefix import CTCPrefixScorer
+
+EXTRA = ("lm", "hotwords", "bonus")
+COMBINATIONS = [c for n in range(4) for c in itertools.combinations(EXTRA, n)]
+V = 5
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory):
+    return small_language(tmp_path_factory.mktemp("language"))
+
+
+def scorers_of(language, names):
+    """For the search, and for the references."""
+    chosen = {name: language[name] for name in names}
+    plain = {name: (walked(scorer), *facts) for name, (scorer, *facts) in chosen.items()}
+    return {name: (scorer, weight) for name, (scorer, _, weight) in chosen.items()}, plain
+
+
+def posteriors(lens, seed, blank=0.0, labels=V, **options):
+    """Some frames are nearly certain blanks."""
+    X, X_lens = log_probs(lens, labels, seed, **options)
+    X[..., 0] += blank * (
+        torch.rand(X.shape[:2], generator=torch.Generator().manual_seed(seed)) < 0.5
+    )
+    return X.log_softmax(-1), X_lens
+
+
+def plain_search(x, plain, beam, candidates, threshold):
+    """One stream x (T, V): {prefix: [r_n, r_b, most that entered at once, frames]}."""
+    prefixes = {(): [-INF, 0.0, -INF, ()]}
+    for t, row in enumerate(x.tolist()):
+        labels = sorted(range(1, len(row) - 1), key=lambda c: -row[c])[:candidates]  # noqa: B023
+        labels = [c for c in labels if row[c] >= threshold]
+        new = {}
+        for g, (n, b, peak, frames) in prefixes.items():
+            stay = n + row[g[-1]] if g else -INF
+            new[g] = [stay, log_add(n, b) + row[0], peak, frames]
+        for g, (n, b, _, frames) in prefixes.items():
+            for c in range(1, len(row) - 1):
+                grown = (*g, c)
+                if c not in labels and grown not in prefixes:
+                    continue
+                entering = row[c] + (b if g[-1:] == (c,) else log_add(n, b))
+                into = new.setdefault(grown, [-INF, -INF, -INF, ()])
+                into[0] = log_add(into[0], entering)
+                if labels and entering > into[2]:
+                    into[2:] = entering, (*frames, t)
+        new = {g: facts for g, facts in new.items() if max(facts[:2]) > -INF}
+        kept = sorted(new, key=lambda g: -total(new[g], plain, g))[: beam if labels else None]  # noqa: B023
+        prefixes = {g: new[g] for g in kept}
+    return prefixes
+
+
+def total(found, plain, labels, ended=False):
+    """CTC's score and the weighted others, with those of the end or without."""
+    parts = total_of(plain, 0, labels)
+    ends = {name: function(0, labels)[-1] for name, (function, *_) in plain.items()}
+    kept = parts if ended else {name: parts[name] - ends[name] for name in parts}
+    return log_add(*found[:2]) + weigh(kept, plain)
+
+
+def read(search, X, X_lens, cuts=()):
+    """Read in portions that end at `cuts`."""
+    state, begin = search.start(len(X)), 0
+    for end in (*cuts, X.size(1)):
+        state = search.step(X[:, begin:end], (X_lens.clamp(max=end) - begin).clamp(min=0), state)
+        begin = end
+    return state
+
+
+@pytest.mark.parametrize("names", COMBINATIONS)
+def test_a_wide_beam_finds_the_sums_over_all_alignments_in_order(names, language):
+    scorers, plain = scorers_of(language, names)
+    X, X_lens = posteriors([4, 1, 5, 3, 0], len(names), fill=math.nan)
+    search = CTCBeamSearch(scorers, V - 1, beam=364, candidates=None, threshold=0.0)
+    for b, got in enumerate(search.hypotheses(read(search, X, X_lens))):
+        complete, _ = brute_force(X[b, : X_lens[b]].double())
+        sums = {g: sum_ for g, sum_ in complete.items() if V - 1 not in g}
+        expected = {g: total((-INF, sum_), plain, g, ended=True) for g, sum_ in sums.items()}
+        assert [tuple(h.tokens) for h in got] == sorted(expected, key=lambda g: -expected[g])
+        for h in got:
+            parts = total_of(plain, b, tuple(h.tokens)) | {"ctc": sums[tuple(h.tokens)]}
+            assert h.score == pytest.approx(expected[tuple(h.tokens)], abs=1e-6)
+            assert h.scores == pytest.approx(parts, abs=1e-6)
+
+
+@pytest.mark.parametrize("case", range(60))
+def test_a_narrow_beam_equals_the_plain_search_however_it_is_cut(case, language):
+    """Prefixes leave the beam and come back; labels repeat; frames are quiet; streams end and begin at any time."""
+    draw = random.Random(case)
+    scorers, plain = scorers_of(language, draw.sample(EXTRA, draw.randint(0, 3)))
+    lens = [draw.randint(0, 25) for _ in range(draw.randint(1, 6))] + [25]
+    options = {"fill": draw.choice([math.nan, INF, 3.0]), "scale": draw.uniform(0.3, 3)}
+    X, X_lens = posteriors(lens, case, draw.choice([0.0, 4.0, 9.0]), **options)
+    beam, C, threshold = draw.randint(1, 7), draw.randint(1, 3), draw.choice([0.0, 0.01, 0.1])
+    search = CTCBeamSearch(scorers, V - 1, beam, C, threshold)
+    state = read(search, X, X_lens, sorted(draw.sample(range(25), draw.randint(0, 5))))
+    partials, nbests = search.partials(state), search.hypotheses(state, ended=False)
+    for b, (partial, nbest) in enumerate(zip(partials, nbests, strict=True)):
+        x = X[b, : lens[b]].double()
+        limit = math.log(threshold) if threshold else -INF
+        found = plain_search(x, plain, beam, C, limit)
+        expected = {g: total(facts, plain, g) for g, facts in found.items()}
+        assert {tuple(h.tokens): h.score for h in nbest} == pytest.approx(expected, abs=1e-6)
+        assert [h.score for h in nbest] == sorted((h.score for h in nbest), reverse=True)
+        best = tuple(nbest[0].tokens)
+        frames = found[best][3]
+        assert (partial.tokens, partial.frames) == (list(best), list(frames))
+        assert partial.stable == len(os.path.commonprefix([h.tokens for h in nbest]))
+        sure = [x[t, c].exp().item() for t, c in zip(frames, best, strict=True)]
+        assert nbest[0].confidences == pytest.approx(sure, abs=1e-6)
+        mean = math.exp(nbest[0].scores["ctc"] / max(1, lens[b]))
+        assert nbest[0].confidence == pytest.approx(mean)
+
+
+def test_streams_that_come_and_go_are_each_as_if_alone(language):
+    """In random company, order and portions, with streams that begin anew in their places."""
+    draw, scorers = random.Random(1), scorers_of(language, EXTRA)[0]
+    search = CTCBeamSearch(scorers, V - 1, beam=4)
+    X, X_lens = posteriors([draw.randint(20, 80) for _ in range(20)], 3, 5.0)
+    alone = [read(search, X[b : b + 1, :n], X_lens[b : b + 1]) for b, n in enumerate(X_lens)]
+    state, rows, at, seen = search.start(0), [], [], 0
+    for new in itertools.chain(range(20), [None] * 200):
+        if new is not None:
+            state, rows, at = search.merge(state, search.start(1)), [*rows, new], [*at, 0]
+        lens = [min(draw.randint(0, 20), int(X_lens[b]) - n) for b, n in zip(rows, at, strict=True)]
+        parts = torch.full((len(rows), 20, V), math.nan)
+        for part, b, n, more in zip(parts, rows, at, lens, strict=True):
+            part[:more] = X[b, n : n + more]
+        state = search.step(parts, torch.tensor(lens), state)
+        at = [n + more for n, more in zip(at, lens, strict=True)]
+        again = [n > 10 and draw.random() < 0.1 for n in at]
+        state = search.restart(state, torch.tensor(again))
+        at = [0 if begins else n for begins, n in zip(again, at, strict=True)]
+        for n, b in enumerate(rows):
+            if at[n] == X_lens[b]:
+                same(search, search.select(state, torch.tensor([n])), alone[b])
+                seen += 1
+        going = [n for n, b in enumerate(rows) if at[n] < X_lens[b]]
+        draw.shuffle(going)
+        state = search.select(state, torch.tensor(going, dtype=torch.long))
+        rows, at = [rows[n] for n in going], [at[n] for n in going]
+        if not rows and new is None:
+            break
+    assert seen == 20 and not len(state)
+
+
+def same(search, got, expected):
+    """To rounding, for the width of a batch decides how PyTorch computes a logarithm's last bit."""
+    assert search.partials(got) == search.partials(expected)
+    nbests = [search.hypotheses(state)[0] for state in (got, expected)]
+    for one, other in zip(*nbests, strict=True):
+        assert one.tokens == other.tokens
+        assert [one.score, *one.confidences] == pytest.approx([other.score, *other.confidences])
+
+
+def test_cutting_changes_no_bit():
+    search = CTCBeamSearch({}, V - 1, beam=5)
+    X, X_lens = posteriors([40, 17, 33], 4, 5.0)
+    states = [read(search, X, X_lens, cuts) for cuts in ((), range(1, 40), (3, 3, 20))]
+    for state in states[1:]:
+        for name, x in state.tensors().items():
+            if name != "history":  # beyond a prefix's labels, it is never read
+                assert_close(x, states[0].tensors()[name], rtol=0, atol=0)
+        assert search.hypotheses(state) == search.hypotheses(states[0])
+        assert search.partials(state) == search.partials(states[0])
+
+
+def test_scores_are_never_above_the_complete_score_and_reach_it_as_the_beam_grows():
+    """The judge is the label-synchronous CTCPrefixScorer."""
+    labels = 12
+    X, X_lens = posteriors([60, 45, 30, 52], 7, 3.0, labels, scale=10.0)
+    judge, best = CTCPrefixScorer(lambda H: H, labels - 1), []
+    for beam in (1, 4, 32, 400):
+        search = CTCBeamSearch({}, labels - 1, beam, candidates=None, threshold=0.0)
+        nbests = search.hypotheses(read(search, X, X_lens))
+        gaps = []
+        for b, (h, *_) in enumerate(nbests):
+            state = judge.start(X[b : b + 1], X_lens[b : b + 1])
+            for c in h.tokens:
+                state = judge.step(torch.tensor([[c]]), state)
+            ended = torch.logaddexp(state.r_n[..., -1], state.r_b[..., -1]).item()
+            gaps.append(ended - h.score)
+        assert min(gaps) > -1e-6 and all(len(nbest) <= beam for nbest in nbests)
+        best.append((sum(nbest[0].score for nbest in nbests), max(gaps)))
+    scores, gaps = zip(*best, strict=True)
+    assert list(scores) == sorted(scores) and scores[0] < scores[-1]
+    assert gaps[-1] < 0.03 < gaps[0]
+
+
+def test_labels_have_the_frames_of_their_spikes():
+    """A label that goes on for two frames, one that comes again after a blank, and faint forerunners of each."""
+    spikes = {3: 1, 4: 1, 8: 1, 12: 3, 17: 2, 18: 2}
+    X = torch.full((1, 22, V), 0.002)
+    for frame, label in spikes.items():
+        X[0, frame - 1, label] = 0.01
+    for frame, label in spikes.items():
+        X[0, frame, label] = 0.9
+    X[..., 0] = 0.0
+    X[..., 0] = 1 - X.sum(-1)
+    search = CTCBeamSearch({}, V - 1, beam=8)
+    [partial] = search.partials(read(search, X.log(), torch.tensor([22])))
+    assert (partial.tokens, partial.frames) == ([1, 1, 3, 2], [3, 8, 12, 17])
+
+
+def test_a_negative_weight_is_refused(language):
+    with pytest.raises(ValueError, match="got {'lm': -1.0}"):
+        CTCBeamSearch({"lm": (language["lm"][0], -1.0)}, V - 1)
