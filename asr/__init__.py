@@ -18,13 +18,18 @@ _HOMES = {  # public name: the module within the package that defines it
     "load": "api",
     "transcribe": "api",
     "transcribe_all": "api",
+    "stream": "api",
     "align": "api",
     "train": "api",
     "score": "scoring.report",
+    "EndpointOptions": "transcription.endpoints",
+    "Final": "transcript",
     "LanguageModel": "models.lm",
+    "Partial": "transcript",
     "Recognizer": "models.recognizer",
     "SearchOptions": "transcription.options",
     "Segment": "transcript",
+    "Streams": "transcription.streams",
     "Transcript": "transcript",
     "UserError": "errors",
     "Word": "transcript",
@@ -33,13 +38,15 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     # ruff: noqa: F401 - all of these are in __all__
-    from asr.api import align, load, train, transcribe, transcribe_all
+    from asr.api import align, load, stream, train, transcribe, transcribe_all
     from asr.errors import UserError
     from asr.models.lm import LanguageModel
     from asr.models.recognizer import Recognizer
     from asr.scoring.report import score
-    from asr.transcript import Segment, Transcript, Word
+    from asr.transcript import Final, Partial, Segment, Transcript, Word
+    from asr.transcription.endpoints import EndpointOptions
     from asr.transcription.options import SearchOptions
+    from asr.transcription.streams import Streams
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
-"""What `import asr` offers: load a model, transcribe recordings, align texts, train a model, each in one call."""
+"""What `import asr` offers: load a model, transcribe recordings and streams, align texts, train; each in one call."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,8 +16,10 @@ from asr.models.lm import LanguageModel
 from asr.models.recognizer import Recognizer
 from asr.transcript import Transcript
 from asr.transcription import alignment, pipeline, windows
+from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, find, one_recording
+from asr.transcription.streams import Stream, Streams
 
 Path = str | os.PathLike[str]
 
@@ -73,6 +76,22 @@ def transcribe_all(
     found = find([os.fspath(path) for path in paths])
     how = SearchOptions(**options)
     return pipeline.transcribe(recognizer, found, how, batch_seconds, times=True)
+
+
+def stream(
+    recognizer: Recognizer, position: float = 0.0, number: int = 0, **options: Any
+) -> Stream:
+    """Begin a stream of samples, whose words come out while they are spoken.
+
+    position  seconds from the beginning, where another stream was final: this one goes on from there
+    number    of the first segment: one more than that of the other's last `asr.Final`
+    options   fields of `asr.SearchOptions`, such as chunk=0.32, and of `asr.EndpointOptions`
+    returns   its `push` takes samples and returns events: `asr.Partial` and `asr.Final`
+    raises    UserError if the model can't read streams
+    """
+    names = {field.name for field in dataclasses.fields(EndpointOptions)}
+    endpoints = EndpointOptions(**{name: options.pop(name) for name in names & options.keys()})
+    return Streams(recognizer, SearchOptions(**options), endpoints).open(position, number)
 
 
 def align(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from asr.errors import UserError
 from asr.files import make_folder, write_text
 from asr.options import check, option
-from asr.transcript import Segment, Transcript, Word
+from asr.transcript import Event, Partial, Segment, Transcript, Word
 
 PAUSE = 0.6  # seconds of silence that end a cue
 LONGEST = 7.0  # seconds of a cue
@@ -124,9 +124,13 @@ def as_json(transcript: Transcript, options: FormatOptions) -> str:
 
 def srt(transcript: Transcript, options: FormatOptions) -> str:
     """SubRip subtitles."""
+    return _srt(cues(transcript, options), 1)
+
+
+def _srt(made: Sequence[Cue], first: int) -> str:
     return "\n".join(
         f"{n}\n{clock(cue.start, ',')} --> {clock(cue.end, ',')}\n" + _lines(cue)
-        for n, cue in enumerate(cues(transcript, options), 1)
+        for n, cue in enumerate(made, first)
     )
 
 
@@ -137,7 +141,7 @@ def vtt(transcript: Transcript, options: FormatOptions) -> str:
         + _lines(cue).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         for cue in cues(transcript, options)
     )
-    return "WEBVTT\n" + "".join(made)
+    return HEADS["vtt"] + "".join(made)
 
 
 def lrc(transcript: Transcript, options: FormatOptions) -> str:
@@ -151,7 +155,7 @@ def lrc(transcript: Transcript, options: FormatOptions) -> str:
 def tsv(transcript: Transcript, options: FormatOptions) -> str:
     """A table of segments: start and end in milliseconds, text."""
     rows = [f"{s.start * 1000:.0f}\t{s.end * 1000:.0f}\t{s.text}\n" for s in transcript.segments]
-    return "start\tend\ttext\n" + "".join(rows)
+    return HEADS["tsv"] + "".join(rows)
 
 
 def ctm(transcript: Transcript, options: FormatOptions) -> str:
@@ -232,6 +236,41 @@ FORMATS: dict[str, Callable[[Transcript, FormatOptions], str]] = {
     "textgrid": textgrid,
     "lrc": lrc,
 }
+
+
+HEADS = {"vtt": "WEBVTT\n", "tsv": "start\tend\ttext\n"}  # with which a file begins
+LIVE = ("txt", "json", "srt", "vtt", "ctm", "tsv", "lrc")  # can be written segment by segment
+
+
+class Growing:
+    """A file of a stream in one format: what each final segment adds to it.
+
+    kind   one of LIVE; of json an event a line
+    """
+
+    def __init__(self, kind: str, id: str, options: FormatOptions):
+        self.kind, self.id, self.options = kind, id, options
+        self.cues = 0  # so far
+
+    @property
+    def head(self) -> str:
+        """What the file begins with."""
+        return HEADS.get(self.kind, "")
+
+    def add(self, event: Event) -> str:
+        """Return what an event adds; partial results are in json alone."""
+        if self.kind == "json":
+            return json.dumps({"id": self.id, **event.as_json()}, ensure_ascii=False) + "\n"
+        if isinstance(event, Partial) or not event.segment.text:
+            return ""
+        segment = event.segment
+        length = event.position - segment.start  # the next segment can't begin before
+        one = Transcript(self.id, segment.text, (segment,), "", segment.start, length)
+        if self.kind != "srt":
+            return FORMATS[self.kind](one, self.options).removeprefix(self.head)
+        made, first = cues(one, self.options), self.cues + 1
+        self.cues += len(made)
+        return ("\n" if made and first > 1 else "") + _srt(made, first)
 
 
 SUFFIXES = {"textgrid": "TextGrid"}  # of formats whose files aren't named by them

@@ -152,6 +152,60 @@ class Transcript:
         } | ({"nonspeech": [list(span) for span in self.nonspeech]} if self.nonspeech else {})
 
 
+@dataclass(frozen=True)
+class Partial:
+    """What a stream has recognized so far of a segment that isn't final.
+
+    number      of the segment, from 0
+    start, end  of what has been read of it, seconds from the beginning of the stream
+    text        may change
+    stable      the beginning of the text that all hypotheses of the search agree on
+    """
+
+    number: int
+    start: float
+    end: float
+    text: str
+    stable: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, times to the millisecond."""
+        times = {"start": round(self.start, 3), "end": round(self.end, 3)}
+        return {
+            "type": "partial",
+            "number": self.number,
+            **times,
+            "text": self.text,
+            "stable": self.stable,
+        }
+
+
+@dataclass(frozen=True)
+class Final:
+    """A segment of a stream, which doesn't change any more.
+
+    number    of the segment, from 0
+    segment   its text is empty if the partial results were wrong
+    position  where the next segment begins, in seconds: a stream can be resumed from there
+    """
+
+    number: int
+    segment: Segment
+    position: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, times to the millisecond but for the position."""
+        return {
+            "type": "final",
+            "number": self.number,
+            **self.segment.as_json(),
+            "position": self.position,
+        }
+
+
+Event = Partial | Final
+
+
 def _known(values: dict[str, Any]) -> dict[str, Any]:
     """Put NaN where JSON has null."""
     return {name: math.nan if value is None else value for name, value in values.items()}

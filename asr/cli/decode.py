@@ -18,6 +18,7 @@ from asr.outputs import STDOUT, check_output
 from asr.stamp import Stamp, fingerprint_of_list, maker
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
+from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
 from asr.transcription.parts import parse as read_part
 from asr.transcription.recordings import matching, read_list
@@ -38,6 +39,7 @@ examples:
   asr-decode --model exp/an4/model talk.flac --format srt,txt --out-dir subtitles
   find calls -name '*.wav' | asr-decode --model exp/an4/model --list - --channel all --out calls.txt
   arecord -t raw -f S16_LE -r 16000 -d 10 | asr-decode --model exp/an4/model --raw 16000 -
+  arecord -t raw -f S16_LE -r 16000 | asr-decode --model exp/an4/model --stream --raw 16000 -
   asr-decode --model exp/an4/model --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
   asr-decode --model exp/an4/model recordings/ --processes 8 --out recordings.txt
   asr-decode --model exp/an4/model recordings/ --part 3/200 --out recordings.txt
@@ -55,6 +57,7 @@ def arguments():
     )
     add_sources(args)
     add_options(args, SearchOptions)
+    add_live(args)
     add_machines(args)
     add_outputs(args)
     add_fitting(args)
@@ -100,6 +103,26 @@ def add_sources(args):
         help="channel to take, counted from 0; all: a transcript of each, with ids FILE#0, FILE#1, ... (default: the "
         "mean of all channels)",
     )
+
+
+def add_live(args):
+    """Add what transcribes while samples arrive."""
+    args.add_argument(
+        "--stream",
+        action="store_true",
+        help="transcribe while samples arrive: of files, of --raw RATE -, or of --mic; the model must have chunks",
+    )
+    args.add_argument(
+        "--mic",
+        nargs="?",
+        const="",
+        metavar="DEVICE",
+        help="with --stream: listen to a microphone, by default the system's, until Ctrl-C",
+    )
+    args.add_argument(
+        "--realtime", action="store_true", help="with --stream: read files as slowly as they last"
+    )
+    add_options(args, EndpointOptions)
 
 
 def add_machines(args):
@@ -226,6 +249,10 @@ def formats(text):
 def main(argv):
     """Transcribe, unless it is done already."""
     args = parse(argv)
+    if args.stream:
+        from asr.cli import live
+
+        return live.decode(args, decoding(args), endpoints(args), layout(args))
     check(args)
     if args.tune or args.calibrate:
         return tune(args) if args.tune else calibrate(args)
@@ -268,7 +295,7 @@ def parse(argv):
     """Read the arguments; those after `--` are files, whatever they begin with."""
     cut = argv.index("--") if "--" in argv else len(argv)
     args = arguments().parse_intermixed_args(argv[:cut])
-    if args.out_dir and not args.json:
+    if args.out_dir and not args.json and not args.stream:
         args.json = os.path.join(args.out_dir, TRANSCRIPTS)
     given = args.sources + [
         os.path.join(os.curdir, name) if name.startswith("-") else name for name in argv[cut + 1 :]
@@ -295,6 +322,13 @@ def decoding(args):
     return Decoding(args.model, options, args.batch_seconds, args.precision, args.device, times)
 
 
+def endpoints(args):
+    """When the segments of a stream end, checked."""
+    return EndpointOptions(
+        **{option.name: getattr(args, option.name) for option in declared(EndpointOptions)}
+    )
+
+
 def printed(args):
     """What goes to standard output: "text", "json", or nothing."""
     if args.part or args.join:
@@ -306,6 +340,8 @@ def printed(args):
 
 def check(args):
     """Refuse what can be seen without the model, also where a plan asks (scripts/plan.py)."""
+    if args.mic is not None or args.realtime:
+        raise UserError("--mic, --realtime: are for --stream; add it")
     if bool(args.format) != bool(args.out_dir) or args.out_dir and args.json == STDOUT:
         raise UserError("--format and --out-dir: give both, and a file to --json if any")
     layout(args)

@@ -35,6 +35,7 @@ from asr.ops import BLANK, batch_rows, gather_beams, length_mask
 from asr.search.ctc_prefix import FLOOR
 from asr.search.scorer import Hypothesis, Scorer
 
+RIVAL = 7.0  # nats behind the best prefix, within which another one may still win
 LABEL, FRAME, EMISSION = range(3)  # columns of `history`
 
 
@@ -75,12 +76,12 @@ class Prefixes:
 
 
 @dataclass(frozen=True)
-class Partial:
+class BestPrefix:
     """What a stream reads so far, by its best prefix.
 
     tokens   label ids
     frames   of each token, counted from the stream's start: where most probability entered it
-    stable   the number of tokens that all prefixes of the beam have in common
+    stable   the number of tokens that it has in common with all its rivals
     """
 
     tokens: list[int]
@@ -168,11 +169,22 @@ class CTCBeamSearch:
 
     def merge(self, state: Prefixes, other: Prefixes) -> Prefixes:
         """Put the other's streams after this state's."""
-        U = max(x.history.size(2) for x in (state, other))
-        one, two = (_columns(x, U).tensors() for x in (state, other))
-        triples = zip(self.scorers.values(), state.states, other.states, strict=True)
-        states = [scorer.merge(x, y) for scorer, x, y in triples]
-        return Prefixes(**{n: torch.cat([one[n], two[n]]) for n in one}, states=states)
+        return self.stack([state, other])
+
+    def stack(self, states: Sequence[Prefixes]) -> Prefixes:
+        """Put the streams of several states side by side, in order."""
+        U = max(x.history.size(2) for x in states)
+        parts = [_columns(x, U).tensors() for x in states]
+        pairs = zip(
+            self.scorers.values(), zip(*(x.states for x in states), strict=True), strict=True
+        )
+        own = [functools.reduce(scorer.merge, its) for scorer, its in pairs]
+        return Prefixes(**{n: torch.cat([x[n] for x in parts]) for n in parts[0]}, states=own)
+
+    def unstack(self, state: Prefixes) -> list[Prefixes]:
+        """Return the state of each stream."""
+        rows = torch.arange(len(state), device=state.read.device)
+        return [self.select(state, row) for row in rows.split(1)]
 
     def restart(self, state: Prefixes, streams: Tensor) -> Prefixes:
         """Begin some streams anew, (B,) bool; the others go on in their places."""
@@ -293,7 +305,7 @@ class CTCBeamSearch:
         return Hypothesis(tokens, total, by_name, "end", confidences, mean)
 
     @torch.no_grad()
-    def partials(self, state: Prefixes) -> list[Partial]:
+    def best(self, state: Prefixes) -> list[BestPrefix]:
         """Return what each stream reads so far."""
         totals = torch.logaddexp(state.r_n, state.r_b) + self._weigh(state.scores)  # (B, K)
         best = totals.argmax(1, keepdim=True)  # (B, 1)
@@ -303,14 +315,15 @@ class CTCBeamSearch:
         columns = torch.arange(labels.size(2), device=best.device)
         differ = (state.history[..., LABEL] != labels) & (columns > 0) | (columns >= end)
         alike = (~differ).cumprod(2).sum(2) - 1  # (B, K), without column 0
-        stable = alike.where(totals > -torch.inf, lens).amin(1, keepdim=True)  # (B, 1)
+        close = totals > totals.gather(1, best) - RIVAL  # (B, K)
+        stable = alike.where(close, lens).amin(1, keepdim=True)  # (B, 1)
         packed = torch.cat([stable, lens, history[..., LABEL], history[..., FRAME]], 1)
         return [_partial(*row) for row in packed.long().tolist()]
 
 
-def _partial(stable: int, lens: int, *rest: int) -> Partial:
+def _partial(stable: int, lens: int, *rest: int) -> BestPrefix:
     half = len(rest) // 2
-    return Partial(list(rest[1 : 1 + lens]), list(rest[half + 1 : half + 1 + lens]), stable)
+    return BestPrefix(list(rest[1 : 1 + lens]), list(rest[half + 1 : half + 1 + lens]), stable)
 
 
 def _stay(state: Prefixes, frame: _Frame) -> tuple[Prefixes, Tensor]:

@@ -77,7 +77,7 @@ def transcribe_waveform(
     encoded = encode(recognizer, [waveform], chunk=searcher.chunk)
     ((_, nbest),) = searcher.stream([([recording], encoded.H, encoded.H_lens)])
     [words] = searcher.word_times(encoded, nbest[:1]) if recognizer.has_times else [[]]
-    return _transcript(recording, nbest, recognizer, words)
+    return transcript_of(recording, nbest, recognizer, words)
 
 
 def finished(
@@ -184,7 +184,7 @@ class _EncodedBatches:
             encoded = Encoded.of([self.encoded.pop(recording) for recording, _ in found])
             words = self.searcher.word_times(encoded, [nbest[0] for _, nbest in found])
         for (recording, nbest), timed in zip(found, words, strict=True):
-            yield recording, _transcript(recording, nbest, self.recognizer, timed)
+            yield recording, transcript_of(recording, nbest, self.recognizer, timed)
 
 
 def _searched(searcher: Searcher, batches: _EncodedBatches) -> Results:
@@ -200,7 +200,7 @@ def _searched(searcher: Searcher, batches: _EncodedBatches) -> Results:
     yield from batches.unreadable
 
 
-def _transcript(
+def transcript_of(
     recording: Recording,
     nbest: Sequence[Hypothesis],
     recognizer: Recognizer,

@@ -77,8 +77,21 @@ class Searcher:
 
     def word_times(self, encoded: Encoded, hypotheses: Sequence[Hypothesis]) -> list[list[Word]]:
         """Give the words of a hypothesis of each utterance their times."""
-        log_probs = self.model.ctc_log_probs(encoded.H.to(self.dtype))  # (B, T', V)
+        log_probs = self.ctc_log_probs(encoded.H)  # (B, T', V)
         return word_times(log_probs, encoded, hypotheses, self.recognizer)
+
+    def ctc_log_probs(self, H: Tensor) -> Tensor:
+        """H (B, T', D) → (B, T', V) float32, log posteriors of blank and labels."""
+        return self.model.ctc_log_probs(H.to(self.dtype))
+
+    def prefix_beam(self) -> CTCBeamSearch:
+        """Make the search that goes on with a stream: of CTC, with the scorers that are no networks."""
+        scorers = {
+            name: pair
+            for name, pair in self._weighted().items()
+            if not isinstance(pair[0], NetworkScorer)
+        }
+        return CTCBeamSearch(scorers, self.model.sos_eos, self.options.beam)
 
     def scorers(self) -> dict[str, tuple[Scorer, float]]:
         """Return the scorers of the beam, each with its weight."""
@@ -157,7 +170,7 @@ class Searcher:
         if options.mode == "ctc-greedy":
             return [[h] for h in ctc_greedy(model.ctc_log_probs(H), H_lens)]
         if options.mode == "ctc-beam":
-            frames = CTCBeamSearch(self._weighted(), model.sos_eos, options.beam)
+            frames = self.prefix_beam()
             read = frames.step(model.ctc_log_probs(H), H_lens, frames.start(len(H), H.device))
             return [nbest[: options.nbest] or [NOTHING] for nbest in frames.hypotheses(read)]
         if options.mode == "attention-greedy":

@@ -1,0 +1,145 @@
+"""Samples that arrive in portions: from a file, a pipe or a microphone; resampled as if they had come at once."""
+
+import itertools
+import queue
+import time
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+import soxr
+
+from asr.audio.load import RATES, opened, resample
+from asr.errors import UserError
+from asr.logging import logger
+
+PORTION = 0.1  # seconds
+Portions = Iterator[tuple[np.ndarray, int]]  # samples (n,) float32 of one channel, and their rate
+
+
+def from_file(path: str, channel: int | None = None) -> Portions:
+    """Read a sound file in portions, in bounded memory; channel None: the mean of all.
+
+    raises   UserError if it can't be read, or lacks the channel
+    """
+    with opened(path) as sound:
+        if channel is not None and channel >= sound.channels:
+            raise UserError(f"{path}: has no channel {channel}; it has {sound.channels}, from 0")
+        size, count = max(1, round(PORTION * sound.rate)), 0
+        for block in sound.blocks(0, sound.frames):
+            samples = block.mean(1) if channel is None else block[:, channel]
+            count += len(samples)
+            for first in range(0, len(samples), size):
+                yield samples[first : first + size], sound.rate
+        if count < sound.frames:
+            raise UserError(f"{path}: ends after {count / sound.rate:.1f} s; copy the file again")
+
+
+def from_pipe(stream: IO[bytes], rate: int) -> Portions:
+    """Read 16-bit little-endian samples of one channel as they come, until the pipe is closed.
+
+    raises   UserError if they begin with a file's header
+    """
+    read = getattr(stream, "read1", stream.read)  # what is there, without waiting for more
+    left = b""
+    for n in itertools.count():
+        block = read(2 * max(1, round(PORTION * rate)))
+        if n == 0 and block[:4] in (b"RIFF", b"RF64", b"fLaC", b"OggS"):
+            raise UserError("standard input: begins with a file's header, expected samples alone")
+        if not block:
+            break
+        block = left + block
+        even = len(block) // 2 * 2
+        yield np.frombuffer(block[:even], "<i2").astype(np.float32) / 32768, rate
+        left = block[even:]
+    if left:
+        logger.warning("standard input: ends within a sample; are they 16 bits wide?")
+
+
+def from_microphone(device: str | None = None) -> Portions:
+    """Read a microphone at its own rate until the program is stopped; tell when samples were lost.
+
+    device   its number or a part of its name; the system's default unless given
+    raises   UserError if the package sounddevice, a device or its driver is missing
+    """
+    try:
+        import sounddevice
+    except (ImportError, OSError) as error:  # an OSError if PortAudio isn't there
+        raise UserError(
+            f"the microphone needs sounddevice ({error}); pip install 'asr-toolkit[mic]', and on "
+            "Linux the package libportaudio2"
+        ) from None
+    chosen = int(device) if device and device.isdigit() else device
+    arrived: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
+    lost = itertools.count(1)
+
+    def take(samples: np.ndarray, frames: int, time: Any, status: Any) -> None:
+        if status.input_overflow:
+            logger.warning(f"the microphone's samples were lost, {next(lost)} times so far")
+        arrived.put(samples[:, 0].copy())
+
+    try:
+        rate = int(sounddevice.query_devices(chosen, "input")["default_samplerate"])
+        stream = sounddevice.InputStream(
+            rate, max(1, round(PORTION * rate)), chosen, 1, "float32", callback=take
+        )
+    except (sounddevice.PortAudioError, ValueError) as error:
+        raise UserError(f"{device or 'the default microphone'}: {error}", argument="mic") from None
+    with stream:
+        while True:
+            try:
+                yield arrived.get(timeout=5 * PORTION), rate
+            except queue.Empty:
+                yield np.zeros(0, np.float32), rate  # the reader may want to stop
+
+
+def paced(portions: Portions) -> Portions:
+    """Hand portions on when they would have been spoken."""
+    started, seconds = time.monotonic(), 0.0
+    for samples, rate in portions:
+        seconds += len(samples) / rate
+        time.sleep(max(0.0, started + seconds - time.monotonic()))
+        yield samples, rate
+
+
+class Resampler:
+    """Take samples at the rates of their devices to one rate.
+
+    rate   of the result, Hz
+
+    What comes out in all, up to a `flush`, is what `asr.audio.load.resample` gives for all that went
+    in, however that was divided.
+    """
+
+    def __init__(self, rate: int):
+        self.rate = rate
+        self._from = rate
+        self._stream: soxr.ResampleStream | None = None
+
+    def __call__(self, samples: np.ndarray, rate: int) -> np.ndarray:
+        """Samples (n,) float32 at `rate` Hz → those of the result that are complete, (m,) float32.
+
+        raises   UserError if the rate is none
+        """
+        if rate not in RATES:
+            raise UserError(
+                f"got {rate} Hz, expected {RATES[0]:,} to {RATES[-1]:,}", argument="sample_rate"
+            )
+        before = self.flush() if rate != self._from else samples[:0]
+        if rate == self.rate:
+            return np.concatenate([before, _clipped(samples)])
+        if self._stream is None:
+            self._from = rate
+            self._stream = soxr.ResampleStream(rate, self.rate, 1, dtype="float32", quality="HQ")
+        return np.concatenate([before, _clipped(self._stream.resample_chunk(samples))])
+
+    def flush(self) -> np.ndarray:
+        """End what has come so far, and return the rest of it; what comes next begins anew."""
+        nothing = np.zeros(0, np.float32)
+        rest = self._stream.resample_chunk(nothing, last=True) if self._stream else nothing
+        self._stream, self._from = None, self.rate
+        return _clipped(rest)
+
+
+def _clipped(samples: np.ndarray) -> np.ndarray:
+    return resample(samples, 1, 1)

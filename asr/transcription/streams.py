@@ -1,0 +1,403 @@
+"""Live transcription: samples in any portions in, words out while they are spoken.
+
+A stream is a row of segments, which end in silence or, after many seconds without any, between two
+words (endpoints.py). The encoder reads a segment chunk by chunk, and a CTC prefix beam search goes on
+with it: its best text is a partial result. When the segment has ended, the search that files have
+runs over its encoder frames: that result is final. The next segment begins at a sample of the stream,
+with fresh states. So a result depends on the samples from there on alone: neither on how they were
+divided, nor on other streams, nor on the hours before.
+
+B streams that are read together, S samples, T frames of features, F mels, T' encoder frames, D model
+width, V vocabulary.
+"""
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asr.audio.live import Portions, Resampler
+from asr.device import autocast
+from asr.errors import UserError
+from asr.failures import Failure
+from asr.models.recognizer import Recognizer
+from asr.nn.encoder import WHOLE, EncoderState
+from asr.ops import BLANK
+from asr.search.ctc_beam import BestPrefix, Prefixes
+from asr.search.scorer import Hypothesis
+from asr.transcript import Event, Final, Partial, Segment, Word
+from asr.transcription.endpoints import (
+    SILENT,
+    Endpoint,
+    EndpointOptions,
+    after_silence,
+    between_words,
+)
+from asr.transcription.options import SearchOptions
+from asr.transcription.pipeline import transcript_of
+from asr.transcription.recordings import Recording
+from asr.transcription.searcher import Searcher
+from asr.transcription.times import Encoded
+
+NOTHING = BestPrefix([], [], 0)
+
+
+@dataclass
+class _Segment:
+    """What has been read of the segment of a stream that isn't final yet.
+
+    encoder, prefixes   states of one stream
+    frames              T' so far
+    X, H                of each chunk: (T, F), of the last one with what the next will share, and (T', D)
+    shared              features of the last chunk that the next one begins with
+    silent              of each chunk, (T',) bool
+    best                what is recognized so far
+    shown               the last partial text
+    """
+
+    encoder: EncoderState
+    prefixes: Prefixes
+    frames: int = 0
+    X: list[Tensor] = field(default_factory=list)
+    H: list[Tensor] = field(default_factory=list)
+    shared: int = 0
+    silent: list[np.ndarray] = field(default_factory=list)
+    best: BestPrefix = NOTHING
+    shown: str = ""
+
+    def add(self, X: Tensor, H: Tensor, silent: np.ndarray, factor: int) -> None:
+        """Add what a chunk gave; factor: features from one encoder frame to the next."""
+        self.X.append(X[self.shared :])
+        self.H.append(H)
+        self.silent.append(silent)
+        self.frames += len(H)
+        self.shared = len(X) - factor * len(H)
+
+
+class Stream:
+    """One stream of samples. `Streams.open` makes it, or, for one alone, `asr.stream`.
+
+    number    of the segment that isn't final yet, from 0
+    ended     whether nothing follows
+    """
+
+    def __init__(self, streams: "Streams", position: float, number: int):
+        rate = streams.recognizer.sample_rate
+        self.number, self.ended = number, False
+        self._streams, self._resample = streams, Resampler(rate)
+        self._begin = round(position * rate)  # of the segment, in samples
+        self._samples, self._arrived = np.zeros(0, np.float32), list[np.ndarray]()
+        self._count = 0  # samples from there on
+        self._segment = streams.new_segment()
+        self._events = list[Event]()
+
+    @property
+    def position(self) -> float:
+        """Seconds up to which all is final. A stream that is opened there, with this number, goes on alike."""
+        return self._begin / self._streams.recognizer.sample_rate
+
+    def push(self, samples: np.ndarray | Tensor, sample_rate: int | None = None) -> list[Event]:
+        """Take the next samples, and return the events that they lead to.
+
+        samples      (n,) from -1 to 1, or int16; any n, 0 too
+        sample_rate  Hz; the model's unless given. It may change from one portion to the next
+        raises       UserError if the stream has ended, or the samples can't be used; none is taken then
+        """
+        self.feed(samples, sample_rate)
+        self._streams.advance()
+        return self.take()
+
+    def finish(self) -> list[Event]:
+        """End the stream, and return its last events."""
+        self.end()
+        self._streams.advance()
+        return self.take()
+
+    def feed(self, samples: np.ndarray | Tensor, sample_rate: int | None = None) -> None:
+        """Take the next samples, which `Streams.advance` will read; see `push`."""
+        if self.ended:
+            raise UserError("stream: got samples after its end; open another one")
+        rate = sample_rate or self._streams.recognizer.sample_rate
+        self._append(self._resample(_floats(samples), rate))
+
+    def end(self) -> None:
+        """Let nothing follow."""
+        if not self.ended:
+            self._append(self._resample.flush())
+            self.ended = True
+
+    def take(self) -> list[Event]:
+        """Take the events since the last time."""
+        taken, self._events = self._events, []
+        return taken
+
+    def _append(self, samples: np.ndarray) -> None:
+        self._arrived.append(samples)
+        self._count += len(samples)
+
+    def _window(self, first: int, size: int) -> np.ndarray:
+        """Samples of the segment, as far as there are any."""
+        if self._arrived:
+            self._samples = np.concatenate([self._samples, *self._arrived])
+            self._arrived.clear()
+        return self._samples[first : first + size]
+
+    def _tell(self, text: str, stable: str, end: float) -> None:
+        """Give a partial result, if it is new; end: of what was read, in seconds from the segment's beginning."""
+        if text != self._segment.shown:
+            begin = self.position
+            self._events.append(Partial(self.number, begin, begin + end, text, stable))
+            self._segment.shown = text
+
+    def _conclude(self, final: Segment | None, after: int) -> None:
+        """Give a final result, if there is any, and begin the next segment after some samples of this one."""
+        self._samples = self._window(after, self._count).copy()
+        self._begin, self._count = self._begin + after, len(self._samples)
+        self._segment = self._streams.new_segment()
+        if final:
+            self._events.append(Final(self.number, final, self.position))
+            self.number += 1
+
+
+class Streams:
+    """Streams side by side: what has arrived is computed together, and each stream is as if alone.
+
+    recognizer  whose encoder has chunks
+    options     how the finals are searched, and with n-gram and hotwords the partial results; its
+                chunk is the latency: the longest of the training, if that isn't "whole", unless given
+    endpoints   when segments end
+    precision   "fp32" or "bf16"
+    raises      UserError if the recognizer can't read streams
+    """
+
+    def __init__(
+        self,
+        recognizer: Recognizer,
+        options: SearchOptions = SearchOptions(),  # noqa: B008 - frozen
+        endpoints: EndpointOptions = EndpointOptions(),  # noqa: B008
+        precision: str = "fp32",
+    ):
+        _check(recognizer)
+        self.recognizer, self.endpoints, self.precision = recognizer, endpoints, precision
+        self.searcher = Searcher(recognizer, options, precision)
+        self.chunk = _chunk(recognizer, self.searcher.chunk)
+        self.longest = min(endpoints.longest, recognizer.longest)  # seconds of a segment
+        self.prefixes = self.searcher.prefix_beam()
+        self.running: list[Stream] = []
+        self._encoder, self._device = recognizer.model.encoder, self.searcher.device
+        fbank, subsampling = recognizer.frontend.fbank, self._encoder.subsampling
+        self._hop = subsampling.factor * fbank.shift_samples  # samples of an encoder frame
+        features = subsampling.frames(self.chunk)
+        self._most = (features - 1) * fbank.shift_samples + fbank.frame_samples  # of a chunk
+
+    def open(self, position: float = 0.0, number: int = 0) -> Stream:
+        """Begin a stream, or resume one at the position and the number that it had."""
+        stream = Stream(self, position, number)
+        self.running.append(stream)
+        return stream
+
+    def new_segment(self) -> _Segment:
+        """Make the states of a segment of which nothing has been read."""
+        return _Segment(self._encoder.start(1, self.chunk), self.prefixes.start(1, self._device))
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Read all chunks that are complete. The events wait in their streams."""
+        while ready := {s: n for s in self.running if (n := self._ready(s))}:
+            self._read(list(ready), list(ready.values()))
+        ended = [s for s in self.running if s.ended]
+        self.running = [s for s in self.running if not s.ended]
+        self._conclude([(s, s._segment.frames, s._count) for s in ended])
+
+    def _ready(self, stream: Stream) -> int:
+        """Samples of the chunk that can be read next; fewer at the end of the stream, or 0."""
+        done, shortest = stream._segment.frames, self.recognizer.shortest_samples
+        samples = stream._count - done * self._hop
+        if samples >= self._most:
+            return self._most
+        least = shortest if done else self.recognizer.frontend.fbank.frame_samples
+        # a stream that is shorter than an encoder frame is padded with silence, as a file is
+        return max(samples, shortest) if stream.ended and samples >= least else 0
+
+    def _read(self, streams: Sequence[Stream], sizes: Sequence[int]) -> None:
+        """Read a chunk of each, of some samples, and tell what is recognized."""
+        segments = [stream._segment for stream in streams]
+        waveforms = torch.zeros(len(streams), max(sizes))
+        for row, stream, size in zip(waveforms, streams, sizes, strict=True):
+            samples = stream._window(stream._segment.frames * self._hop, size)
+            row[: len(samples)] = torch.from_numpy(samples)
+        X, H, lens, encoders = self._encode(waveforms, sizes, [s.encoder for s in segments])
+        prefixes, best, silent = self._recognize(H, lens, [s.prefixes for s in segments])
+        factor, frames = self._encoder.subsampling.factor, self._encoder.subsampling.frames
+        for n, (segment, T) in enumerate(zip(segments, lens, strict=True)):
+            segment.encoder, segment.prefixes, segment.best = encoders[n], prefixes[n], best[n]
+            segment.add(X[n, : frames(T)], H[n, :T], silent[n, :T], factor)
+        ends = {stream: self._endpoint(stream._segment) for stream in streams}
+        for stream, end in ends.items():
+            if not end:
+                self._tell(stream)
+        self._conclude([(s, end.end, end.next * self._hop) for s, end in ends.items() if end])
+
+    def _encode(
+        self, waveforms: Tensor, sizes: Sequence[int], states: Sequence[EncoderState]
+    ) -> tuple[Tensor, Tensor, list[int], list[EncoderState]]:
+        """Encode a chunk of each: waveforms (B, S) → X (B, T, F), H (B, T', D) and its lengths, the states after it."""
+        with autocast(self._device, self.precision):
+            lens = torch.tensor(sizes, device=self._device)
+            X, X_lens = self.recognizer.frontend(waveforms.to(self._device), lens)
+            H, state = self._encoder.step_chunk(X, X_lens, EncoderState.stack(states))
+        return X, H, [self.recognizer.encoder_frames(size) for size in sizes], state.unstack()
+
+    def _recognize(
+        self, H: Tensor, lens: Sequence[int], states: Sequence[Prefixes]
+    ) -> tuple[list[Prefixes], list[BestPrefix], np.ndarray]:
+        """Let the prefixes of each read H (B, T', D): those, the best, and which frames are silent, (B, T') bool."""
+        log_probs = self.searcher.ctc_log_probs(H)  # (B, T', V)
+        state = self.prefixes.stack(states)
+        state = self.prefixes.step(log_probs, torch.tensor(lens, device=H.device), state)
+        silent = log_probs[..., BLANK] > math.log(SILENT)
+        return self.prefixes.unstack(state), self.prefixes.best(state), silent.cpu().numpy()
+
+    def _endpoint(self, segment: _Segment) -> Endpoint | None:
+        """Decide whether a segment has ended, and where."""
+        seconds, silent = self.recognizer.frame_seconds, np.concatenate(segment.silent)
+        found = after_silence(silent, bool(segment.best.tokens), seconds, self.endpoints)
+        if found or segment.frames * seconds < self.longest:
+            return found
+        tokens = segment.best.tokens
+        heard = Hypothesis(tokens, 0.0, confidences=[1.0] * len(tokens))
+        encoded = Encoded.of([self._encoded(segment, segment.frames)])
+        [words] = self.searcher.word_times(encoded, [heard])
+        return between_words(words, segment.frames, seconds)
+
+    def _encoded(self, segment: _Segment, frames: int) -> tuple[Tensor, Tensor]:
+        """The first encoder frames of a segment, (T', D), and what they were made of, (T, F)."""
+        features = self._encoder.subsampling.frames(frames)
+        return torch.cat(segment.H)[:frames], torch.cat(segment.X)[:features]
+
+    def _tell(self, stream: Stream) -> None:
+        decode, best = self.recognizer.tokenizer.decode, stream._segment.best
+        text, stable = decode(best.tokens), decode(best.tokens[: best.stable])
+        seconds = stream._segment.frames * self.recognizer.frame_seconds
+        stream._tell(text, os.path.commonprefix([text, stable]), seconds)
+
+    def _conclude(self, ends: Sequence[tuple[Stream, int, int]]) -> None:
+        """Search the segments that have ended, all together, and begin the next ones.
+
+        ends   stream, encoder frames of its segment, samples after which the next one begins
+        """
+        spoken = {s: T for s, T, _ in ends if s._segment.best.tokens or s._segment.shown}
+        finals = dict(zip(spoken, self._finals(spoken), strict=True))
+        for stream, _, after in ends:
+            stream._conclude(finals.get(stream), after)
+
+    def _finals(self, ends: Mapping[Stream, int]) -> list[Segment | None]:
+        """Transcribe the first frames of segments as files are transcribed; None where nothing was said or shown."""
+        if not ends:
+            return []
+        encoded = Encoded.of([self._encoded(s._segment, frames) for s, frames in ends.items()])
+        nbests = self.searcher.search(encoded.H, encoded.H_lens)
+        words = self.searcher.word_times(encoded, [nbest[0] for nbest in nbests])
+        return [self._final(*row) for row in zip(ends, ends.values(), nbests, words, strict=True)]
+
+    def _final(
+        self, stream: Stream, frames: int, nbest: list[Hypothesis], words: list[Word]
+    ) -> Segment | None:
+        seconds = frames * self.recognizer.frame_seconds
+        part = Recording("", "", stream.position, seconds)
+        found = transcript_of(part, nbest, self.recognizer, words)
+        if not (found.text or stream._segment.shown):
+            return None
+        start, end, best = stream.position, stream.position + seconds, found.nbest[0]
+        whole = Segment(start, end, found.text, best.confidence, (), found.nbest)
+        return found.segments[0] if found.segments else whole
+
+
+def transcribe_live(
+    streams: Streams,
+    sources: Iterable[tuple[str, Portions]],
+    at_once: int = 16,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[str, Event | Failure]]:
+    """Yield the events of sources that are read side by side, with their names.
+
+    at_once  sources that are open together
+    stopped  is asked before each portion; once it says so, all sources end
+    returns  a failure, too, of a source that can't be read, or not to its end
+    """
+    waiting, running = iter(sources), dict[Stream, tuple[str, Portions]]()
+    while not stopped():
+        for source in itertools.islice(waiting, at_once - len(running)):
+            running[streams.open()] = source
+        if not running:
+            return
+        for stream, (name, portions) in running.items():
+            if failure := _feed(stream, name, portions):
+                yield name, failure
+        streams.advance()
+        yield from _taken(running)
+    for stream in running:
+        stream.end()
+    streams.advance()
+    yield from _taken(running)
+
+
+def _feed(stream: Stream, name: str, portions: Portions) -> Failure | None:
+    """Give a stream the next portion of its source, or its end."""
+    try:
+        for samples, rate in itertools.islice(portions, 1):
+            stream.feed(samples, rate)
+            return None
+        stream.end()
+    except UserError as error:
+        stream.end()
+        return Failure(name, name, str(error))
+    return None
+
+
+def _taken(running: dict[Stream, tuple[str, Portions]]) -> Iterator[tuple[str, Event]]:
+    """Yield the events that wait, and forget the streams that have ended."""
+    for stream, (name, _) in list(running.items()):
+        yield from ((name, event) for event in stream.take())
+        if stream.ended:
+            del running[stream]
+
+
+def _check(recognizer: Recognizer) -> None:
+    """Refuse a recognizer that can't read streams."""
+    if not recognizer.has_times:
+        raise UserError("the model can't transcribe streams: its CTC was not trained")
+    if recognizer.model.encoder.chunk is None:
+        raise UserError(
+            "the model can't transcribe streams: it has no chunks; train one with encoder.chunk"
+        )
+    if (kind := recognizer.frontend.cmvn.kind) != "global":
+        raise UserError(
+            f"the model can't transcribe streams: its features.cmvn is {kind}, of whole utterances; "
+            "train one with global"
+        )
+
+
+def _chunk(recognizer: Recognizer, chosen: int | None) -> int:
+    """Return the encoder frames of a chunk."""
+    if chosen == WHOLE:
+        raise UserError("got whole, expected seconds: a stream is read in chunks", argument="chunk")
+    return chosen or max(size for size in recognizer.model.encoder.chunk.sizes if size != WHOLE)
+
+
+def _floats(samples: np.ndarray | Tensor) -> np.ndarray:
+    """Return (n,) float32."""
+    array = np.asarray(samples.detach().cpu() if isinstance(samples, Tensor) else samples)
+    if array.dtype == np.int16:
+        array = array.astype(np.float32) / 32768
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.floating):
+        got = f"{array.dtype} of shape {array.shape}"
+        raise UserError(f"samples: got {got}, expected (n,) from -1 to 1, or int16")
+    if not np.isfinite(array).all():
+        raise UserError("samples: got NaN or infinite ones, expected numbers from -1 to 1")
+    return array.astype(np.float32, copy=False)
