@@ -24,7 +24,9 @@ def test_rates(monkeypatch, references, attention, ctc, wer, ctc_wer):
     tokenizer = Characters.train([*references, *attention, *ctc])
     model = torch.nn.Linear(1, 1)
     model.tokenizer = tokenizer
-    model.loss = lambda *_: SimpleNamespace(total=3.0, correct=1.0, tokens=6.0)
+    model.encode = lambda *_: (None, None)
+    loss = SimpleNamespace(total=3.0, correct=1.0, tokens=6.0)
+    model.model = SimpleNamespace(loss_of=lambda *_: loss)
     labels, *found = ([tokenizer.encode(t) for t in each] for each in (references, attention, ctc))
     given = [[Hypothesis(tokens, 0.0) for tokens in each] for each in found]
     monkeypatch.setattr(validation, "_greedy", lambda *_: given)

@@ -132,10 +132,15 @@ def encode(model, batch):
         return model.encode(batch.waveforms, batch.wave_lens)
 
 
-def test_validation_drops_nothing_and_knows_its_two_searches_apart(root, model):
-    batch = next(iter(task(root).load(0, [list(range(8))])))
+def test_validation_encodes_once_drops_nothing_and_knows_its_two_searches_apart(root, model):
+    batch, calls = next(iter(task(root).load(0, [list(range(8))]))), []
     model.train()
-    counts = [validation.count(model, [batch]) for _ in range(2)]
+    with model.model.encoder.register_forward_hook(lambda *_: calls.append(1)):
+        counts = [validation.count(model, [batch]) for _ in range(2)]
+    assert len(calls) == 2
+    with torch.no_grad():
+        loss = model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens)
+    assert counts[0][0, :3].tolist() == [loss.total, loss.correct, loss.tokens]
     assert not model.training
     assert_close(counts[0], counts[1], rtol=0, atol=0)
     H, H_lens = encode(model, batch)
@@ -146,7 +151,7 @@ def test_validation_drops_nothing_and_knows_its_two_searches_apart(root, model):
         ctc = ctc_greedy(model.model.ctc_log_probs(H), H_lens)
         found = [
             [h.tokens for h in hypotheses]
-            for hypotheses in (attention, ctc, *validation._greedy(model, batch))
+            for hypotheses in (attention, ctc, *validation._greedy(model.model, H, H_lens))
         ]
     assert found[:2] == found[2:] and found[0] != found[1]
 

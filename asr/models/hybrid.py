@@ -4,6 +4,7 @@ B batch, T frames, F features, T' encoder frames, D model width, U labels, V voc
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 
 from asr.config import Settings
 from asr.models import loss as criterion
-from asr.models.loss import Consistency, IntermediateCTC, Loss, Scored, terms_of
+from asr.models.loss import Consistency, IntermediateCTC, Loss, Scored, Term, terms_of
 from asr.nn.decoder import DecoderOutput, TransformerDecoder
+from asr.nn.encoder import EncoderOutput
 from asr.nn.encoders import AnyEncoder
 from asr.nn.transformer import StackSettings
 
@@ -114,6 +116,11 @@ class Hybrid(nn.Module):
         """Views of a training batch that the loss's terms need."""
         return max((term.views for term in self.terms), default=1)
 
+    @property
+    def _extra(self) -> Sequence[Term]:
+        """The terms that join CTC now."""
+        return self.terms if self.training else ()
+
     def loss(
         self,
         X: Tensor,
@@ -136,18 +143,26 @@ class Hybrid(nn.Module):
         seeds:      (B,), which in training draw the encoder's chunks. Both views have the same:
                     what one can't hear yet, it can't agree on with the other
         """
-        views, tokens, extra = (
-            len(X) // len(Y),
-            (Y_lens + 1).sum(),
-            self.terms if self.training else [],
-        )
-        Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
-        layers = [n for term in extra for n in term.encoder_layers]
+        layers = [n for term in self._extra for n in term.encoder_layers]
         chunks = None
         if self.training and seeds is not None:
-            chunks = self.encoder.draw_chunks(seeds.repeat(views))
+            chunks = self.encoder.draw_chunks(seeds.repeat(len(X) // len(Y)))
         encoded = self.encoder(X, X_lens, layers, chunk=chunks)
+        return self.loss_of(encoded, Y, Y_lens, epoch, on_cpu)
+
+    def loss_of(
+        self,
+        encoded: EncoderOutput,
+        Y: Tensor,
+        Y_lens: Tensor,
+        epoch: float = math.inf,
+        on_cpu: tuple[Tensor, Tensor] | None = None,
+    ) -> Loss:
+        """Compute the loss as `loss` does, of what the encoder gave, (N, T', D): validation searches that, too."""
         H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
+        views, tokens, extra = len(H) // len(Y), (Y_lens + 1).sum(), self._extra
+        Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
+        layers = [n for term in extra for n in term.encoder_layers]
         lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
         align = partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])
         if self.training and epoch < self.flat_start_epochs:

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from asr.data.dataset import Batch
 from asr.device import autocast
+from asr.models.hybrid import Hybrid
 from asr.models.recognizer import Recognizer
+from asr.nn.encoder import EncoderOutput
 from asr.search.greedy import attention_greedy, ctc_greedy
 from asr.search.scorer import Hypothesis
 from asr.text.units import units
@@ -82,8 +84,9 @@ def count(recognizer: Recognizer, batches: Iterable[Batch], precision: str = "fp
     for batch in batches:
         moved = batch.to(device)
         with autocast(device, precision):
-            loss = recognizer.loss(moved.waveforms, moved.wave_lens, moved.Y, moved.Y_lens)
-            attention, ctc = _greedy(recognizer, moved)
+            H, H_lens = recognizer.encode(moved.waveforms, moved.wave_lens)  # (B, T', D)
+            loss = recognizer.model.loss_of(EncoderOutput(H, H_lens), moved.Y, moved.Y_lens)
+            attention, ctc = _greedy(recognizer.model, H, H_lens)
         references = [
             _words(recognizer, y[:n].tolist()) for y, n in zip(batch.Y, batch.Y_lens, strict=True)
         ]
@@ -108,11 +111,9 @@ def metrics(counts: Tensor) -> dict[str, float]:
     }
 
 
-def _greedy(recognizer: Recognizer, batch: Batch) -> tuple[list[Hypothesis], list[Hypothesis]]:
-    """The hypotheses of greedy search by attention and by CTC."""
-    H, H_lens = recognizer.encode(batch.waveforms, batch.wave_lens)
-    model, decoder = recognizer.model, recognizer.model.decoder
-    limits = H_lens.clamp(max=LONGEST)
+def _greedy(model: Hybrid, H: Tensor, H_lens: Tensor) -> tuple[list[Hypothesis], list[Hypothesis]]:
+    """The hypotheses of greedy search by attention and by CTC, of H (B, T', D)."""
+    decoder, limits = model.decoder, H_lens.clamp(max=LONGEST)
     attention = attention_greedy(
         decoder.step, decoder.start(H, H_lens), len(H), model.sos_eos, limits
     )
