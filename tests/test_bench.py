@@ -9,8 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
+from asr.training.layers import recompute
 from scripts.bench import (
     augment,
     decode,
@@ -19,10 +22,13 @@ from scripts.bench import (
     features,
     features_worker,
     gpu,
+    kernels,
     load,
+    memory,
     ours,
     place,
     search_parts,
+    subsampling,
     train,
     train_ours,
     training,
@@ -113,6 +119,55 @@ def test_ratios_are_to_ours_and_leave_the_encoder_out():
     joint = lines[3]["ratio"], lines[3]["ms_ratio"], lines[3]["ms"]
     assert joint == pytest.approx((8 / 2.2, 6 / 1.2, 1000 * 6 / (30 * 8)))
     assert decode.lay_out(lines).splitlines()[4].endswith(" 25.00   5.00    0.00")
+
+
+# other ways to compute, and memory
+
+
+@pytest.mark.parametrize("kind, off", [(kernels.OneDNN, 1e-5), (kernels.Int8, 0.1)])
+def test_linear_maps_are_computed_in_another_way_all_but_the_subsamplings(kind, off):
+    model, (X, X_lens) = ours.build_endless(), batch()
+    with torch.no_grad():
+        expected = model.encoder(X, X_lens).H
+        other = kernels.replaced(kind, model)
+        change = (other.encoder(X, X_lens).H - expected).abs().max()
+    left = [name for name, module in other.named_modules() if isinstance(module, torch.nn.Linear)]
+    assert left == ["encoder.subsampling.project"] and 0 < change < off
+    assert sum(isinstance(module, kind) for module in other.modules()) == 6 + 10 + 2
+
+
+def test_ways_are_beside_eager_and_those_without_texts_have_none():
+    seconds = {"eager": {"encoder": [2.0, 3.0, 9.0]}, "frozen": {"encoder": [1.5, 1.0, 9.9]}}
+    texts = {"eager": {"posteriors": 0.0, "alone": 1e-5, "changed": 0.01, "wer": 0.1}}
+    eager, frozen = kernels.rows(seconds, texts)
+    assert eager[1:4] == ["3.00", "2.00-9.00", "1.00"] and frozen[3] == "0.50"
+    assert "1.00" in eager[4:] and set(frozen[4:]) == {"-"}
+    assert len(eager) == len(frozen) == len(kernels.HEADS)
+
+
+def test_a_layer_that_is_recomputed_keeps_its_input_alone(monkeypatch):
+    def kept(layers):
+        monkeypatch.setattr(workload, "ENCODER_LAYERS", layers)
+        model = ours.build()
+        recompute(model)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            memory.move(model)
+            return memory.kept(model, workload.MELS, 3)
+
+    frames = ((round(100 * memory.SECONDS) - 1) // 2 - 1) // 2
+    assert kept(3) - kept(1) == 2 * 3 * frames * workload.D_MODEL * 2  # two layers, bf16
+
+
+def test_a_separable_subsampling_gives_as_many_frames_by_kernels_that_channels_share():
+    full, separable = (subsampling.build(3, kind).encoder.subsampling for kind in (False, True))
+    X, X_lens = batch()
+    assert separable(X, X_lens)[0].shape == full(X, X_lens)[0].shape
+    first, _, by_channel, across, _ = separable.convolutions
+    X, matrix = torch.randn(1, 3, 9, 9), across.weight[:, :, 0, 0]
+    kernel = torch.einsum("oc,cij->ocij", matrix, by_channel.weight[:, 0])
+    bias = across.bias + matrix @ by_channel.bias
+    assert_close(across(by_channel(X)), F.conv2d(X, kernel, bias, full.convolutions[2].stride))
+    assert first.out_channels == 3 and SIZES["CHANNELS"] == workload.CHANNELS
 
 
 # training
