@@ -51,35 +51,32 @@ class Calibration(Settings):
     words: Curve
     utterances: Curve
 
-    def save(self, folder: str | Path) -> None:
-        """Write it into a model folder, whole or not at all."""
-        write_text(Path(folder) / CALIBRATION, dump(self))
+    def save(self, folder: str | Path) -> Path:
+        """Write it into a model folder, whole or not at all, over whatever was there; return its path."""
+        write_text(path := Path(folder) / CALIBRATION, dump(self))
+        return path
 
 
 def load(folder: str | Path) -> Calibration | None:
     """Read the calibration of a model folder; None if it has none, or one of other weights, which is a warning.
 
-    raises   UserError if the file is damaged; names the key path
+    raises   UserError if the file is damaged; names the key path and the fix
     """
     path = Path(folder) / CALIBRATION
     if not path.exists():
         return None
-    found = load_settings(Calibration, path)
+    try:
+        found = load_settings(Calibration, path)
+    except UserError as error:
+        raise UserError(
+            f"{error}; calibrate again (asr-decode --calibrate), or remove the file"
+        ) from None
     if found.weights == digest(folder):
         return found
     logger.warning(
         f"{path}: is of other weights than {WEIGHTS}, so confidences are raw; calibrate again"
     )
     return None
-
-
-def is_calibration(path: Path) -> bool:
-    """Whether a file is a calibration."""
-    try:
-        load_settings(Calibration, path)
-    except UserError:
-        return False
-    return True
 
 
 def digest(folder: str | Path) -> str:

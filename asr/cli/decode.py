@@ -456,36 +456,23 @@ def texts_of_manifests(args, option):
 def calibrate(args):
     """Fit the confidences of words and utterances on a dev set; print how far they are off before and after."""
     from asr import confidence
-    from asr.scoring.calibration import cross_validated, fit, outcomes
-    from asr.transcription.decoding import ModelLoader
+    from asr.scoring.calibration import fit_confidences
     from asr.transcription.options import effective
-    from asr.transcription.pipeline import transcribe
     from asr.transcription.recordings import find
+    from asr.transcription.tuning import transcribe_raw
 
     references, how = texts_of_manifests(args, "--calibrate"), decoding(args)
-    path = Path(args.model) / confidence.CALIBRATION
-    check_output("--calibrate", path, NAME, (), args.force, confidence.is_calibration)
     how.check_files()
-    recordings = find([], args.manifest)
-    with ModelLoader(how, recordings) as load:
-        recognizer = load(calibrated=False)
-        if not recognizer.has_times:
-            raise UserError(f"{args.model}: its words have no confidences; CTC was not trained")
-        found = transcribe(
-            recognizer, recordings, how.options, how.batch_seconds, how.precision, times=True
-        )
-        words, texts = outcomes(list(found), references)
-    fitted = confidence.Calibration(
+    fits = fit_confidences(transcribe_raw(how, find([], args.manifest)), references)
+    path = confidence.Calibration(
         weights=confidence.digest(args.model),
         search=effective(how.options),
-        words=fit(words),
-        utterances=fit(texts),
-    )
+        words=fits["words"].curve,
+        utterances=fits["utterances"].curve,
+    ).save(args.model)
     logger.info("number, and expected calibration error before and after (by cross-validation):")
-    for name, given in (("words", words), ("utterances", texts)):
-        before, after = given.error(), cross_validated(given).error()
-        emit(f"{name}\t{len(given.right)}\t{before:.4f}\t{after:.4f}")
-    fitted.save(args.model)
+    for name, fit in fits.items():
+        emit(f"{name}\t{fit.count}\t{fit.before:.4f}\t{fit.after:.4f}")
     logger.info(f"written: {path}")
 
 

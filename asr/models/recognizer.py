@@ -177,9 +177,12 @@ class Recognizer(nn.Module):
         return load(folder, device)
 
 
-def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
+def load(
+    folder: str | Path, device: torch.device | str = "cpu", calibrated: bool = True
+) -> Recognizer:
     """Load a model folder, in evaluation mode.
 
+    calibrated   by its calibration, if it has one; else confidences are raw
     raises   UserError if a file is missing or damaged; names it; or if the folder holds a language
              model
     """
@@ -188,7 +191,7 @@ def load(folder: str | Path, device: torch.device | str = "cpu") -> Recognizer:
     recognizer = folders.fill(
         lambda: Recognizer(settings.features, settings.model, tokenizer), folder
     )
-    recognizer.calibration = confidence.load(folder)
+    recognizer.calibration = confidence.load(folder) if calibrated else None
     recognizer.longest = folders.longest_heard(folder) or math.inf
     if found := boundaries.load(folder, recognizer.frontend.fbank.mels):
         recognizer.boundaries = found.to(device)

@@ -104,6 +104,27 @@ class Outcomes:
         return expected_calibration_error(list(self.confidences), list(self.right))
 
 
+@dataclass(frozen=True)
+class Fit:
+    """A curve, and the expected calibration error of `count` outcomes before it and, cross-validated, after."""
+
+    curve: Curve
+    count: int
+    before: float
+    after: float
+
+
+def fit_confidences(
+    transcripts: Sequence[Transcript], references: Mapping[str, str]
+) -> dict[str, Fit]:
+    """Fit the raw confidences of "words" and "utterances" to what of them is right; raises as `outcomes`."""
+    pairs = zip(("words", "utterances"), outcomes(transcripts, references), strict=True)
+    return {
+        name: Fit(fit(given), len(given.right), given.error(), cross_validated(given).error())
+        for name, given in pairs
+    }
+
+
 def outcomes(
     transcripts: Sequence[Transcript], references: Mapping[str, str]
 ) -> tuple[Outcomes, Outcomes]:

@@ -158,7 +158,7 @@ class ModelLoader:
         keep_memory()
         if device.type == "cpu":
             self._limits.enter_context(limited(self.processes))
-        recognizer = load(self.decoding.model, device)
+        recognizer = load(self.decoding.model, device, calibrated)
         self.hardware, self.device = hardware(device), device.type
         logger.info(which)
         if recognizer.has_times:
@@ -166,7 +166,6 @@ class ModelLoader:
         elif self.decoding.times:
             logger.warning("words have no times: CTC was not trained (model.ctc_weight is 0)")
         warn_untrained(recognizer.model.ctc_weight, self.decoding.options)
-        recognizer.calibration = recognizer.calibration if calibrated else None
         if recognizer.calibration:
             warn_calibrated_otherwise(recognizer.calibration.search, self.decoding.options)
         return recognizer

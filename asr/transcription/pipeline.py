@@ -21,7 +21,7 @@ from asr.search.scorer import Hypothesis
 from asr.transcript import Alternative, Segment, Transcript, Word
 from asr.transcription.long import Results, in_pieces
 from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS, SearchOptions
-from asr.transcription.recordings import Recording, in_order
+from asr.transcription.recordings import Recording, cut, in_order
 from asr.transcription.searcher import Searcher
 from asr.transcription.times import Encoded
 
@@ -153,7 +153,7 @@ class _EncodedBatches:
         self.searcher, self.recognizer, self.times = searcher, searcher.recognizer, times
         seconds = _seconds(batch_seconds, self.recognizer)
         # one stream: the last of a window beside the next one's first
-        windows = _windows(recordings)
+        windows = cut(recordings, WINDOW_SECONDS)
         self.encoded: dict[Recording, tuple[torch.Tensor, torch.Tensor]] = {}
         self.batches = (batch for window in windows for batch in _batches(window, seconds))
         self.begun: list[Recording] = []
@@ -286,18 +286,6 @@ def _device(recognizer: Recognizer) -> torch.device:
 
 def _seconds(batch_seconds: float | None, recognizer: Recognizer) -> float:
     return batch_seconds or BATCH_SECONDS[_device(recognizer).type]
-
-
-def _windows(recordings: Sequence[Recording]) -> Iterator[list[Recording]]:
-    window, seconds = [], 0.0
-    for recording in recordings:
-        window.append(recording)
-        seconds += recording.duration
-        if seconds >= WINDOW_SECONDS:
-            yield window
-            window, seconds = [], 0.0
-    if window:
-        yield window
 
 
 def _batches(window: Sequence[Recording], batch_seconds: float) -> list[list[Recording]]:

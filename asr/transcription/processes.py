@@ -25,7 +25,7 @@ from asr.errors import UserError, shorten
 from asr.failures import Failure
 from asr.logging import logger, show, shown_level
 from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS
-from asr.transcription.recordings import Recording
+from asr.transcription.recordings import Recording, cut
 
 if TYPE_CHECKING:
     from asr.transcription.decoding import Decoding, ModelLoader
@@ -47,23 +47,10 @@ class Workers:
     ) -> list[list[Recording]]:
         """Divide a list into pieces of a few batches, whose recordings are similar in length."""
         most = BATCHES * (batch_seconds or BATCH_SECONDS["cuda" if self.gpus else "cpu"])
-        windows = _cut(recordings, max(WINDOW_SECONDS, most))
+        windows = cut(recordings, max(WINDOW_SECONDS, most))
         return [
-            piece for one in windows for piece in _cut(sorted(one, key=lambda r: -r.duration), most)
+            piece for one in windows for piece in cut(sorted(one, key=lambda r: -r.duration), most)
         ]
-
-
-def _cut(recordings: Sequence[Recording], seconds: float) -> list[list[Recording]]:
-    """Cut a list where so much audio has come together."""
-    parts: list[list[Recording]] = [[]]
-    audio = 0.0
-    for recording in recordings:
-        if parts[-1] and audio + recording.duration > seconds:
-            parts.append([])
-            audio = 0.0
-        parts[-1].append(recording)
-        audio += recording.duration
-    return parts if parts[0] else []
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -155,6 +156,19 @@ def in_order(
         while place < len(recordings) and recordings[place] in waiting:
             yield recordings[place], waiting.pop(recordings[place])
             place += 1
+
+
+def cut(recordings: Sequence[Recording], seconds: float) -> list[list[Recording]]:
+    """Cut a list into runs of at most `seconds` of audio; a longer recording is a run of its own."""
+    runs: list[list[Recording]] = []
+    audio = math.inf
+    for recording in recordings:
+        if audio + recording.duration > seconds:
+            runs.append([])
+            audio = 0.0
+        runs[-1].append(recording)
+        audio += recording.duration
+    return runs
 
 
 def _headers(

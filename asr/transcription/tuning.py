@@ -1,4 +1,4 @@
-"""Tune a search on a dev set: the encoder runs once, the search once for each setting."""
+"""What a search learns from a dev set: its settings, by trying each; and how far to trust its confidences."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,10 @@ from typing import Any
 
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
+from asr.transcript import Transcript
+from asr.transcription.decoding import Decoding, ModelLoader
 from asr.transcription.options import TUNABLE, SearchOptions, idle_options
-from asr.transcription.pipeline import encoded
+from asr.transcription.pipeline import encoded, transcribe
 from asr.transcription.recordings import Recording
 from asr.transcription.searcher import Searcher
 
@@ -54,7 +56,7 @@ def tune(
     batch_seconds: float | None = None,
     precision: str = "fp32",
 ) -> Iterator[tuple[dict[str, float], dict[str, str]]]:
-    """Search with every combination of the grid's values.
+    """Search with every combination of the grid's values; the encoder runs once.
 
     returns   the setting, and the texts by utterance id, for each
     """
@@ -73,3 +75,16 @@ def tune(
             for recording, nbest in found.items()
         }
         yield setting, {recording.id: texts[recording] for recording in recordings}
+
+
+def transcribe_raw(decoding: Decoding, recordings: Sequence[Recording]) -> list[Transcript]:
+    """Transcribe a dev set with raw confidences, which are to be calibrated, whatever the model folder says.
+
+    raises   UserError if the model has none, or a recording can't be read
+    """
+    with ModelLoader(decoding, recordings) as load:
+        recognizer = load(calibrated=False)
+        if not recognizer.has_times:
+            raise UserError(f"{decoding.model}: its words have no confidences; CTC was not trained")
+        how = decoding.options, decoding.batch_seconds, decoding.precision
+        return list(transcribe(recognizer, recordings, *how, times=True))
