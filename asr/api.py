@@ -11,11 +11,13 @@ import torch
 from asr import device as devices
 from asr.audio.load import resample
 from asr.errors import UserError
+from asr.logging import warn_once
 from asr.models import recognizer as recognizers
 from asr.models.lm import LanguageModel
 from asr.models.recognizer import Recognizer
 from asr.transcript import Transcript
 from asr.transcription import alignment, pipeline, windows
+from asr.transcription.decoding import warn_calibrated_otherwise
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, find, one_recording
@@ -49,12 +51,13 @@ def transcribe(
     options      fields of `asr.SearchOptions`, such as mode="ctc-greedy" or beam=20
     raises       UserError if the recording can't be read, or is too short for one frame
     """
+    how = _search(recognizer, options)
     if isinstance(audio, str | os.PathLike):
         found = [one_recording(audio, "use asr.transcribe_all")]
-        (transcript,) = pipeline.transcribe(recognizer, found, SearchOptions(**options), times=True)
+        (transcript,) = pipeline.transcribe(recognizer, found, how, times=True)
         return transcript
     waveform = _waveform(audio, sample_rate or recognizer.sample_rate, recognizer)
-    return pipeline.transcribe_waveform(recognizer, waveform, SearchOptions(**options))
+    return pipeline.transcribe_waveform(recognizer, waveform, how)
 
 
 def transcribe_all(
@@ -74,7 +77,7 @@ def transcribe_all(
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = find([os.fspath(path) for path in paths])
-    how = SearchOptions(**options)
+    how = _search(recognizer, options)
     return pipeline.transcribe(recognizer, found, how, batch_seconds, times=True)
 
 
@@ -148,6 +151,13 @@ def train(config: Path, *overrides: str) -> Recognizer | LanguageModel:
         if stamp.is_current()
         else run.train(experiment, stamp)
     )
+
+
+def _search(recognizer: Recognizer, options: dict[str, Any]) -> SearchOptions:
+    """Return how to search; a warning, once, if confidences were calibrated for another search."""
+    search = SearchOptions(**options)
+    warn_calibrated_otherwise(recognizer.calibration, search, warn_once)
+    return search
 
 
 def _waveform(audio: np.ndarray | torch.Tensor, rate: int, recognizer: Recognizer) -> np.ndarray:

@@ -6,6 +6,7 @@ A program that embeds the library configures the logger as any other:
 """
 
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -31,6 +32,12 @@ class TerminalHandler(logging.Handler):
                 OSError, ValueError, AttributeError
             ):  # what is buffered is lost
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Warn, unless this process has said the same before."""
+    logger.warning(message)
 
 
 def show(level: int | None = logging.INFO) -> None:

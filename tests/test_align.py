@@ -7,6 +7,8 @@ missing speech and unspoken words are exact, in files, windows and every format.
 import json
 import math
 import re
+import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -207,13 +209,13 @@ def test_the_worst_texts_of_a_manifest_come_first(hearing, tmp_path):
         path = tmp_path / f"{n}.wav"
         soundfile.write(path, samples, RATE, subtype="FLOAT")
         recordings.append(Recording(str(n), str(path), 0.0, len(samples) / RATE))
-    found = score_texts(hearing, recordings, texts)
+    found, lost = score_texts(hearing, recordings, texts)
     assert [one.id for one in found][:3] in (["4", "2", "1"], ["4", "1", "2"])
-    assert found[0].log_confidence == -math.inf and found[-1].log_confidence > -0.01
+    assert not lost and found[0].log_confidence == -math.inf and found[-1].log_confidence > -0.01
     alone = {
         one.id: one
         for n in range(5)
-        for one in score_texts(hearing, recordings[n : n + 1], texts[n : n + 1])
+        for one in score_texts(hearing, recordings[n : n + 1], texts[n : n + 1])[0]
     }
     assert all(alone[one.id].log_confidence == pytest.approx(one.log_confidence) for one in found)
 
@@ -313,6 +315,32 @@ def test_a_manifest_s_scores_are_written(run, tmp_path):
     assert run("--manifest", "x.jsonl.gz", "--out", "scores.tsv")[0] == 0
     name, score, text = Path("scores.tsv").read_text().rstrip("\n").split("\t")
     assert (name, text) == ("u", " ".join(TEXT[:4])) and -0.1 < float(score) <= 0
+
+
+def test_a_manifest_s_unreadable_recordings_are_listed_and_the_others_scored(run, tmp_path):
+    samples, _ = say(TEXT[0])
+    facts = RATE, len(samples), 1, 0.0, len(samples) / RATE, TEXT[0]
+    names = [f"{n}.wav" for n in range(4)]
+    write("x.jsonl.gz", [Utterance(name, str(tmp_path / name), *facts) for name in names])
+    score = partial(run, "--manifest", "x.jsonl.gz", "--batch-seconds", "0.1")  # one a batch
+    status, _, shown = score("--out", "s.tsv")
+    assert status == 2 and "none of 4 recordings could be aligned" in shown
+    assert not Path("s.tsv").exists() and len(Path("s.tsv.failed.tsv").read_text().split("\n")) == 6
+    for name in ("0.wav", "3.wav"):
+        soundfile.write(name, samples, RATE, subtype="FLOAT")
+    for out in ("s.tsv", "-"):
+        status, printed, shown = score("--out", out, "--batch-seconds", "100")
+        table = Path(out).read_text() if out != "-" else printed
+        assert status == 3 and [line.split("\t")[0] for line in table.splitlines()] == [*names[::3]]
+        assert "2 of 4 recordings could not be aligned" in shown
+        assert all(shown.count(name) >= 1 for name in names[1:3])
+    lost = [line.split("\t")[0] for line in Path("s.tsv.failed.tsv").read_text().splitlines()]
+    assert lost == ["id", "1.wav", "2.wav"]
+    for name in names[1:3]:
+        shutil.copy("0.wav", name)
+    assert score("--out", "s.tsv")[0] == 0 and not Path("s.tsv.failed.tsv").exists()
+    assert Path("s.tsv").read_text().count("\n") == 4
+    assert "is up to date" in score("--out", "s.tsv")[2]
 
 
 MISTAKES = [

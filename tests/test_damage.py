@@ -24,7 +24,7 @@ from asr.config import dump
 from asr.config import load as load_settings
 from asr.errors import UserError
 from asr.models import lm, recognizer
-from asr.models.folder import CONFIG, WEIGHTS, accept, describe, save_weights
+from asr.models.folder import CONFIG, WEIGHTS, accept, check_bound, describe, save_weights
 from asr.tasks import Experiment
 from asr.text import tokenizer as tokenizers
 from asr.training.build import build
@@ -149,6 +149,12 @@ def test_settings_changed_by_hand_are_named(folder, old, new):
     named_until_accepted(folder, CONFIG)
     change(folder / CONFIG, "ff: 16", "ff: 32")
     assert refused(recognizer.load, folder).startswith(str(folder))
+
+
+@pytest.mark.parametrize("names", [(CONFIG, "tokenizer.json"), ("tokenizer.json", CONFIG)])
+def test_several_changed_files_are_named_in_one_order(folder, names):
+    with pytest.raises(UserError, match=f"/{CONFIG}: {CONFIG}, tokenizer.json changed since"):
+        check_bound(folder / WEIGHTS, dict.fromkeys(names, "other"))
 
 
 def test_what_a_continued_run_may_change_is_not_damage(folder, made):

@@ -345,6 +345,14 @@ def test_calibration_changes_confidences_alone(run, tmp_path, capsys):
         asr.transcribe(m, recording).segments[0].words[0].confidence for m in (without, mine)
     )
     assert new == pytest.approx(curves.words(old))
+    for _ in range(2):
+        mine.transcribe(recording, mode="ctc", beam=7)
+    assert capsys.readouterr().err.count("another search (mode joint, beam 10") == 1
+    (model / "calibration.yaml").write_text("words: {a: 1}\n")
+    with pytest.raises(SystemExit, match="2"):
+        decoded()
+    assert re.search("calibration.yaml: .* asr-decode --calibrate", capsys.readouterr().err)
+    assert calibrate() == (printed, file)
 
 
 def test_librispeech_is_decoded(run, shared_data, capsys):

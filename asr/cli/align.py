@@ -5,13 +5,15 @@ from argparse import SUPPRESS
 from pathlib import Path
 
 from asr.cli.command import ANEW, command, emit, parser, place
-from asr.cli.decode import add_options, formats
+from asr.cli.decode import add_options, end, formats
 from asr.errors import UserError
+from asr.failures import is_list
 from asr.formats import FORMATS, FormatOptions, files_of
 from asr.logging import logger
 from asr.outputs import STDOUT, check_inputs, check_output
 from asr.stamp import Stamp
 from asr.subtitles import Subtitles, kind_of
+from asr.transcription.decoding import FAILED
 
 NAME = "asr-align"
 CONVENTIONS = ["plain", "english"]
@@ -22,7 +24,8 @@ line has confidence 0 and no length. A word with characters that the model can't
 neighbors. The output has the words as TEXT has them.
 
 With --manifest, each utterance is aligned with the whole of its own text. A line is `id<TAB>score<TAB>text`, the worst
-first: the mean log posterior of what the best path emits, over frames in which it or the model has a label.
+first: the mean log posterior of what the best path emits, over frames in which it or the model has a label. Recordings
+that can't be read are named and listed in OUT.failed.tsv; the others are aligned, and the exit status is 3.
 
 The model spells TEXT by its own convention (such as upper case), which is found from its tokens, unless --normalize
 names one, as in asr-score.
@@ -96,18 +99,18 @@ def main(argv):
     for path in outputs:
         option = "--out-dir" if args.out_dir else "--out"
         check_output(option, path, NAME, [args.model, *inputs], args.force)
+        if args.manifest:
+            check_output(option, f"{path}{FAILED}", NAME, inputs, args.force, is_list)
     stamps = {path: stamp(args, path, inputs) for path in outputs}
     if stamps and all(one.is_current() for one in stamps.values()):
         return logger.info("; ".join(f"{path} is up to date" for path in outputs))
-    texts = scores(args) if args.manifest else alignments(args, layout)
+    if args.manifest:
+        return score(args, stamps)
+    texts = alignments(args, layout)
     if not outputs:
         return emit(texts[0], end="")
-    from asr.files import make_folder, write_text
-
     for path, text in zip(outputs, texts, strict=True):
-        make_folder(path.parent)
-        write_text(path, text)
-        stamps[path].write()
+        save(path, text, stamps[path])
     return logger.info(f"written: {', '.join(map(str, outputs))}")
 
 
@@ -183,18 +186,43 @@ def lines_of(path):
     return lines
 
 
-def scores(args):
-    """Score the texts of a manifest: the table to write."""
+def score(args, stamps):
+    """Score the texts of a manifest, and list the recordings that can't be read; return the exit status."""
+    from asr import failures
     from asr.data import manifest
     from asr.transcription.alignment import score_texts
+    from asr.transcription.decoding import warn_failures
     from asr.transcription.recordings import find
 
     recordings = find([], [args.manifest])
     texts = [utterance.text for utterance in manifest.read(args.manifest)]
-    found = score_texts(
+    found, lost = score_texts(
         load(args), recordings, texts, args.normalize, args.batch_seconds, args.precision
     )
-    return ["".join(f"{one.id}\t{one.log_confidence:.4f}\t{one.text}\n" for one in found)]
+    warn_failures(lost, len(recordings))
+    table = "".join(f"{one.id}\t{one.log_confidence:.4f}\t{one.text}\n" for one in found)
+    if not stamps:
+        emit(table, end="")
+        return end(lost, len(recordings), "", "aligned")
+    [(path, stamp)] = stamps.items()
+    if found:
+        save(path, table, stamp, len(lost))
+        logger.info(f"written: {path}")
+    failures.write(Path(f"{path}{FAILED}"), lost)
+    return end(lost, len(recordings), f"; they are listed in {path}{FAILED}", "aligned")
+
+
+def save(path, text, stamp, failed=0):
+    """Write a file, and stamp it; as not finished, if that many recordings failed."""
+    from asr.files import make_folder, write_text
+
+    make_folder(path.parent)
+    stamp.begin()
+    write_text(path, text)
+    if failed:
+        stamp.begin(failed=failed)
+    else:
+        stamp.write()
 
 
 def load(args):

@@ -534,7 +534,7 @@ def run(args, out):
         if has_bf16():
             logger.info(BF16_IS_FASTER)
     listed = f"; they are listed in {out[0].path}{FAILED}" if out else ""
-    return end(decoded.failures, decoded.count, listed, bool(args.part))
+    return end(decoded.failures, decoded.count, listed, part=bool(args.part))
 
 
 def workers(args):
@@ -558,18 +558,18 @@ def join(args):
     return end(failures, 0, f"; they are listed in {out[0].path}{FAILED}")
 
 
-def end(failures, count, listed, part=False):
+def end(failures, count, listed, done="transcribed", part=False):
     """Return the exit status; if nothing could be done, it is a mistake."""
     if failures and len(failures) == count and not part:
         what = (
-            f"none of {count} recordings could be transcribed{listed}"
+            f"none of {count} recordings could be {done}{listed}"
             if count > 1
             else failures[0].reason
         )
         raise UserError(what)
     if failures:
         of = f" of {count}" if count else ""
-        logger.warning(f"{len(failures)}{of} recordings could not be transcribed{listed}")
+        logger.warning(f"{len(failures)}{of} recordings could not be {done}{listed}")
         return SOME_FAILED
     return 0
 

@@ -160,7 +160,7 @@ def check_bound(path: Path, bound: dict[str, str] | None) -> None:
             _tell_unprotected(folder)
         return
     now = beside(folder)
-    if changed := [name for name, digest in bound.items() if now.get(name) != digest]:
+    if changed := sorted(name for name, digest in bound.items() if now.get(name) != digest):
         raise UserError(
             f"{folder / changed[0]}: {shorten(changed)} changed since {path.name} was written; "
             f"copy the folder again, or if that was on purpose: {ACCEPT} {folder}"

@@ -163,6 +163,19 @@ class Monitor:
             self._write_log(message)
             raise UserError(message)
 
+    def check_applied(self, steps: int) -> None:
+        """See that a training's steps have changed the weights.
+
+        raises   UserError if all of them were left out
+        """
+        if steps and self.skipped_in_a_row == steps:
+            message = (
+                f"training: all {steps} steps were left out, so the weights are those it began with; train.log "
+                "names their examples and the reasons"
+            )
+            self._write_log(message)
+            raise UserError(message)
+
     def validated(self, metrics: Mapping[str, float], epoch: int, step: int, best: bool) -> None:
         """Report a validation, its line with a star if it is the best so far, and begin new running sums."""
         if self.speaks:

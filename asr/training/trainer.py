@@ -109,7 +109,7 @@ class Trainer:
 
         raises   Stopped if a signal asked to end; what was done is saved. UserError, which names
                  the newest state, if the disk is full, a batch doesn't fit in memory, or the
-                 gradient isn't finite for long
+                 gradient isn't finite for long, or never was
         """
         self.session = session = Session(
             out, self.task.sums, self.task.unit, self.settings, self.group
@@ -135,6 +135,7 @@ class Trainer:
                         del batches  # before the next are read
                     self._report(step, result, waited, time.monotonic() - began)
                     self.handle_requests(result.totals.requests)
+            session.monitor.check_applied(self.progress.step)
             with session.signals.at_once(), session.watch.over(lambda: "the choice of weights"):
                 self.choose_weights()
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from asr.errors import UserError, shorten
+from asr.failures import Failure
 from asr.logging import logger, progress_bar
 from asr.models.recognizer import Recognizer
 from asr.ops import BLANK as BLANK_ID
@@ -294,13 +295,14 @@ def score_texts(
     normalize: str | None = None,
     batch_seconds: float | None = None,
     precision: str = "fp32",
-) -> list[TextScore]:
+) -> tuple[list[TextScore], list[Failure]]:
     """Align each recording with its own text, the whole of it, and score it; the worst come first.
 
-    raises   UserError if CTC wasn't trained, or a recording can't be read
+    returns  the scores, and the recordings that can't be read
+    raises   UserError if CTC wasn't trained
     """
     check_times(recognizer)
-    tokenizer, scores = recognizer.tokenizer, list[TextScore]()
+    tokenizer, scores, failures = recognizer.tokenizer, list[TextScore](), list[Failure]()
     spell = spelling_for(tokenizer, texts, normalize)
     text_of = dict(zip(recordings, texts, strict=True))
     labels = {
@@ -313,15 +315,19 @@ def score_texts(
         )
     total = round(sum(recording.duration for recording in recordings))
     with progress_bar(total=total, unit="s", desc="audio") as bar:
-        for batch, H, H_lens in encoded(recognizer, recordings, batch_seconds, precision):
+        for found in encoded(recognizer, recordings, batch_seconds, precision):
+            if isinstance(found, Failure):
+                failures.append(found)
+                continue
+            batch, H, H_lens = found
             log_probs = recognizer.model.ctc_log_probs(H)  # (B, T, V)
-            found = _log_confidences(log_probs, H_lens, [labels[one] for one in batch])
+            mean = _log_confidences(log_probs, H_lens, [labels[one] for one in batch])
             scores += [
                 TextScore(one.id, text_of[one], score)
-                for one, score in zip(batch, found, strict=True)
+                for one, score in zip(batch, mean, strict=True)
             ]
             bar.update(round(sum(one.duration for one in batch), 1))
-    return sorted(scores, key=lambda score: (score.log_confidence, score.id))
+    return sorted(scores, key=lambda score: (score.log_confidence, score.id)), failures
 
 
 def _log_confidences(

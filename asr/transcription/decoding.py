@@ -29,6 +29,7 @@ from asr.transcription.options import SearchOptions, effective
 from asr.transcription.recordings import Recording, in_order
 
 if TYPE_CHECKING:
+    from asr.confidence import Calibration
     from asr.transcription.processes import Workers
 
 REPORT_SECONDS = 60.0
@@ -166,8 +167,7 @@ class ModelLoader:
         elif self.decoding.times:
             logger.warning("words have no times: CTC was not trained (model.ctc_weight is 0)")
         warn_untrained(recognizer.model.ctc_weight, self.decoding.options)
-        if recognizer.calibration:
-            warn_calibrated_otherwise(recognizer.calibration.search, self.decoding.options)
+        warn_calibrated_otherwise(recognizer.calibration, self.decoding.options)
         return recognizer
 
 
@@ -197,14 +197,15 @@ def warn_untrained(ctc_weight: float, options: SearchOptions) -> None:
         logger.warning("CTC was not trained (model.ctc_weight is 0); use mode attention")
 
 
-def warn_calibrated_otherwise(fitted: dict[str, Any], options: SearchOptions) -> None:
-    """Warn if the confidences were calibrated for another search; fitted: its options."""
-    now = effective(options)
-    if other := [name for name in (fitted | now) if fitted.get(name) != now.get(name)]:
+def warn_calibrated_otherwise(
+    calibration: Calibration | None, options: SearchOptions, warn: Callable = logger.warning
+) -> None:
+    """Warn if confidences were calibrated, but for another search."""
+    fitted, now = calibration.search if calibration else {}, effective(options)
+    if calibration and fitted != now:
+        other = [name for name in fitted | now if fitted.get(name) != now.get(name)]
         given = shorten(f"{name} {fitted.get(name)}" for name in other)
-        logger.warning(
-            f"confidences were calibrated for another search ({given}); calibrate for this one"
-        )
+        warn(f"confidences were calibrated for another search ({given}); calibrate for this one")
 
 
 def warn_failures(failures: Sequence[Failure], count: int) -> None:

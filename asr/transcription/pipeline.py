@@ -25,6 +25,7 @@ from asr.transcription.recordings import Recording, cut, in_order
 from asr.transcription.searcher import Searcher
 from asr.transcription.times import Encoded
 
+Batch = tuple[list[Recording], torch.Tensor, torch.Tensor]  # with H (B, T', D), H_lens (B,)
 READERS = {"cpu": 1, "cuda": 8}  # threads; one reads some 4,000 s of audio per second
 TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
 
@@ -159,7 +160,7 @@ class _EncodedBatches:
         self.begun: list[Recording] = []
         self.unreadable: list[tuple[Recording, Failure]] = []
 
-    def __iter__(self) -> Iterator[tuple[list[Recording], torch.Tensor, torch.Tensor]]:
+    def __iter__(self) -> Iterator[Batch]:
         for batch, waveforms in _read_ahead(self.batches, self.recognizer):
             pairs = list(zip(batch, waveforms, strict=True))
             self.unreadable += [
@@ -243,19 +244,19 @@ def encoded(
     batch_seconds: float | None,
     precision: str,
     chunk: int | None = None,
-) -> Iterator[tuple[list[Recording], torch.Tensor, torch.Tensor]]:
+) -> Iterator[Batch | Failure]:
     """Yield batches of recordings, the longest first, and their encoder outputs H (B, T', D), H_lens (B,).
 
-    raises   UserError if a recording can't be read
+    A recording that can't be read is a failure, among the batches.
     """
     batches = _batches(window, _seconds(batch_seconds, recognizer))
     for batch, waveforms in _read_ahead(batches, recognizer):
-        for waveform in waveforms:
-            if isinstance(waveform, UserError):
-                raise waveform
-        read = [w for w in waveforms if not isinstance(w, UserError)]
-        encoded = encode(recognizer, read, precision, chunk)
-        yield batch, encoded.H, encoded.H_lens
+        pairs = list(zip(batch, waveforms, strict=True))
+        yield from (failure(r, str(w)) for r, w in pairs if isinstance(w, UserError))
+        read = {r: w for r, w in pairs if not isinstance(w, UserError)}
+        if read:
+            encoded = encode(recognizer, list(read.values()), precision, chunk)
+            yield list(read), encoded.H, encoded.H_lens
 
 
 @torch.no_grad()

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from asr.errors import UserError
+from asr.failures import Failure
 from asr.models.recognizer import Recognizer
 from asr.transcript import Transcript
 from asr.transcription.decoding import Decoding, ModelLoader
 from asr.transcription.options import TUNABLE, SearchOptions, idle_options
-from asr.transcription.pipeline import encoded, transcribe
+from asr.transcription.pipeline import Batch, encoded, transcribe
 from asr.transcription.recordings import Recording
 from asr.transcription.searcher import Searcher
 
@@ -59,6 +60,7 @@ def tune(
     """Search with every combination of the grid's values; the encoder runs once.
 
     returns   the setting, and the texts by utterance id, for each
+    raises    UserError if a recording can't be read
     """
     settings: list[dict[str, Any]] = [
         dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
@@ -67,7 +69,9 @@ def tune(
         replace(options, **setting)  # a wrong value shows before the work
     searcher = Searcher(recognizer, options, precision)
     tuned = [searcher.tuned(**setting) for setting in settings]
-    batches = list(encoded(recognizer, recordings, batch_seconds, precision, searcher.chunk))
+    batches = list(
+        _readable(encoded(recognizer, recordings, batch_seconds, precision, searcher.chunk))
+    )
     for setting, searcher in zip(settings, tuned, strict=True):
         found = dict(searcher.stream(batches))
         texts = {
@@ -75,6 +79,13 @@ def tune(
             for recording, nbest in found.items()
         }
         yield setting, {recording.id: texts[recording] for recording in recordings}
+
+
+def _readable(batches: Iterator[Batch | Failure]) -> Iterator[Batch]:
+    for batch in batches:
+        if isinstance(batch, Failure):
+            raise UserError(batch.reason)
+        yield batch
 
 
 def transcribe_raw(decoding: Decoding, recordings: Sequence[Recording]) -> list[Transcript]:

@@ -178,7 +178,7 @@ def garbled(model: str, path: str, share: float, rng: random.Random) -> None:
         chosen = set(rng.sample([n for n, t in enumerate(texts) if len(t.split()) > 2], count))
         changed = [other(text, kind) if n in chosen else text for n, text in enumerate(texts)]
         ids = {utterances[n].id for n in chosen if changed[n] != texts[n]}
-        worst = [one.id for one in score_texts(recognizer, recordings, changed)[: len(ids)]]
+        worst = [one.id for one in score_texts(recognizer, recordings, changed)[0][: len(ids)]]
         print(f"{kind}: {len(ids & set(worst))} of {len(ids)} are among the worst {len(ids)}")
 
 
