@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 os.environ.setdefault(
@@ -18,6 +19,14 @@ from asr import logging  # noqa: E402
 def shown_messages():
     """Show the library's messages on stderr, as commands do, for `capsys` to see them."""
     logging.show()
+
+
+@pytest.fixture(autouse=True)
+def no_training_left():
+    """Kill the trainings (runs.py) that a test which failed has left running."""
+    yield
+    if "runs" in sys.modules:
+        sys.modules["runs"].kill_launched()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,8 @@
 """Training runs on the constructed corpus (tones.py), and what is compared of them."""
 
+import ctypes
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +18,8 @@ from asr.training import run
 from asr.training.identity import stamp_of
 from asr.training.metrics import TIMES, MetricsFile
 from asr.training.trainer import Trainer
+
+PRCTL, PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl if sys.platform == "linux" else None, 1
 
 
 def make_root(root):
@@ -81,15 +86,40 @@ def assert_uninterrupted(root, out, whole, *overrides):
     assert history(out) == history(whole[0])
 
 
-def launch(root, out, *overrides, through=()):
-    """Start asr-train as a process of its own, in a process group of its own; through: a launcher's arguments."""
-    command = [sys.executable, *through, "-m", "asr.cli.train", "--config", f"{root}/x.yaml"]
-    return subprocess.Popen(
-        [*command, f"out={out}", "training.epochs=3", *overrides],
+LAUNCHED = []  # processes that a test has started, each with a process group of its own
+
+
+def in_group(command):
+    """Start a process in a group of its own, which ends with its test, and with the one that runs the tests."""
+    process = subprocess.Popen(
+        command,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=end_with_parent,
     )
+    LAUNCHED.append(process)
+    return process
+
+
+def end_with_parent():
+    if sys.platform == "linux":
+        PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def kill_launched():
+    """Kill what a test has left running."""
+    for process in LAUNCHED:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    LAUNCHED.clear()
+
+
+def launch(root, out, *overrides, through=()):
+    """Start asr-train as a process of its own, in a process group of its own; through: a launcher's arguments."""
+    command = [sys.executable, *through, "-m", "asr.cli.train", "--config", f"{root}/x.yaml"]
+    return in_group([*command, f"out={out}", "training.epochs=3", *overrides])
 
 
 def wait_for_state(out, number, process):

@@ -20,8 +20,8 @@ training transcription scoring info
 data models search download
 features nn text
 seeding device ops
-config confidence yaml_tree audio failures files formats imports journal memory model_files options outputs stamp \
-subtitles transcript provenance logging errors asr
+config confidence yaml_tree audio failures files formats imports journal memory model_files options outputs parts \
+stamp subtitles transcript provenance logging errors asr
 """  # asr: its version
 LEVEL = {room: n for n, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
 # rooms of one layer, or above, that know nothing of each other; info so without PyTorch

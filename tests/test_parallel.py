@@ -22,7 +22,7 @@ from tones import write_corpus
 
 from asr.cli import decode
 from asr.errors import UserError
-from asr.transcription.parts import Part, parse
+from asr.parts import Part, parse
 from asr.transcription.processes import Workers
 from asr.transcription.recordings import Recording
 

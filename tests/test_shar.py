@@ -7,8 +7,11 @@ Expected values: lhotse's own writer and reader, the sound files, plans of files
 import gzip
 import io
 import json
+import os
+import signal
 import tarfile
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +32,7 @@ from asr.data.columns import Ragged, Strings
 from asr.data.prepare import prepare
 from asr.data.validate import check_audio
 from asr.errors import UserError
+from asr.parts import Part
 from asr.preflight.check import check
 
 # file | its format | its subtype | suffix in the shard
@@ -136,7 +140,7 @@ def test_finished_shards_are_kept_torn_ones_written_again_and_the_folder_moves(c
 
     def failing(path):
         opened.append(path)
-        if len(opened) == 19:
+        if len(opened) >= 19:
             raise UserError("gone")
         return recording(path)
 
@@ -145,18 +149,112 @@ def test_finished_shards_are_kept_torn_ones_written_again_and_the_folder_moves(c
     with pytest.raises(UserError, match="gone"):
         make(corpus)
     before = written(corpus)
+    opened.clear()
     assert len(before) == 8 and not (corpus / "out/recordings.shar.jsonl.gz").exists()
     torn = corpus / "out/recordings.shar/recording.000002.tar"
     torn.write_bytes(torn.read_bytes()[:3000])
     assert not make(corpus).current and make(corpus).current
     after = written(corpus)
-    assert len(after) == 16 and len(opened) == 19 + 4 + 14  # the torn, and those that lacked
+    assert len(after) == 16 and len(opened) == 4 + 14  # the torn, and those that lacked
     assert {name for name in before if before[name] == after[name]} == {
         name for name in before if "000002" not in name
     }
     (corpus / "out").rename(corpus / "elsewhere")
     for name, utterance in read(corpus / "elsewhere/recordings.shar.jsonl.gz").items():
         assert audio.load(utterance.path, 8000)[0] == pytest.approx(int(name[:2]) / 100, abs=1e-4)
+
+
+def files(folder):
+    """The content of all files below a folder, but of stamps, which hold times."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): b""
+        if path.name.endswith(".stamp.json")
+        else path.read_bytes()
+        for path in found
+    }
+
+
+def killed(task, *arguments):
+    """Call it in a process of its own, which a signal ends."""
+    process = get_context("fork").Process(target=task, args=arguments)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def test_parts_make_what_one_run_makes_and_may_be_killed(corpus, monkeypatch, capsys):
+    """More parts than shards, in any order; a part is killed while it writes a tar, the joining at each step."""
+    make(corpus)
+    expected, recording = files(corpus / "out"), shar.recording
+    (corpus / "out").rename(corpus / "whole")
+    arguments = ["folder", f"{corpus}/sounds", f"{corpus}/out"]
+
+    def run(*more):
+        status = 0
+        try:
+            command.main([*arguments, *map(str, more)])
+        except SystemExit as ended:
+            status = ended.code
+        return status, capsys.readouterr().err
+
+    def dying(part, name):
+        def fatal(path):
+            if path.endswith(name):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return recording(path)
+
+        monkeypatch.setattr(shar, "recording", fatal)
+        run("--shar", "--part", f"{part}/9")
+
+    for more in (["--shar", "--part", "1/9"], ["--shar", "--join", "9"]):
+        status, said = run(*more)
+        assert status == 2 and "manifests are absent" in said
+    assert run("--part", "1/9")[0] == run("--shar", "--part", "1/9", "--join", "9")[0] == 2
+    assert run()[0] == 0
+    for part in (9, 3, 4, 1, 8, 6, 5):
+        assert run("--shar", "--part", f"{part}/9")[0] == 0
+    last = shar.divided(list(manifest.read(corpus / "out/recordings.jsonl.gz")))[0][-1]  # of part 2
+    killed(dying, 2, last.id)
+    left = [name for name in files(corpus / "out") if ".partial-" in name]
+    assert len(left) == 1 and "recording.000000.tar" in left[0]
+    Path(corpus / "out" / left[0]).rename(corpus / "out" / left[0].replace("partial-", "partial-x"))
+    status, said = run("--shar", "--join", 9)
+    assert status == 2 and "2 of 9 parts are missing" in said and "(2/9, 7/9)" in said
+    for part in (2, 7):
+        assert "part-" in run("--shar", "--part", f"{part}/9")[1]
+    assert "up to date" in run("--shar", "--part", "2/9")[1]
+    for name in ("shar.shutil.rmtree", "manifest.write", "shar.Stamp.write"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"asr.data.{name}", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            killed(run, "--shar", "--join", 9)
+    assert not run("--shar", "--join", 9)[0] and files(corpus / "out") == expected
+    for more in (["--shar"], ["--shar", "--join", "9"], ["--shar", "--part", "7/9"]):
+        assert "up to date" in run(*more)[1]
+
+
+def test_parts_of_other_recordings_are_missing(corpus):
+    make(corpus, shar=False)
+    for part in Part.all(2):
+        make(corpus, part=part)
+    soundfile.write(corpus / "sounds/07.wav", np.full(900, 0.5), 8000)
+    make(corpus, shar=False)
+    with pytest.raises(UserError, match=r"2 of 2 parts are missing.*\(1/2, 2/2\)"):
+        make(corpus, join=2)
+    for part in Part.all(2):
+        assert not make(corpus, part=part).current
+    torn = next((corpus / "out").glob(".recordings.shar-*/*/cuts.000005.jsonl.gz"))
+    stored = read(make(corpus, join=2).manifests["recordings.shar"])["07.wav"]
+    assert audio.load(stored.path, 8000).tolist() == [0.5] * 900 and not torn.exists()
+
+
+def test_a_part_whose_shards_are_gone_is_made_again(corpus):
+    make(corpus, shar=False)
+    assert not make(corpus, part=Part(1, 1)).current and make(corpus, part=Part(1, 1)).current
+    next((corpus / "out").glob(".recordings.shar-*/*/cuts.000005.jsonl.gz")).unlink()
+    with pytest.raises(UserError, match="1 of 1 parts"):
+        make(corpus, join=1)
+    assert not make(corpus, part=Part(1, 1)).current and not make(corpus, join=1).current
 
 
 def test_a_recording_without_a_suffix_gets_one(tmp_path):

@@ -5,11 +5,25 @@ import gc
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
+from multiprocessing import Pipe, get_context
+from pathlib import Path
 
 import pytest
-from runs import assert_same, assert_uninterrupted, end, launch, wait_for_state, weights
+from runs import (
+    assert_same,
+    assert_uninterrupted,
+    end,
+    in_group,
+    kill_launched,
+    launch,
+    wait_for_state,
+    weights,
+)
 
 from asr.cli import train as command
 from asr.models.recognizer import load
@@ -101,3 +115,33 @@ def test_the_interpreter_s_end_does_not_look_through_all_objects(root, tmp_path,
     monkeypatch.setattr(run, "train", lambda *_: registered.append("trained"))
     command.main(["--config", str(root / "x.yaml"), f"out={tmp_path / 'x'}"])
     assert registered[-2:] == [gc.freeze, "trained"]
+
+
+def is_running(pid):
+    """Also a process that has ended is there until its parent, which may be no good one, has noticed."""
+    with suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_test_leaves_no_process_behind():
+    """Neither a group that it waits for in vain, nor, if the tests themselves are killed, what they had started."""
+    process = in_group(["sh", "-c", "sleep 60 & echo $! >&2; wait"])
+    pids = [process.pid, int(process.stderr.readline())]
+    with pytest.raises(subprocess.TimeoutExpired):
+        end(process, 0, seconds=0.1)
+    assert all(map(is_running, pids))
+    kill_launched()
+    ours, theirs = Pipe()
+
+    def die():
+        theirs.send(in_group(["sleep", "60"]).pid)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    get_context("fork").Process(target=die).start()
+    pids.append(ours.recv())
+    until = time.monotonic() + 10
+    while any(map(is_running, pids)):
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -6,12 +6,11 @@ A deaf call is one of the C library that never returns, whatever signal comes: i
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from runs import assert_uninterrupted, end
+from runs import assert_uninterrupted, end, in_group
 
 from asr.training import signals
 from asr.training.checkpoint import Checkpoints
@@ -49,12 +48,7 @@ def stuck(root, folder, kind, when, *more):
     script = folder / "deaf.py"
     script.write_text(DEAF.replace("KIND", kind).replace("WHEN", when))
     command = [sys.executable, script, "--config", root / "x.yaml", f"out={folder}/x", *more]
-    process = subprocess.Popen(
-        [*command, "training.epochs=3", "training.save_steps=1"],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = in_group([*command, "training.epochs=3", "training.save_steps=1"])
     while "stuck" not in process.stderr.readline():
         assert process.poll() is None
     time.sleep(1)  # it says so just before

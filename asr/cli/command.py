@@ -37,6 +37,7 @@ __all__ = [
     "SOME_FAILED",
     "channel",
     "command",
+    "count",
     "emit",
     "parser",
     "place",
@@ -97,6 +98,13 @@ def channel(word: str) -> int | None:
         return None
     if not (word.isascii() and word.isdigit() and int(word[:9]) < 1024):
         raise argparse.ArgumentTypeError(f"got {word!r}, expected a number from 0, or mean")
+    return int(word)
+
+
+def count(word: str) -> int:
+    """Read a number from 1 on."""
+    if not (word.isascii() and word.isdigit() and 0 < int(word[:9]) <= 100_000):
+        raise argparse.ArgumentTypeError(f"got {word!r}, expected a number from 1 on")
     return int(word)
 
 

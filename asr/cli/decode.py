@@ -8,19 +8,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from asr.cli.command import SOME_FAILED, channel, command, emit, parser, place
+from asr.cli.command import SOME_FAILED, channel, command, count, emit, parser, place
 from asr.errors import UserError, did_you_mean
 from asr.failures import is_list
 from asr.formats import FORMATS, FormatOptions, check_names, write
 from asr.logging import logger
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_output
+from asr.parts import parse as read_part
 from asr.stamp import Stamp, fingerprint_of_list, maker
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
-from asr.transcription.parts import parse as read_part
 from asr.transcription.recordings import matching, read_list
 
 NAME = "asr-decode"
@@ -225,13 +225,6 @@ def add_options(args, options):
             metavar=facts["path"] or None,
             help=facts["help"] if default is None else f"{facts['help']} (default {default})",
         )
-
-
-def count(word):
-    """Read a number from 1 on."""
-    if not (word.isascii() and word.isdigit() and 0 < int(word[:9]) <= 100_000):
-        raise argparse.ArgumentTypeError(f"got {word!r}, expected a number from 1 on")
-    return int(word)
 
 
 def formats(text):

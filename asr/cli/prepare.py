@@ -1,11 +1,13 @@
 """asr-prepare: a corpus in its own layout → one manifest per split."""
 
+import os
 from argparse import SUPPRESS
 from textwrap import fill
 
-from asr.cli.command import SOME_FAILED, channel, command, parser, place
+from asr.cli.command import SOME_FAILED, channel, command, count, parser, place
 from asr.data.corpora import CORPORA
 from asr.logging import logger
+from asr.parts import parse
 
 EXAMPLES = """A sound file that can't be used (absent, unreadable, not sound, truncated, without the given channel) is
 named and left out. OUT/failed.tsv lists all of them, and the exit status is 3. Run again when they are fixed. If they
@@ -15,6 +17,9 @@ examples:
   asr-prepare an4 corpora/an4 data/an4
   asr-prepare tsv recordings/all.tsv data/mine --dev 0.05 --test 0.1 --normalize plain
   asr-prepare librispeech corpora data/librispeech --splits train-clean-100 dev-clean --shar
+  asr-prepare librispeech corpora data/librispeech && sbatch --array=1-200 copy.sh
+      copy.sh: asr-prepare librispeech corpora data/librispeech --shar --part auto
+  asr-prepare librispeech corpora data/librispeech --shar --join 200
   asr-prepare folder corpora/musan/noise data/noise
   asr-prepare tsv calls/agents.tsv data/agents --channel 1
 """
@@ -65,6 +70,18 @@ def arguments():
         "manifest OUT/<split>.shar.jsonl.gz. Use it for network disks, which are faster with few large files",
     )
     args.add_argument(
+        "--part",
+        metavar="I/N",
+        help="with --shar, when the manifests are there: copy part I of N of the recordings, on any machine; auto, or "
+        "auto/N: the number is that of a task in an array of Slurm, SGE, PBS or LSF",
+    )
+    args.add_argument(
+        "--join",
+        type=count,
+        metavar="N",
+        help="with --shar: make one Shar of the N parts of commands with --part and otherwise the same options",
+    )
+    args.add_argument(
         "--channel",
         type=channel,
         metavar="N",
@@ -95,6 +112,7 @@ def main(argv):
     from asr.data.prepare import prepare
     from asr.data.statistics import histograms, table
 
+    args.part = args.part and parse(args.part, os.environ)
     made = prepare(**vars(args), progress=True)
     if made.current:
         logger.info(f"{args.out} is up to date")

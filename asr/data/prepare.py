@@ -30,6 +30,7 @@ from asr.failures import read as read_failures
 from asr.failures import write as write_failures
 from asr.files import make_folder, write_text
 from asr.outputs import check_folder
+from asr.parts import Part
 from asr.stamp import Stamp
 from asr.stamp import read as read_stamp
 from asr.text.normalize import convention
@@ -69,6 +70,8 @@ def prepare(
     force: bool = False,
     headers_only: bool = False,
     progress: bool = False,
+    part: Part | None = None,
+    join: int | None = None,
 ) -> Preparation:
     """Write `out/<split>.jsonl.gz` for each split of a corpus.
 
@@ -87,6 +90,8 @@ def prepare(
     channel:   of the sound files, from 0, if the corpus doesn't say; None = the mean of all
     headers_only: check only the beginnings and ends of sound files, and don't decode them to find
     damage within
+    part:      with shar, copy this share of the recordings only, after manifests were made without;
+               join: make one Shar of that number of parts
     force:     replace files of these names in `out` that it didn't make
     progress:  show a progress bar on stderr
     raises     UserError for a mistake in the corpus' own files, or if the sound files of a whole
@@ -96,6 +101,8 @@ def prepare(
         raise UserError(
             f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; known are {', '.join(CORPORA)}"
         )
+    if (part or join) and (not shar or part and join):
+        raise UserError("give one of `part` and `join`, with `shar`")
     whole = reader(corpus)(Path(os.path.abspath(source)))
     found = select(whole, splits)
     found = rewritten(found, normalize) if normalize else found
@@ -120,6 +127,11 @@ def prepare(
     stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(parts)} | on_one, [])
     statistics, failures = {}, listed(stamp)
     current = is_done(stamp, manifests.values(), failures or [], parts, whole=not headers_only)
+    if (part or join) and not (current and failures is not None):
+        raise UserError(
+            f"{out}: its manifests are absent, or made of other recordings or options; first run the same command "
+            "without `shar` and `part`, once"
+        )
     if not current or failures is None:
         check_folder("OUT", out, made_files(parts, carved), "asr-prepare", [source], force)
         utterances, failures = look(parts, progress, whole=not headers_only)
@@ -142,10 +154,13 @@ def prepare(
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
     for name in parts if shar else ():
-        done |= shars.write(
-            list(manifest.read(manifests[name])), out, name, digest(parts[name]), progress
-        )
+        what = list(manifest.read(manifests[name])), out, name, digest(parts[name])
         manifests[f"{name}.shar"] = shars.paths(out, name)[0]
+        if part:
+            done |= shars.write_part(*what, part, progress)
+            manifests[f"{name}.shar"] = shars.part_of(*what[1:], part).output
+        else:
+            done |= shars.join(*what, join) if join else shars.write(*what, progress)
     return Preparation(manifests, statistics, notes, not done, failures)
 
 

@@ -10,11 +10,10 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from threading import Event
@@ -30,6 +29,7 @@ from asr.data.manifest import Utterance
 from asr.errors import UserError, refuse
 from asr.files import make_folder, replacing, write_text
 from asr.logging import progress_bar
+from asr.parts import Part, check_complete
 from asr.stamp import Stamp, is_stamped
 
 SHARD = 1000  # utterances
@@ -115,16 +115,123 @@ def write(
     if not mark.exists() or mark.read_text(encoding="utf-8") != identity:
         shutil.rmtree(shards, ignore_errors=True)
         write_text(mark, identity)
-    # any shard is a random sample
-    order = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
-    parts = [order[n : n + SHARD] for n in range(0, len(order), SHARD)]
-    found: dict[str, Span] = {}
-    with workers(f"{split}.shar", len(order), progress) as (run, told):
-        for part in run(partial(write_shard, make_folder(shards), told), range(len(parts)), parts):
-            found |= part
-    manifest.write(path, (replace(u, path=str(found[u.id])) for u in utterances))
+    found = write_shards(shards, list(enumerate(divided(utterances))), progress)
+    manifest.write(path, placed(utterances, found))
     stamp.write()
     mark.unlink()
+    return True
+
+
+def divided(utterances: Sequence[Utterance]) -> list[list[Utterance]]:
+    """Divide utterances into shards, each of which is a random sample."""
+    order = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
+    return [order[n : n + SHARD] for n in range(0, len(order), SHARD)]
+
+
+def placed(utterances: Iterable[Utterance], spans: Mapping[str, Span | str]) -> Iterator[Utterance]:
+    """Yield utterances, each with the place of its recording in a shard."""
+    return (replace(u, path=str(spans[u.id])) for u in utterances)
+
+
+def write_shards(
+    folder: Path, shards: Sequence[tuple[int, Sequence[Utterance]]], progress: bool
+) -> dict[str, Span]:
+    """Write shards, by number, unless they are there; return where each recording lies."""
+    found: dict[str, Span] = {}
+    count = sum(len(shard) for _, shard in shards)
+    with workers(folder.name, count, progress) as (run, told):
+        for spans in run(lambda one: write_shard(make_folder(folder), told, *one), shards):
+            found |= spans
+    return found
+
+
+# in parts, each by a process of its own on any machine, which know of each other by their files alone
+
+
+def part_of(folder: str | os.PathLike, split: str, identity: str, part: Part) -> Stamp:
+    """The stamp of a part: a file that says where the recordings of its shards lie."""
+    output = part.path(os.fspath(paths(folder, split)[1]))
+    return stamp_of(folder, split, identity).of(output, part=str(part))
+
+
+def parts_folder(folder: str | os.PathLike, split: str, identity: str) -> Path:
+    """Where parts write their shards: nobody has to remove what was begun from other recordings."""
+    return Path(folder) / f".{split}.shar-{identity}" / f"{split}.shar"
+
+
+def write_part(
+    utterances: Sequence[Utterance],
+    folder: str | os.PathLike,
+    split: str,
+    identity: str,
+    part: Part,
+    progress: bool = False,
+) -> bool:
+    """Write a part of the shards, unless they are there; for the arguments and errors see `write`."""
+    own, stamp = (
+        part.of(list(enumerate(divided(utterances)))),
+        part_of(folder, split, identity, part),
+    )
+    whole, shards = stamp_of(folder, split, identity), parts_folder(folder, split, identity)
+    if whole.is_current() or stamp.is_current() and are_there(shards, own):
+        return False
+    found = write_shards(shards, own, progress)
+    stamp.begin()
+    write_text(stamp.output, json.dumps({id: str(span) for id, span in found.items()}) + "\n")
+    stamp.write()
+    return True
+
+
+def are_there(folder: Path, shards: Iterable[tuple[int, list[Utterance]]]) -> bool:
+    """Whether finished shards are there, as far as their names say."""
+    return all(path.exists() for number, _ in shards for path in files_of(folder, number))
+
+
+def join(
+    utterances: Sequence[Utterance],
+    folder: str | os.PathLike,
+    split: str,
+    identity: str,
+    count: int,
+) -> bool:
+    """Make of `count` parts what `write` makes, to the byte, and remove what else they have left.
+
+    returns   whether anything was to be done
+    raises    UserError that names the parts that are missing
+    """
+    stamp, (path, shards) = stamp_of(folder, split, identity), paths(folder, split)
+    if stamp.is_current():
+        return False
+    mark, made = begun(shards), parts_folder(folder, split, identity)
+    moved = not made.exists() and mark.exists() and mark.read_text(encoding="utf-8") == identity
+    stamps = {part: part_of(folder, split, identity, part) for part in Part.all(count)}
+    numbered, there = list(enumerate(divided(utterances))), shards if moved else made
+    check_complete(
+        [
+            part
+            for part, own in stamps.items()
+            if not (own.is_current() and are_there(there, part.of(numbered)))
+        ],
+        count,
+    )
+    found: dict[str, str] = {}
+    for own in stamps.values():
+        found |= json.loads(own.output.read_text(encoding="utf-8"))
+    path.unlink(missing_ok=True)
+    if not moved:
+        write_text(mark, identity)  # from here on, what stands in the place of the shards is void
+        shutil.rmtree(shards, ignore_errors=True)
+        for torn in {*made.iterdir()} - {file for n, _ in numbered for file in files_of(made, n)}:
+            torn.unlink()
+        made.rename(shards)
+    manifest.write(path, placed(utterances, found))
+    stamp.write()
+    mark.unlink()
+    for own in stamps.values():
+        own.output.unlink()
+        own.path.unlink()
+    for left in Path(folder).glob(f".{split}.shar-*"):
+        shutil.rmtree(left, ignore_errors=True)
     return True
 
 
@@ -152,7 +259,7 @@ def write_shard(
     folder: Path, tell, number: int, utterances: Sequence[Utterance]
 ) -> dict[str, Span]:
     """Write a shard, its cuts last, unless it is there; say where each recording lies, relative to the manifest."""
-    tar, cuts = folder / f"recording.{number:06d}.tar", folder / f"cuts.{number:06d}.jsonl.gz"
+    tar, cuts = files_of(folder, number)
     if cuts.exists() and (found := places(tar)).keys() == {u.id for u in utterances}:
         tell(len(utterances))
         return found
@@ -171,6 +278,11 @@ def write_shard(
             )
     manifest.write(cuts, (replace(u, path="") for u in utterances))
     return places(tar)
+
+
+def files_of(folder: Path, number: int) -> tuple[Path, Path]:
+    """The files of a shard; the second one is written last."""
+    return folder / f"recording.{number:06d}.tar", folder / f"cuts.{number:06d}.jsonl.gz"
 
 
 def placeholder(utterance: Utterance) -> dict:
