@@ -51,10 +51,9 @@ class Calibration(Settings):
     words: Curve
     utterances: Curve
 
-    def save(self, folder: str | Path) -> Path:
-        """Write it into a model folder, whole or not at all, over whatever was there; return its path."""
-        write_text(path := Path(folder) / CALIBRATION, dump(self))
-        return path
+    def save(self, folder: str | Path) -> None:
+        """Write it into a model folder, whole or not at all."""
+        write_text(Path(folder) / CALIBRATION, dump(self))
 
 
 def load(folder: str | Path) -> Calibration | None:
@@ -77,6 +76,15 @@ def load(folder: str | Path) -> Calibration | None:
         f"{path}: is of other weights than {WEIGHTS}, so confidences are raw; calibrate again"
     )
     return None
+
+
+def is_calibration(path: Path) -> bool:
+    """Whether a file is a calibration, perhaps a damaged one: some line begins with one of its settings."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.partition(":")[0] in Calibration.model_fields for line in lines)
 
 
 def digest(folder: str | Path) -> str:

@@ -337,7 +337,9 @@ def test_other_work_is_not_taken_for_finished(ready, folder, run, stop, searched
 
 
 @pytest.mark.usefixtures("heeded")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGKILL]
+)
 def test_a_killed_decoding_goes_on(given, folder, run, number):
     expected = run("wavs")[1]
     slow = (

@@ -63,7 +63,7 @@ def test_figures_without_room_end_it(root, tmp_path, monkeypatch):
         train(root, tmp_path / "x", "training.log_every=1")
 
 
-@pytest.mark.parametrize("name", ["train.log", "tensorboard"])
+@pytest.mark.parametrize("name", ["train.log", pytest.param("tensorboard", marks=pytest.mark.slow)])
 def test_a_log_or_a_board_without_a_place_is_told_of_once(root, whole, tmp_path, capsys, name):
     """A log on a full disk; a file where the board's folder would be."""
     out = tmp_path / "x"

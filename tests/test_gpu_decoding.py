@@ -69,7 +69,10 @@ def files(tmp_path):
     }
 
 
-@each("name", [*MODES, "lm", "ngram", "hotwords"])
+@each(
+    "name",
+    [*MODES, "hotwords", *(pytest.param(x, marks=pytest.mark.slow) for x in ("lm", "ngram"))],
+)
 def test_every_search_on_a_gpu_is_that_of_the_cpu(name, files):
     options = {"mode": name} if name in MODES else files[name]
     recognizer = make()
@@ -114,7 +117,12 @@ def steps(monkeypatch, recognizer, precision="fp32", **options):
 
 @each(
     "mode, precision",
-    [("joint", "fp32"), ("joint", "bf16"), ("attention", "bf16"), ("ctc", "fp32")],
+    [
+        ("joint", "fp32"),
+        pytest.param("joint", "bf16", marks=pytest.mark.slow),
+        ("attention", "bf16"),
+        ("ctc", "fp32"),
+    ],
 )
 def test_budgets_of_a_step(mode, precision, monkeypatch):
     many = "".join(

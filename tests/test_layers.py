@@ -52,7 +52,10 @@ def test_recomputed_activations_give_the_same_gradients(dropout, encoder):
     assert len(calls) == 2 * len(blocks(model))
 
 
-@EACH
+@pytest.mark.parametrize(
+    "encoder",
+    [*ENCODERS[:1], *(pytest.param(e, marks=pytest.mark.slow) for e in ENCODERS[1:4]), ENCODERS[4]],
+)
 def test_layers_compile_whole_for_any_length(encoder):
     """In one graph, without a break, and no new one for another length."""
     torch._dynamo.reset()  # of other models' layers

@@ -115,10 +115,12 @@ def test_torchrun_changes_nothing(root, alone, tmp_path):
     assert history(tmp_path / "x") == history(alone[0])
 
 
-@pytest.mark.parametrize("mistake, told", {
-    "tokenizer=nowhere": "nowhere/tokenizer.json: no ",  # found before PyTorch is imported
-    "training.accumulate=1": "training.accumulate: got 1",  # by the first, while the others wait
-}.items())  # fmt: skip
+@pytest.mark.parametrize("mistake, told", [
+    ("tokenizer=nowhere", "nowhere/tokenizer.json: no "),  # found before PyTorch is imported
+    pytest.param(  # by the first, while the others wait
+        "training.accumulate=1", "training.accumulate: got 1", marks=pytest.mark.slow
+    ),
+])  # fmt: skip
 def test_a_mistake_under_torchrun_is_said_once(root, tmp_path, mistake, told):
     said = end(launch(root, tmp_path / "x", *STILL, mistake, through=TORCHRUN), 1)
     assert said.count("train.py: ") == 1, said
@@ -199,7 +201,11 @@ def stop_in_the_first(group):
 
 
 @pytest.mark.parametrize(
-    "task, number", [(be_interrupted, signal.SIGINT), (stop_in_the_first, signal.SIGTERM)]
+    "task, number",
+    [
+        pytest.param(be_interrupted, signal.SIGINT, marks=pytest.mark.slow),
+        (stop_in_the_first, signal.SIGTERM),
+    ],
 )
 def test_an_interrupt_and_a_stop_are_no_success(tmp_path, monkeypatch, task, number):
     """Before training has its handlers, too; and the folder to meet in may have any name."""

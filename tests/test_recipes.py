@@ -103,25 +103,34 @@ AISHELL = (
 )
 MISTAKES = """
     --train 460 | corpus has no train-clean-360/; add it, or choose others with --train and --dev
-    --config x960.yaml | corpus has no train-clean-360/
-    --name new trainng.epochs=3 | trainng: no such setting; did you mean 'training'?
     --name new --dry-run trainng.epochs=3 | trainng: no such setting; did you mean 'training'?
     --name new --modes 'joint jiont' | run.sh: --mode: got 'jiont', expected one of joint, attention
-    --name new --modes joint --decode '--beam 0' | run.sh: --beam: got 0, expected 1
     --name new --lm lm.yaml --decode-lm --lm-weight=-1 | run.sh: --lm-weight: got -1.0
+"""
+LIKE_THEM = """
+    --config x960.yaml | corpus has no train-clean-360/
+    --name new trainng.epochs=3 | trainng: no such setting; did you mean 'training'?
+    --name new --modes joint --decode '--beam 0' | run.sh: --beam: got 0, expected 1
 """
 
 
 @pytest.fixture(scope="module")
-def librispeech(tmp_path_factory):
-    """A house in which the recipe has run, and what it said; the corpus lacks test-other."""
+def house(tmp_path_factory):
+    """A house with a corpus, which lacks test-other."""
     house = House(tmp_path_factory.mktemp("librispeech"))
     sizes = {"train-clean-100": 6, "dev-clean": 2, "test-clean": 4, "dev-other": 2}
     miniatures.librispeech(house.root / "corpus/LibriSpeech", sizes)
+    return house
+
+
+@pytest.fixture(scope="module")
+def librispeech(house):
+    """A house in which the recipe has run, and what it said."""
     return house, house.run(LIBRISPEECH)
 
 
 @needs_commands
+@pytest.mark.slow
 def test_librispeech_from_corpus_to_table(librispeech):
     house, (out, err) = librispeech
     assert "corpus has no test-other/, so that set isn't decoded" in err
@@ -135,6 +144,7 @@ def test_librispeech_from_corpus_to_table(librispeech):
 
 
 @needs_commands
+@pytest.mark.slow
 def test_the_second_run_does_nothing_and_a_plan_says_so(librispeech):
     house, _ = librispeech
     before = house.times()
@@ -162,6 +172,7 @@ def test_a_changed_setting_redoes_what_depends_on_it_as_the_plan_says(librispeec
 
 
 @needs_commands
+@pytest.mark.slow
 def test_a_plan_before_anything_is_made_names_every_step_and_the_heads_of_the_yaml(librispeech):
     house, _ = librispeech
     planned, said = house.plan(f"{LIBRISPEECH} --name new --lm lm.yaml --lm-text corpus")
@@ -233,6 +244,7 @@ def test_aishell_with_a_language_model_has_a_table_of_mixed_errors(tmp_path):
 
 
 @needs_commands
+@pytest.mark.slow
 def test_a_table_is_written_between_its_markers_and_nowhere_else(librispeech, tmp_path):
     house, _ = librispeech
     page, write = tmp_path / "README.md", f"python -m scripts.results {tmp_path}/README.md"
@@ -250,6 +262,7 @@ def test_a_table_is_written_between_its_markers_and_nowhere_else(librispeech, tm
 
 
 @needs_commands
+@pytest.mark.slow
 def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(
     librispeech, tmp_path
 ):
@@ -274,9 +287,14 @@ def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(
 
 
 @needs_commands
-@pytest.mark.parametrize("words, message", rows_of(MISTAKES))
-def test_mistakes_are_one_line_and_nothing_runs(librispeech, words, message):
-    house, _ = librispeech
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        *rows_of(MISTAKES),
+        *(pytest.param(*row, marks=pytest.mark.slow) for row in rows_of(LIKE_THEM)),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_runs(house, words, message):
     before = house.times()
     _, err = house.run(f"{LIBRISPEECH} {words}", 2)
     assert message in err and len(err.splitlines()) == 1 and house.times() == before

@@ -322,7 +322,7 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole", *ALL))
 
 
-@each("stop_at", [3, 8, 12])
+@each("stop_at", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 12))])
 def test_continued_equals_uninterrupted_whatever_the_workers(
     root, whole, tmp_path, monkeypatch, stop_at
 ):

@@ -30,6 +30,7 @@ def play(corpus, root):
     return names
 
 
+@pytest.mark.slow
 def test_librispeech(tmp_path):
     names = play("librispeech", tmp_path)
     assert names[0] == "prepare" and names[-1] == "score, word errors" and len(names) == 6

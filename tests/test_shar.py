@@ -226,7 +226,7 @@ def test_parts_make_what_one_run_makes_and_may_be_killed(corpus, monkeypatch, ca
     assert "up to date" in run("--shar", "--part", "2/9")[1]
     for name in ("shar.shutil.rmtree", "manifest.write", "shar.Stamp.write"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"asr.data.{name}", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            patch.setattr(f"asr.data.{name}", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
             killed(run, "--shar", "--join", 9)
     assert not run("--shar", "--join", 9)[0] and files(corpus / "out") == expected
     for more in (["--shar"], ["--shar", "--join", "9"], ["--shar", "--part", "7/9"]):

@@ -31,7 +31,11 @@ from asr.training import run
 from asr.training.signals import Signals, Stopped
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+    ids=lambda number: number.name,
+)
 def test_asked_to_end_it_saves_and_ends(root, whole, tmp_path, number):
     """The whole process group is asked, data workers too, as a terminal and a scheduler do it."""
     out = tmp_path / "x"

@@ -455,9 +455,11 @@ def calibrate(args):
     from asr.transcription.tuning import transcribe_raw
 
     references, how = texts_of_manifests(args, "--calibrate"), decoding(args)
+    path = Path(args.model) / confidence.CALIBRATION
+    check_output("--calibrate", path, NAME, (), args.force, confidence.is_calibration)
     how.check_files()
     fits = fit_confidences(transcribe_raw(how, find([], args.manifest)), references)
-    path = confidence.Calibration(
+    confidence.Calibration(
         weights=confidence.digest(args.model),
         search=effective(how.options),
         words=fits["words"].curve,
