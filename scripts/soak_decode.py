@@ -1,12 +1,15 @@
 """Stop a decoding at random moments, go on each time, and compare with an undisturbed one.
 
-    python -m scripts.soak_decode [--files 1000] [--stops 20] [--seed 1]
+    python -m scripts.soak_decode [--files 1000] [--stops 20] [--seed 1] [--parts 200 --processes 4 --kills 3]
 
 A tiny model decodes many short files. Each stop is a Ctrl-C, a SIGTERM or a SIGKILL at a moment
 drawn from the time that the undisturbed decoding takes; then the same command is run to its end.
 Text and JSON must come out the same, nothing finished may be searched again, nothing may stay
 beside the outputs. Printed for each stop: the signal, when it came, how many files were finished by
 then, and both runs' seconds.
+
+With --parts the same files are decoded in parts, some at a time; some are killed when a few of
+their files are finished, and run again. What is joined must come out the same.
 """
 
 import argparse
@@ -41,7 +44,7 @@ def prepare(root: Path, files: int) -> None:
     write_corpus(root / "many", {"file": files}, seed=5)
 
 
-def start(root: Path, out: str) -> subprocess.Popen:
+def start(root: Path, out: str, *more: str) -> subprocess.Popen:
     """Begin to decode, or go on."""
     outputs = ["--out", root / f"{out}.txt", "--json", root / f"{out}.json"]
     command = [
@@ -53,6 +56,9 @@ def start(root: Path, out: str) -> subprocess.Popen:
         *outputs,
         "--batch-seconds",
         "20",
+        "--mode",
+        "ctc-greedy",
+        *more,
         "many",
     ]
     heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731 - a job in the background doesn't
@@ -104,11 +110,87 @@ def stop_once(root: Path, number: int, moment: float) -> tuple[int, float, float
     return kept, time.monotonic() - begun, first
 
 
+def stop_often(root: Path, args, draw: random.Random, whole: float, expected) -> None:
+    """Stop decodings of `whole` seconds, go on, and compare."""
+    rates: list[tuple[int, float]] = []
+    while len(rates) < args.stops:
+        for path in [*root.glob("*stopped*"), *root.glob(".stopped*")]:
+            path.unlink()
+        number, moment = draw.choice(SIGNALS), draw.uniform(0, whole)
+        if (stopped := stop_once(root, number, moment)) is None:
+            continue
+        kept, second, first = stopped
+        compare(root, "stopped", expected)
+        left = {path.name for path in root.iterdir() if "stopped" in path.name}
+        names = [f"stopped.{kind}" for kind in ("txt", "json")]
+        if left - {*names, *(f".{name}.stamp.json" for name in names)}:
+            sys.exit(f"soak_decode: something stays behind: {sorted(left)}")
+        rates.append((kept, second))
+        name = signal.Signals(number).name
+        print(
+            f"stop {len(rates):2d}: {name:7s} at {moment:5.1f} s, {kept:4d} files finished, "
+            f"stopped run {first:5.1f} s, second run {second:5.1f} s",
+            flush=True,
+        )
+    print(
+        f"{args.stops} stops: the same output as undisturbed each time, nothing finished was searched again"
+    )
+    early = [second for kept, second in rates if not kept]
+    late = [second for kept, second in rates if kept > args.files / 2]
+    for what, seconds in (("none", early), ("more than half", late)):
+        if seconds:
+            print(
+                f"second run where {what} was finished: {statistics.median(seconds):.1f} s (median of {len(seconds)})"
+            )
+
+
+def decode_parts(root: Path, args, draw: random.Random, expected) -> None:
+    """Decode in parts, some at a time, of which some are killed and run again; join, and compare."""
+    begun, done, running = time.monotonic(), 0, dict[int, subprocess.Popen]()
+    waiting, fatal = (
+        list(range(args.parts, 0, -1)),
+        {*draw.sample(range(1, args.parts + 1), args.kills)},
+    )
+    while waiting or running:
+        while waiting and len(running) < args.processes:
+            number = waiting.pop()
+            running[number] = start(root, "parts", "--part", f"{number}/{args.parts}")
+        for number, process in list(running.items()):
+            journals = [*root.glob(f".parts.txt.part-{number}-of-*.journal")]
+            if number in fatal and journals and journals[0].read_bytes().count(b"\n") > 1:
+                process.kill()  # in the middle: some of its files are finished
+                fatal.remove(number)
+                waiting.append(number)
+            elif process.poll() is None:
+                continue
+            elif process.returncode:
+                sys.exit(f"soak_decode: part {number} failed:\n{process.communicate()[1]}")
+            else:
+                done += 1
+            process.communicate()
+            del running[number]
+        time.sleep(0.01)
+    said = start(root, "parts", "--join", str(args.parts)).communicate()[1]
+    compare(root, "parts", expected)
+    print(
+        f"{done} parts on {args.processes} processes, {args.kills} killed of them and run again, joined: the same "
+        f"output as undivided, {time.monotonic() - begun:.0f} s ({said.strip().splitlines()[-1]})"
+    )
+
+
+def compare(root: Path, out: str, expected) -> None:
+    """End if outputs aren't as expected."""
+    if outputs(root, out) != expected:
+        shutil.copytree(root, "soak_decode.differs")
+        sys.exit("soak_decode: the outputs differ; all is in soak_decode.differs")
+
+
 def main() -> None:
     """Stop, go on, compare."""
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("files", 1000), ("stops", 20), ("seed", 1)):
-        args.add_argument(f"--{name}", type=int, default=default)
+    numbers = {"files": 1000, "stops": 20, "parts": 0, "processes": 4, "kills": 3, "seed": 1}
+    for name, default in numbers.items():
+        args.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
     args = args.parse_args()
     draw = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -120,44 +202,9 @@ def main() -> None:
             sys.exit("soak_decode: the undisturbed decoding has failed")
         whole, expected = time.monotonic() - begun, outputs(root, "whole")
         print(f"undisturbed: {whole:.1f} s", flush=True)
-        rates = []
-        while len(rates) < args.stops:
-            for path in root.glob("*stopped*"):
-                path.unlink()
-            for path in root.glob(".stopped*"):
-                path.unlink()
-            number, moment = draw.choice(SIGNALS), draw.uniform(0, whole)
-            if (stopped := stop_once(root, number, moment)) is None:
-                continue
-            kept, second, first = stopped
-            if outputs(root, "stopped") != expected:
-                shutil.copytree(root, "soak_decode.differs")
-                sys.exit("soak_decode: the outputs differ; all is in soak_decode.differs")
-            left = {path.name for path in root.iterdir() if "stopped" in path.name}
-            if left - {
-                "stopped.txt",
-                "stopped.json",
-                ".stopped.txt.stamp.json",
-                ".stopped.json.stamp.json",
-            }:
-                sys.exit(f"soak_decode: something stays behind: {sorted(left)}")
-            rates.append((kept, second))
-            name = signal.Signals(number).name
-            print(
-                f"stop {len(rates):2d}: {name:7s} at {moment:5.1f} s, {kept:4d} files finished, "
-                f"stopped run {first:5.1f} s, second run {second:5.1f} s",
-                flush=True,
-            )
-    early = [second for kept, second in rates if not kept]
-    late = [second for kept, second in rates if kept > args.files / 2]
-    print(
-        f"{args.stops} stops: the same output as undisturbed each time, nothing finished was searched again"
-    )
-    for what, seconds in (("none", early), ("more than half", late)):
-        if seconds:
-            print(
-                f"second run where {what} was finished: {statistics.median(seconds):.1f} s (median of {len(seconds)})"
-            )
+        stop_often(root, args, draw, whole, expected)
+        if args.parts:
+            decode_parts(root, args, draw, expected)
 
 
 if __name__ == "__main__":
