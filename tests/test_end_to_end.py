@@ -351,7 +351,7 @@ def test_calibration_changes_confidences_alone(run, tmp_path, capsys):
     (model / "calibration.yaml").write_text("words: {a: 1}\n")
     with pytest.raises(SystemExit, match="2"):
         decoded()
-    assert re.search("calibration.yaml: .* asr-decode --calibrate", capsys.readouterr().err)
+    assert re.search(r"calibration.yaml: .*\(asr-decode --calibrate\)", capsys.readouterr().err)
     assert calibrate() == (printed, file)
 
 
