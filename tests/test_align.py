@@ -51,7 +51,7 @@ def hearing(monkeypatch):
     made = recognizer()
     heard = SimpleNamespace(most=0)
 
-    def hear(waveforms, lens):
+    def hear(waveforms, lens, chunk=None):
         heard.most = max(heard.most, waveforms.size(1))
         H_lens = torch.tensor([made.encoder_frames(n) for n in lens.tolist()])
         return EncoderOutput(waveforms[:, ::HOP][:, : H_lens.max()].unsqueeze(2), H_lens)
