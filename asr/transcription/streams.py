@@ -387,7 +387,9 @@ def _chunk(recognizer: Recognizer, chosen: int | None) -> int:
     """Return the encoder frames of a chunk."""
     if chosen == WHOLE:
         raise UserError("got whole, expected seconds: a stream is read in chunks", argument="chunk")
-    return chosen or max(size for size in recognizer.model.encoder.chunk.sizes if size != WHOLE)
+    chunks = recognizer.model.encoder.chunk
+    assert chunks is not None  # `_check` has seen to it
+    return chosen or max(size for size in chunks.sizes if size != WHOLE)
 
 
 def _floats(samples: np.ndarray | Tensor) -> np.ndarray:
