@@ -1,443 +1,217 @@
-"""Streams: however the samples are divided, and whoever else is read, what comes out is what the whole gives.
+"""Standard streams that are full, closed or left, signals, memory: one line and the right status, by whole commands."""
 
-The recognizer is a real one with random weights, but for CTC's output layer: it is fitted so that each letter is a
-tone, and silence the blank. So texts are known.
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from asr import memory
+from asr.cli.command import command
+from asr.logging import logger, printable
+
+each = pytest.mark.parametrize
+PRINTS = """
+import sys
+from asr.cli.command import command, emit, parser
+from asr.logging import logger
+@command
+def main(argv):
+    logger.info("a word to the person")
+    for n in range(int(argv[0])): {print}
+    open(argv[1], "w").write("done")
+main()
 """
 
-import io
-import itertools
-import json
-import os
-import queue
-import random
-import signal
-import sys
-from types import SimpleNamespace
 
-import numpy as np
-import pysubs2
-import pytest
-import soundfile
-import torch
-import yaml
-from small import near, sizes
-
-import asr
-from asr.audio import live
-from asr.audio.load import load, resample
-from asr.cli import decode as command
-from asr.cli.live import CLEAR
-from asr.errors import UserError
-from asr.features.frontend import FrontendSettings
-from asr.models.recognizer import Recognizer
-from asr.text import tokenizer as tokenizers
-from asr.transcript import Final, Partial, Word
-from asr.transcription.endpoints import EndpointOptions, after_silence, between_words
-from asr.transcription.options import SearchOptions
-from asr.transcription.streams import Streams, transcribe_live
-
-RATE, SPACE = 8000, "_"
-LETTERS = tokenizers.train("characters", ["ABCDE A"])
-SOUNDS = dict(zip("ABCDE", LETTERS.encode("ABCDE"), strict=True))
-SOUNDS |= {SPACE: LETTERS.encode("A A")[1], "-": 0}
-TEXT = "--AB_CDA-------EB_D-----------C-C_A_E--"
-HOW = SearchOptions(mode="ctc", beam=4)
+def shell(redirected, folder, count=1, how="emit('result')", **environment):
+    """Run a command that prints with its streams redirected by a shell; its status, and what it said and did."""
+    (folder / "x.py").write_text(PRINTS.format(print=how), "utf-8")
+    line = f"{sys.executable} {folder}/x.py {count} {folder}/file {redirected}"
+    settings = {**os.environ, **environment}
+    settings.pop("PYTHONUNBUFFERED", None)
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=60, env=settings
+    )
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
+    return done
 
 
-def say(sounds, seconds=0.2, rate=RATE):
-    """A tone for each letter, faint noise for each dash."""
-    t = np.arange(round(seconds * rate)) / rate
-    tones = [np.sin(2 * np.pi * 250 * 1.5 ** SOUNDS[s] * t) * (s != "-") for s in sounds]
-    noise = np.random.default_rng(len(sounds)).standard_normal(len(t) * len(sounds))
-    return (0.3 * np.concatenate(tones) + 1e-3 * noise).astype(np.float32)
-
-
-SIZES = (
-    "both: {d_model: 32, layers: 2, heads: 2}, encoder: {channels: 32, chunk: {frames: 4, left: 4}}"
-)
-FEATURES = FrontendSettings(fbank={"sample_rate": RATE, "mels": 20})
-
-
-@pytest.fixture(scope="module")
-def recognizer():
-    """Fit CTC's output layer to tones, by least squares."""
-    torch.manual_seed(0)
-    made = Recognizer(FEATURES, sizes(SIZES), LETTERS)
-    draw = random.Random(0)
-    sounds = "".join(draw.choices([*SOUNDS, *"----"], k=800))
-    with torch.no_grad():
-        waveform = torch.from_numpy(say(sounds))[None]
-        H = made.eval().encode(waveform, torch.tensor([waveform.size(1)]))[0][0]
-        ids = torch.tensor([SOUNDS[sounds[int((n + 1.5) / 5)]] for n in range(len(H))])
-        wanted = 12.0 * torch.nn.functional.one_hot(ids, LETTERS.vocabulary)
-        found = torch.linalg.lstsq(torch.nn.functional.pad(H, (0, 1), value=1.0), wanted).solution
-        made.model.ctc_out.weight.copy_(found[:-1].T)
-        made.model.ctc_out.bias.copy_(found[-1])
-    made.longest = 20.0
-    return made
-
-
-def run(stream, waveform, cuts=()):
-    """Push a waveform in portions that end at `cuts`."""
-    events = [event for part in np.split(waveform, cuts) for event in stream.push(part)]
-    return events + stream.finish()
-
-
-def finals(events):
-    return [event.segment.text for event in events if isinstance(event, Final)]
-
-
-def numbers(event):
-    """The numbers of an event, for a comparison; what else it has."""
-    if isinstance(event, Partial):
-        return (), event
-    segment = event.segment
-    best = segment.nbest[0]
-    scores = [segment.confidence, best.score, *best.scores.values(), *best.confidences]
-    words = [(w.text, w.start, w.end) for w in segment.words]
-    facts = event.number, event.position, segment.text, segment.start, segment.end, words
-    return [*scores, *(w.confidence for w in segment.words)], facts
-
-
-def alike(one, other):
-    for a, b in zip(one, other, strict=True):
-        (scores, facts), (its_scores, its_facts) = numbers(a), numbers(b)
-        assert facts == its_facts
-        near(torch.tensor(scores), torch.tensor(its_scores), 1e-4)
-
-
-def test_partials_become_finals_with_times(recognizer):
-    events = run(Streams(recognizer, HOW).open(), say(TEXT))
-    assert finals(events) == ["AB CDA", "EB D", "CC A E"] or finals(events) == [
-        "AB CDA",
-        "EB D",
-        "C A E",
-    ]
-    first = [e for e in events if e.number == 0]
-    assert [type(e) for e in first] == [Partial] * (len(first) - 1) + [Final]
-    texts = [e.text for e in first[:-1]]
-    assert all(b.startswith(a) for a, b in itertools.pairwise(texts))  # these tones are clear
-    words = [w for e in events if isinstance(e, Final) for w in e.segment.words]
-    starts = [TEXT.index(w) * 0.2 for w in ("AB_", "CDA", "EB_", "D----", "C-C", "A_E", "E--")]
-    assert [w.start for w in words] == pytest.approx(starts, abs=0.09)
-
-
-def cuttings(count, length):
-    """Portions of one sample to some seconds."""
-    for seed in range(count):
-        draw, cuts = np.random.default_rng(seed), [0]
-        longest = draw.choice([20, 300, 4000, 40_000])
-        while cuts[-1] < length:
-            cuts.append(cuts[-1] + int(draw.integers(1 if longest > 20 else 5, longest)))
-        yield cuts[1:-1]
-
-
-@pytest.mark.parametrize("count", [10, pytest.param(1000, marks=pytest.mark.slow)])
-def test_any_cutting_gives_the_same(recognizer, count):
-    waveform, streams = say(TEXT[:20]), Streams(recognizer, HOW)
-    whole = run(streams.open(), waveform)
-    for cuts in cuttings(count, len(waveform)):
-        assert run(streams.open(), waveform, cuts) == whole  # to the bit: chunks are the same
-
-
-@pytest.mark.parametrize("company", [1, 7, pytest.param(31, marks=pytest.mark.slow)])
-def test_a_stream_in_company_is_as_if_alone(recognizer, company):
-    draw = random.Random(company)
-    texts = [
-        "".join(draw.choices([*SOUNDS, *"-----"], k=draw.randint(2, 20))) for _ in range(company)
-    ]
-    alone = [run(Streams(recognizer, HOW).open(), say(text)) for text in [TEXT, *texts]]
-    streams = Streams(recognizer, HOW)
-    waiting, running, found = list(enumerate([TEXT, *texts])), {}, {}
-    while waiting or running:
-        if waiting and draw.random() < 0.5:  # streams come and go
-            n, text = waiting.pop(0)
-            running[n], found[n] = (streams.open(), say(text)), []
-        for n, (stream, rest) in list(running.items()):
-            size = draw.randint(0, 3000)
-            stream.feed(rest[:size])
-            running[n] = stream, rest[size:]
-            if not len(rest):
-                stream.end()
-                del running[n]
-            found[n].append(stream)
-        streams.advance()
-    for n, expected in enumerate(alone):
-        alike(found[n][0].take(), expected)
-
-
-def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(recognizer, monkeypatch):
-    joint = SearchOptions(ctc_weight=0.7, beam=4)
-    waveform, streams, searched = say(TEXT), Streams(recognizer, joint), []
-    search = streams.searcher.search
-
-    def spy(H, H_lens):
-        searched.append(H[0, : H_lens[0]])
-        return search(H, H_lens)
-
-    monkeypatch.setattr(streams.searcher, "search", spy)
-    begin = 0.0
-    for final in (e for e in run(streams.open(), waveform) if isinstance(e, Final)):
-        part = torch.from_numpy(waveform[round(begin * RATE) :])[None]
-        H, _ = recognizer.encode(part, torch.tensor([part.size(1)]))
-        T = len(searched[final.number])
-        near(searched[final.number], H[0, :T], 1e-5)
-        [[best, *_]] = search(H[:, :T], torch.tensor([T]))
-        assert best.tokens == final.segment.nbest[0].tokens
-        assert best.score == pytest.approx(final.segment.nbest[0].score, abs=1e-4)
-        begin = final.position
-    assert len(searched) == 3
-
-
-def test_a_stream_resumed_where_it_was_final_goes_on_alike(recognizer):
-    waveform, streams = say(TEXT), Streams(recognizer, HOW)
-    whole = run(streams.open(), waveform)
-    first = next(event for event in whole if isinstance(event, Final))
-    rest = waveform[round(first.position * RATE) :]
-    resumed = run(streams.open(first.position, first.number + 1), rest)
-    assert resumed == [event for event in whole if event.number > 0]
-
-
-def test_speech_without_a_pause_is_cut_between_words_and_nothing_is_lost_or_doubled(recognizer):
-    draw = random.Random(1)
-    words = ["".join(draw.sample("ABCDE", draw.randint(2, 5))) for _ in range(20)]
-    how = EndpointOptions(longest=4)
-    events = run(Streams(recognizer, HOW, how).open(), say(SPACE.join(words)))
-    assert len(finals(events)) > 3
-    assert " ".join(finals(events)).split() == words
-
-
-def test_a_segment_without_words_that_is_too_long_loses_nothing_of_what_follows(recognizer):
-    hum = say("A", 5.0)  # one letter, so no gap between words
-    how = EndpointOptions(longest=2)
-    events = run(Streams(recognizer, HOW, how).open(), np.concatenate([hum, say("-AB-CD-E")]))
-    assert "".join(finals(events)).strip("A") == "BCDE"
-
-
-def test_another_rate_is_resampled_in_stream(recognizer):
-    waveform = say(TEXT, rate=44100)
-    expected = run(Streams(recognizer, HOW).open(), resample(waveform, 44100, RATE))
-    stream, draw, events, at = Streams(recognizer, HOW).open(), random.Random(0), [], 0
-    while at < len(waveform):
-        size = draw.randint(1, 5000)
-        events += stream.push(waveform[at : at + size], 44100)
-        at += size
-    assert events + stream.finish() == expected
-
-
-def test_a_rate_that_changes_goes_on(recognizer):
-    stream = Streams(recognizer, HOW).open()
-    events = stream.push(say("--AB-", rate=16000), 16000) + stream.push(say("CD-------"))
-    assert finals(events + stream.finish()) == ["ABCD"]
-
-
-def test_int16_is_as_floats(recognizer):
-    waveform = (say(TEXT) * 32768).round().astype(np.int16)
-    streams = Streams(recognizer, HOW)
-    assert run(streams.open(), waveform) == run(streams.open(), waveform / np.float32(32768))
-
-
-@pytest.mark.parametrize(
-    ("samples", "said"),
-    [
-        (np.array([0.0, np.nan]), "NaN"),
-        (np.zeros((2, 2)), "shape (2, 2)"),
-        (np.zeros(2, np.int32), "int32"),
-    ],
-)
-def test_bad_samples_are_refused_and_the_stream_goes_on(recognizer, samples, said):
-    stream, waveform = Streams(recognizer, HOW).open(), say(TEXT)
-    events = stream.push(waveform[:9000])
-    with pytest.raises(UserError) as refused:
-        stream.push(samples)
-    assert said in str(refused.value)
-    events += stream.push(waveform[9000:]) + stream.finish()
-    assert events == run(Streams(recognizer, HOW).open(), waveform)
-    with pytest.raises(UserError, match="end"):
-        stream.push(waveform)
-
-
-def test_long_silence_gives_nothing_and_keeps_nothing(recognizer):
-    stream = Streams(recognizer, HOW).open()
-    events = [event for _ in range(20) for event in stream.push(say("-" * 25))]
-    assert not events and stream.position > 95
-    assert len(stream._samples) < 4 * RATE
-    late = stream.push(say("AB-------"))
-    assert finals(late) == ["AB"]
-    word = late[-1].segment.words[0]
-    assert word.start == pytest.approx(100, abs=0.09)
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.03, 0.05, 0.3])
-def test_a_short_stream_is_as_a_short_file(recognizer, seconds):
-    waveform = say("A-C")[: int(seconds * RATE)]
-    expected = []
-    if seconds > 0.025:  # else not a frame of features
-        expected = [asr.transcribe(recognizer, waveform, mode="ctc", beam=4).text]
-    assert finals(run(Streams(recognizer, HOW).open(), waveform)) == [t for t in expected if t]
-
-
-@pytest.mark.parametrize(
-    ("silent", "spoken", "expected"),  # frames of 0.1 s; 1 s of silence ends, 2 s are forgotten
-    [
-        ("_____.........", True, None),
-        ("_____..........", True, (8, 12)),
-        ("__...._..........", True, (10, 14)),
-        ("...................", False, None),
-        ("....................", False, (3, 17)),
-        ("____....................", False, (7, 21)),
-    ],
-)
-def test_endpoints_in_silence(silent, spoken, expected):
-    frames = np.array([frame == "." for frame in silent])
-    assert after_silence(frames, spoken, 0.1, EndpointOptions(1.0, 2.0)) == expected
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ([], (20, 20)),
-        ([(0, 1.9)], (20, 20)),
-        ([(0, 0.5), (0.9, 1.0), (1.1, 1.4), (1.6, 2.0)], (15, 15)),  # the widest of the second half
-        ([(0, 0.1), (0.8, 0.9)], (20, 20)),
-    ],
-)
-def test_endpoints_between_words(words, expected):
-    assert between_words([Word(*at, "x") for at in words], 20, 0.1) == expected
-
-
-def test_sources_side_by_side(recognizer):
-    def portions(text, fail=False):
-        for part in np.array_split(say(text), len(text)):
-            yield part, RATE
-        if fail:
-            raise UserError("gone")
-
-    texts = {f"{n}": TEXT[n:] for n in range(5)}
-    sources = [(name, portions(text, name == "3")) for name, text in texts.items()]
-    found = list(transcribe_live(Streams(recognizer, HOW), iter(sources), at_once=2))
-    for name, text in texts.items():
-        own = [event for of, event in found if of == name]
-        failures = [event for event in own if not isinstance(event, Partial | Final)]
-        assert [f.reason for f in failures] == ["gone"] * (name == "3")
-        alike(
-            [e for e in own if e not in failures], run(Streams(recognizer, HOW).open(), say(text))
+@each("count, how", [(1, "emit('result')"), (9999, "emit('result')"), (1, "sys.stdout.write('x')")])
+def test_a_full_or_closed_stdout_is_one_line_and_status_2(tmp_path, count, how):
+    for redirected, why in ((">/dev/full", "No space left on device"), (">&-", "it is closed")):
+        done = shell(redirected, tmp_path, count, how)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.splitlines()[-1].endswith(
+            f"standard output can't be written ({why}); what was printed isn't complete"
         )
 
 
-@pytest.fixture(scope="module")
-def folder(recognizer, tmp_path_factory):
-    """A model folder, and recordings beside it."""
-    root = tmp_path_factory.mktemp("live")
-    config = {"features": FEATURES.model_dump(), "model": sizes(SIZES).model_dump()}
-    recognizer.save(root / "model", yaml.safe_dump(config))
-    for name, rate in (("a.wav", RATE), ("b.flac", 16000)):
-        soundfile.write(root / name, say(TEXT, rate=rate), rate)
-    return root
+@each(
+    "redirected, count, stdout, stderr",
+    [
+        (">&-", 0, "", "a word to the person\n"),
+        ("2>&-", 1, "result\n", ""),
+        ("2>/dev/full", 1, "result\n", ""),
+        ("0<&- 2>&-", 1, "result\n", ""),
+        ("<&- >&- 2>&-", 0, "", ""),
+    ],
+)
+def test_closed_streams_leave_the_rest_as_it_is(tmp_path, redirected, count, stdout, stderr):
+    """Where nothing is to be written on them; and no file that is opened takes their place."""
+    done = shell(redirected, tmp_path, count)
+    assert (done.returncode, done.stdout, done.stderr) == (0, stdout, stderr)
+    assert (tmp_path / "file").read_text() == "done"
 
 
-def decode(folder, *arguments):
-    """Run asr-decode --stream there."""
-    model = ["--model", str(folder / "model"), "--mode", "ctc", "--beam", "4"]
-    command.main([*model, "--stream", *map(str, arguments)])
+def test_results_are_utf8_whatever_the_locale(tmp_path):
+    done = shell("", tmp_path, 1, "emit('é 漢')", LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert done.stdout == "é 漢\n"
 
 
-def test_the_command_prints_what_is_final(folder, capsys, monkeypatch):
-    lines = ["AB CDA", "EB D", "CC A E"]
-    decode(folder, folder / "a.wav")
-    assert capsys.readouterr().out.splitlines() == lines
-    decode(folder, folder / "a.wav", folder / "b.flac")
-    named = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    for name in ("a.wav", "b.flac"):
-        assert [text for of, text in named if of == str(folder / name)] == lines
-    raw = io.BytesIO((say(TEXT) * 32767).astype("<i2").tobytes())
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=raw))
-    decode(folder, "--raw", RATE, "-")
-    assert capsys.readouterr().out.splitlines() == lines
+def interrupted(main, *signals, **more):
+    """A command whose main is given, sent the signals as it prints lines; its status and what it wrote on stderr."""
+    script = f"""
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from asr.cli.command import command
+from asr.files import replacing
+@command(hint='it was little')
+def main(argv):
+{textwrap.indent(main, "    ")}
+main([])
+"""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes, **more) as process:
+        for number in signals:
+            process.stdout.readline()
+            process.send_signal(number)
+        error = process.communicate(timeout=30)[1]
+    return process.returncode, error
 
 
-def test_json_has_an_event_on_each_line(folder, recognizer, capsys):
-    decode(folder, "--format", "json", folder / "a.wav")
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {line.pop("id") for line in lines} == {str(folder / "a.wav")}
-    waveform = load(folder / "a.wav", RATE)
-    events = run(asr.stream(recognizer, mode="ctc", beam=4), waveform)
-    assert lines == [json.loads(json.dumps(event.as_json())) for event in events]
-    assert {"partial", "final"} == {line["type"] for line in lines}
+@each("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_command_with_their_status_and_clean_up(tmp_path, number, status):
+    main = """
+with replacing('out') as path:
+    path.write_text('half')
+    print(flush=True)
+    time.sleep(60)
+"""
+    returned, error = interrupted(main, number, cwd=tmp_path)
+    assert returned == status
+    assert error.endswith("stopped; it was little\n") and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
-def test_files_grow_by_whole_cues(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(folder)
-    seen, from_file = [], live.from_file
-
-    def portions(path, channel):
-        for part in from_file(path, channel):
-            yield part
-            seen.append((tmp_path / "a.wav.srt").read_text())
-
-    monkeypatch.setattr(live, "from_file", portions)
-    decode(folder, "--out-dir", tmp_path, "--format", "srt,vtt,tsv,txt", "a.wav")
-    for text in {text for text in seen if text}:
-        assert text.endswith("\n") and len(pysubs2.SSAFile.from_string(text)) == text.count("-->")
-    assert len(set(seen)) == 3  # nothing, one, two cues; the third comes with the end
-    for kind in ("srt", "vtt"):
-        cues = pysubs2.load(str(tmp_path / f"a.wav.{kind}"))
-        assert [cue.text for cue in cues] == ["AB CDA", "EB D", "CC A E"]
-        assert all(cue.start < cue.end for cue in cues)
-        assert all(a.end <= b.start for a, b in itertools.pairwise(cues))
-    rows = (tmp_path / "a.wav.tsv").read_text().splitlines()
-    assert [len(row.split("\t")) for row in rows] == [3] * 4
+def test_a_second_sigterm_ends_at_once():
+    main = """
+try:
+    print(flush=True)
+    time.sleep(60)
+finally:
+    print(flush=True)
+    time.sleep(60)
+"""
+    assert interrupted(main, signal.SIGTERM, signal.SIGTERM)[0] == -signal.SIGTERM
 
 
-def test_a_terminal_shows_partials_in_place(folder, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    decode(folder, folder / "a.wav")
-    shown = capsys.readouterr().out
-    assert [line.split(CLEAR)[-1] for line in shown.split("\n")[:-1]] == [
-        "AB CDA",
-        "EB D",
-        "CC A E",
-    ]
-    assert f"{CLEAR}AB{CLEAR}" in shown
+def run(capsys, act):
+    """Run a command in this process that calls `act`; its exit status and what it wrote on stderr."""
+    with pytest.raises(SystemExit) as caught:
+        command(lambda argv: act())([])
+    return caught.value.code, capsys.readouterr().err
 
 
-def test_a_microphone_is_read_until_it_is_stopped(folder, capsys, monkeypatch, caplog):
-    class Heard(queue.SimpleQueue):
-        def get(self, timeout):
-            if self.empty():  # someone presses Ctrl-C
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().get(timeout=0.01)
-
-    fake = FakeDevice(say(TEXT, rate=44100), 44100)
-    monkeypatch.setattr(live.queue, "SimpleQueue", Heard)
-    monkeypatch.setitem(sys.modules, "sounddevice", fake)
-    decode(folder, "--mic")
-    assert capsys.readouterr().out.splitlines() == ["AB CDA", "EB D", "CC A E"]
-    assert fake.closed and "lost, 1 times" in caplog.text
+def throw(error):
+    raise error
 
 
-class FakeDevice:
-    """The package sounddevice: a microphone that hears a waveform."""
+def test_a_handler_that_was_there_stays():
+    before = signal.getsignal(signal.SIGTERM)
+    command(lambda argv: None)([])
+    assert signal.getsignal(signal.SIGTERM) == before
 
-    PortAudioError = RuntimeError
 
-    def __init__(self, waveform, rate):
-        self.waveform, self.rate, self.closed = waveform, rate, False
+@each("error, fact", [(MemoryError(), "out of memory"), (RecursionError(), "nested too deeply")])
+def test_memory_and_depth_are_one_line(capsys, error, fact):
+    status, log = run(capsys, lambda: throw(error))
+    assert status == 2 and fact in log and log.count("\n") == 1
 
-    def query_devices(self, device, kind):
-        assert device is None and kind == "input"
-        return {"default_samplerate": float(self.rate)}
 
-    def InputStream(self, rate, size, device, channels, dtype, callback):  # noqa: N802
-        assert (rate, device, channels, dtype) == (self.rate, None, 1, "float32")
-        self.size, self.callback = size, callback
-        return self
+def test_a_fault_of_the_program_is_a_traceback():
+    with pytest.raises(ValueError, match="ours"):
+        command(lambda argv: throw(ValueError("ours")))([])
 
-    def __enter__(self):
-        for n, part in enumerate(
-            np.split(self.waveform, range(self.size, len(self.waveform), self.size))
-        ):
-            self.callback(part[:, None], len(part), None, SimpleNamespace(input_overflow=n == 5))
 
-    def __exit__(self, *_):
-        self.closed = True
+def test_a_main_s_status_is_the_command_s(capsys):
+    assert run(capsys, lambda: 3) == (3, "")
+
+
+def test_nothing_said_can_steer_a_terminal(capsys):
+    logger.info("a\x1b[2Jb\x9bc\u202ed\ue000é\udce9\n  second line")
+    assert capsys.readouterr().err == "a\\x1b[2Jb\\x9bc\\u202ed\ue000é\\udce9\n  second line\n"
+    assert printable("plain é 漢\t1") == "plain é 漢\t1"
+
+
+LIMITED = """
+import torch, resource
+from asr import memory
+before = resource.getrlimit(resource.RLIMIT_DATA)
+memory.available = lambda: 2 << 30
+try:
+    with memory.limited():
+        torch.zeros(3 << 30, dtype=torch.uint8).fill_(1)
+except (RuntimeError, MemoryError) as error:
+    assert memory.is_oom(error), error
+else:
+    raise SystemExit('no error')
+assert resource.getrlimit(resource.RLIMIT_DATA) == before
+torch.zeros(3 << 30, dtype=torch.uint8)
+"""
+
+
+def test_the_limit_of_memory_makes_its_end_an_error_and_is_lifted_again():
+    done = subprocess.run([sys.executable, "-c", LIMITED], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@each(
+    "names, limit, free",
+    [
+        (("memory.max", "memory.current"), "4000", 4000 - 3950 + 1200 + 700),
+        (("memory.limit_in_bytes", "memory.usage_in_bytes"), "3000", 950),
+        (("memory.max", "memory.current"), "max", None),
+    ],
+)
+def test_files_in_the_cache_of_a_container_are_free(tmp_path, names, limit, free):
+    """`current` counts them, and the kernel gives them back."""
+    for name, content in zip(names, (limit, "3950"), strict=True):
+        (tmp_path / name).write_text(content + "\n")
+    (tmp_path / "memory.stat").write_text(
+        "anon 1000\ninactive_file 1200\nactive_file 700\nslab 5\n"
+    )
+    assert memory.container_free(tmp_path) == free
+
+
+@pytest.mark.usefixtures("heeded")
+@each("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_that_a_library_makes_another_error_of_is_a_stop(capsys, number):
+    """As pydantic does of a Ctrl-C while its classes are made."""
+
+    def act():
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise ValueError("a class can't be built: KeyboardInterrupt") from None
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        status, log = run(capsys, act)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert status == 128 + number and "stopped" in log
