@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from asr.data.dataset import collate
+from asr.nn.encoder import EncoderOutput
 from asr.search.scorer import Hypothesis
 from asr.tasks import validation
 from asr.text.characters import Characters
@@ -24,9 +25,10 @@ def test_rates(monkeypatch, references, attention, ctc, wer, ctc_wer):
     tokenizer = Characters.train([*references, *attention, *ctc])
     model = torch.nn.Linear(1, 1)
     model.tokenizer = tokenizer
-    model.encode = lambda *_: (None, None)
+    model.frontend = lambda *_: (None, None)
     loss = SimpleNamespace(total=3.0, correct=1.0, tokens=6.0)
-    model.model = SimpleNamespace(loss_of=lambda *_: loss)
+    encoded = EncoderOutput(None, None)
+    model.model = SimpleNamespace(encoder=lambda *_: encoded, loss=lambda *_, **__: loss)
     labels, *found = ([tokenizer.encode(t) for t in each] for each in (references, attention, ctc))
     given = [[Hypothesis(tokens, 0.0) for tokens in each] for each in found]
     monkeypatch.setattr(validation, "_greedy", lambda *_: given)

@@ -4,7 +4,6 @@ B batch, T frames, F features, T' encoder frames, D model width, U labels, V voc
 """
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from asr.config import Settings
 from asr.models import loss as criterion
-from asr.models.loss import Consistency, IntermediateCTC, Loss, Scored, Term, terms_of
+from asr.models.loss import Consistency, IntermediateCTC, Loss, Scored, terms_of
 from asr.nn.decoder import DecoderOutput, TransformerDecoder
 from asr.nn.encoder import EncoderOutput
 from asr.nn.encoders import AnyEncoder
@@ -116,11 +115,6 @@ class Hybrid(nn.Module):
         """Views of a training batch that the loss's terms need."""
         return max((term.views for term in self.terms), default=1)
 
-    @property
-    def _extra(self) -> Sequence[Term]:
-        """The terms that join CTC now."""
-        return self.terms if self.training else ()
-
     def loss(
         self,
         X: Tensor,
@@ -130,6 +124,7 @@ class Hybrid(nn.Module):
         epoch: float = math.inf,
         on_cpu: tuple[Tensor, Tensor] | None = None,
         seeds: Tensor | None = None,
+        encoded: EncoderOutput | None = None,
     ) -> Loss:
         """ctc_weight · CTC + (1 - ctc_weight) · cross-entropy, summed over the batch (Watanabe et al. 2017).
 
@@ -142,27 +137,20 @@ class Hybrid(nn.Module):
         on_cpu:     H_lens and Y_lens, (B,), where CTC needs them; else a GPU is waited for
         seeds:      (B,), which in training draw the encoder's chunks. Both views have the same:
                     what one can't hear yet, it can't agree on with the other
+        encoded:    what the encoder gave, if that is known: validation searches it, too
         """
-        layers = [n for term in self._extra for n in term.encoder_layers]
-        chunks = None
-        if self.training and seeds is not None:
-            chunks = self.encoder.draw_chunks(seeds.repeat(len(X) // len(Y)))
-        encoded = self.encoder(X, X_lens, layers, chunk=chunks)
-        return self.loss_of(encoded, Y, Y_lens, epoch, on_cpu)
-
-    def loss_of(
-        self,
-        encoded: EncoderOutput,
-        Y: Tensor,
-        Y_lens: Tensor,
-        epoch: float = math.inf,
-        on_cpu: tuple[Tensor, Tensor] | None = None,
-    ) -> Loss:
-        """Compute the loss as `loss` does, of what the encoder gave, (N, T', D): validation searches that, too."""
-        H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
-        views, tokens, extra = len(H) // len(Y), (Y_lens + 1).sum(), self._extra
+        views, tokens, extra = (
+            len(X) // len(Y),
+            (Y_lens + 1).sum(),
+            self.terms if self.training else [],
+        )
         Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
         layers = [n for term in extra for n in term.encoder_layers]
+        chunks = None
+        if self.training and seeds is not None:
+            chunks = self.encoder.draw_chunks(seeds.repeat(views))
+        encoded = encoded or self.encoder(X, X_lens, layers, chunk=chunks)
+        H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
         lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
         align = partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])
         if self.training and epoch < self.flat_start_epochs:

@@ -17,7 +17,6 @@ from asr.data.dataset import Batch
 from asr.device import autocast
 from asr.models.hybrid import Hybrid
 from asr.models.recognizer import Recognizer
-from asr.nn.encoder import EncoderOutput
 from asr.search.greedy import attention_greedy, ctc_greedy
 from asr.search.scorer import Hypothesis
 from asr.text.units import units
@@ -78,15 +77,16 @@ def count(recognizer: Recognizer, batches: Iterable[Batch], precision: str = "fp
     returns   (batches, 6) float64 on the CPU: loss, correct tokens, tokens; words, errors of
               attention and of CTC greedy search
     """
-    recognizer.eval()
+    model = recognizer.eval().model
     device = next(recognizer.parameters()).device
     counts = []
     for batch in batches:
         moved = batch.to(device)
         with autocast(device, precision):
-            H, H_lens = recognizer.encode(moved.waveforms, moved.wave_lens)  # (B, T', D)
-            loss = recognizer.model.loss_of(EncoderOutput(H, H_lens), moved.Y, moved.Y_lens)
-            attention, ctc = _greedy(recognizer.model, H, H_lens)
+            X, X_lens = recognizer.frontend(moved.waveforms, moved.wave_lens)  # (B, T, F)
+            encoded = model.encoder(X, X_lens)
+            loss = model.loss(X, X_lens, moved.Y, moved.Y_lens, encoded=encoded)
+            attention, ctc = _greedy(model, encoded.H, encoded.H_lens)
         references = [
             _words(recognizer, y[:n].tolist()) for y, n in zip(batch.Y, batch.Y_lens, strict=True)
         ]
