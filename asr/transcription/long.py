@@ -23,12 +23,14 @@ def in_pieces(
     rate: int,
     search: Callable[[Sequence[Recording], bool], Results],
     times: bool,
+    vad: str = "energy",
 ) -> Results:
     """Yield a result of each recording when it is finished; far longer ones than `longest` seconds are cut.
 
     rate     of the waveforms in which pauses are looked for, Hz
     search   recordings, and whether to give them times → a result of each, in any order
     times    whether short recordings shall have them, too; pieces are joined by theirs
+    vad      how speech is found, as in `SearchOptions`
     """
     if all(recording.duration <= FAR * longest for recording in recordings):
         yield from search(recordings, times)
@@ -48,6 +50,7 @@ def in_pieces(
                     recording.duration,
                     recording.channel,
                     longest,
+                    vad,
                 )
             except UserError as error:
                 yield recording, Failure(recording.id, recording.path, str(error))

@@ -12,6 +12,7 @@ from asr.search.scorer import ScorerOptions
 
 WINDOW_SECONDS = 3600.0  # of audio, within which recordings are sorted by length
 BATCH_SECONDS = {"cpu": 120.0, "cuda": 2000.0}  # of padded audio: a GPU isn't busy with less
+DETECTORS = ("energy", "silero")
 MODES = ("joint", "attention", "ctc", "ctc-beam", "rescoring", "attention-greedy", "ctc-greedy")
 
 
@@ -26,6 +27,9 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scor
     chunk       of the encoder, in seconds, or "whole": one of those that it was trained with. None:
                 whole if it was, else the longest
 
+    vad         how speech is found in recordings that are cut into pieces: by "energy", or by
+                Silero's network (pip install silero-vad)
+
     The scorers' options are for every beam. `asr-decode --help` describes all options.
     """
 
@@ -37,6 +41,11 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scor
     nbest: int = option(1, "hypotheses in the JSON lines, at most", least=1)
     chunk: float | str | None = option(
         None, "seconds of the encoder's chunks, or whole; one of those of its training"
+    )
+    vad: str = option(
+        "energy",
+        "how speech is found in long recordings: energy, silero (needs pip install silero-vad)",
+        choices=DETECTORS,
     )
 
     def __post_init__(self):
@@ -79,4 +88,5 @@ def effective(options: SearchOptions) -> dict[str, Any]:
     """Return the options that change the scores of a search, by name; without scorers that are off."""
     switches = [*SWITCHES, "chunk"]
     off = set(idle_options(options)) | {name for name in switches if not getattr(options, name)}
+    off.add("vad")  # chooses what is searched
     return {name: value for name, value in asdict(options).items() if name not in off}

@@ -105,8 +105,9 @@ def finished(
         recognizer.longest if recognizer.has_times else math.inf,
         times and recognizer.has_times,
     )
-    started = time.perf_counter()
-    for recording, result in in_pieces(recordings, longest, recognizer.sample_rate, search, times):
+    started, rate = time.perf_counter(), recognizer.sample_rate
+    found = in_pieces(recordings, longest, rate, search, times, searcher.options.vad)
+    for recording, result in found:
         clock.wall += time.perf_counter() - started
         clock.audio += recording.duration if isinstance(result, Transcript) else 0.0
         yield recording, result

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asr.audio import load as audio
+from asr.transcription.silero import Silero, speech
 
 HOP = 0.01  # seconds of an energy frame
 BLOCK = 60.0  # seconds that are read at once, and whose quiet and loud parts make the threshold
@@ -44,42 +45,64 @@ class Piece:
 
 
 def segment(
-    path: str, rate: int, start: float, duration: float, channel: int | None, longest: float
+    path: str,
+    rate: int,
+    start: float,
+    duration: float,
+    channel: int | None,
+    longest: float,
+    vad: str = "energy",
 ) -> list[Piece]:
     """Cut a part of a sound file into pieces of at most `longest` seconds, in order; silence between them is left out.
 
     The file is read block by block.
-    raises   UserError if it can't be read
+    vad      "energy", or "silero" for Silero's network
+    raises   UserError if it can't be read, or the network isn't installed
     """
-    levels = np.concatenate(list(_levels(path, rate, start, duration, channel)))
+    network = Silero(rate) if vad == "silero" else None
+    rate = network.rate if network else rate
+    levels, chances = [], []
+    for waveform in _blocks(path, rate, start, duration, channel):
+        levels.append(_levels(waveform, round(HOP * rate)))
+        if network:
+            chances.append(network(waveform))
+    level = np.concatenate(levels)
+    heard = speech(np.concatenate(chances), len(level), HOP) if network else None
     return [
         Piece(start + piece.start, min(start + piece.end, start + duration), piece.overlap)
-        for piece in cut(levels, longest)
+        for piece in cut(level, longest, heard)
     ]
 
 
-def _levels(
+def _blocks(
     path: str, rate: int, start: float, duration: float, channel: int | None
 ) -> Iterator[np.ndarray]:
-    """Yield the energy of frames in decibels of full scale, block by block."""
-    size = round(HOP * rate)
+    """Read a part of a sound file, block by block."""
     for n in range(math.ceil(duration / BLOCK)):
         begin = start + n * BLOCK
-        waveform = audio.load(path, rate, begin, min(BLOCK, start + duration - begin), channel)
-        frames = np.resize(waveform, (-(-len(waveform) // size), size))
-        yield 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)
+        yield audio.load(path, rate, begin, min(BLOCK, start + duration - begin), channel)
 
 
-def cut(levels: np.ndarray, longest: float) -> list[Piece]:
-    """Cut a recording by the levels of its frames, (N,) decibels."""
+def _levels(waveform: np.ndarray, size: int) -> np.ndarray:
+    """The energy of frames of `size` samples, in decibels of full scale."""
+    frames = np.resize(waveform, (-(-len(waveform) // size), size))
+    return 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)
+
+
+def cut(levels: np.ndarray, longest: float, heard: np.ndarray | None = None) -> list[Piece]:
+    """Cut a recording by the levels of its frames, (N,) decibels.
+
+    heard   (N,) bool: the frames with speech; None: tell by the levels
+    """
     smooth = np.convolve(levels, np.full(SMOOTH, 1 / SMOOTH), "same")
+    loud = smooth > _threshold(smooth) if heard is None else heard
     pieces: list[Piece] = []
-    for stretch in _stretches(smooth > _threshold(smooth)):
+    for stretch in _stretches(loud):
         follows = False  # a piece of the same stretch
         for first, end, shared in _parts(smooth, *stretch, round(longest / HOP)):
-            if speech := not _is_steady(smooth[first:end]):
+            if kept := heard is not None or not _is_steady(smooth[first:end]):
                 pieces.append(Piece(first * HOP, end * HOP, shared * HOP if follows else 0.0))
-            follows = speech
+            follows = kept
     return _widened(pieces, len(levels) * HOP, longest)
 
 
