@@ -7,23 +7,29 @@ import pytest
 import soundfile
 
 from asr.failures import Failure
-from asr.transcript import Segment, Transcript, Word
-from asr.transcription.long import in_pieces, joined, merged
+from asr.transcript import Alternative, Segment, Transcript, Word
+from asr.transcription.long import SURE, in_pieces, joined, merged
 from asr.transcription.recordings import Recording
 from asr.transcription.segmentation import OVERLAP, PAUSE, Piece, cut, segment
 
 RATE = 8000
 
 
+def gliding(n):
+    """A tone between 400 and 1600 Hz: no note of music."""
+    frequency = 1000 + 600 * np.sin(np.arange(n) * 2 * np.pi * 3.3 / RATE)
+    return np.sin(np.cumsum(frequency) * 2 * np.pi / RATE)
+
+
 def sound(path, parts, noise=1e-4):
-    """Write stretches of (seconds, amplitude) of a tone, over noise; return where the loud ones are."""
+    """Write stretches of (seconds, amplitude) of a gliding voice, over noise; return where the loud ones are."""
     rng, waveforms, at, loud = np.random.default_rng(0), [], 0.0, []
     for seconds, amplitude in parts:
         n = round(seconds * RATE)
         rising = 0.6 + 0.4 * np.sin(
             np.arange(n) * 2 * np.pi * 5 / RATE
         )  # and falling, as syllables
-        wave = amplitude * rising * np.sin(np.arange(n) * 0.7) + noise * rng.standard_normal(n)
+        wave = amplitude * rising * gliding(n) + noise * rng.standard_normal(n)
         waveforms.append(wave)
         loud += [(at, at + seconds)] * bool(amplitude)
         at += seconds
@@ -65,15 +71,66 @@ def test_silence_has_no_pieces(level):
     assert cut(np.full(3000, level), longest=10.0) == []
 
 
-def test_steady_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it():
-    rng = np.random.default_rng(0)
-    noise = -20 + 0.7 * rng.standard_normal(6000)  # of 160 samples' energy
-    assert cut(noise, longest=10.0) == []
-    speech = noise.copy()
-    speech[3000:] += 8 * np.sin(np.arange(3000) / 3)
-    first, *rest = cut(speech, longest=10.0)
+def colored(n, slope, seed=0):
+    """Noise whose power goes with frequency to the power of `slope`; its standard deviation is 1."""
+    spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(n))
+    shaped = np.fft.irfft(spectrum * np.maximum(np.arange(len(spectrum)), 60) ** (slope / 2), n)
+    return shaped / shaped.std()
+
+
+def pieces_of(path, waveform):
+    soundfile.write(path, waveform.astype(np.float32), RATE, subtype="FLOAT")
+    return segment(str(path), RATE, 0.0, len(waveform) / RATE, None, longest=10.0)
+
+
+@pytest.mark.parametrize("slope", [0, -1, -2, 1, 2])
+def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(tmp_path, slope):
+    """Noise of any color, as loud always and swelling by 25 dB within seconds."""
+    n = 60 * RATE
+    levels = np.random.default_rng(1).uniform(-25, 0, 61)
+    swelling = 10 ** (np.interp(np.arange(n) / RATE, np.arange(61), levels) / 20)
+    for noise in (0.05 * colored(n, slope), 0.05 * colored(n, slope) * swelling):
+        assert pieces_of(tmp_path / "x.wav", noise) == []
+    speech = 0.05 * colored(n, slope)
+    speech[n // 2 :] += 0.3 * gliding(n // 2)
+    found = pieces_of(tmp_path / "x.wav", speech)
+    assert all(piece.end - piece.start < 1 for piece in found if piece.doubtful)  # swells
+    first, *rest = [piece for piece in found if not piece.doubtful]
     assert first.overlap == 0 and first.start >= 19.0 and first.end > 30.0
     assert rest and all(piece.overlap > 0 for piece in rest) and rest[-1].end > 59.0
+
+
+def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
+    """Notes of 0.3 s with their harmonics, a pause after each twenty, are doubtful; a gliding voice isn't."""
+    rng, time = np.random.default_rng(0), np.arange(round(0.3 * RATE)) / RATE
+    notes = [
+        sum(np.sin(2 * np.pi * pitch * k * time) / k for k in (1, 2, 3)) * np.exp(-3 * time)
+        for pitch in 220 * 2 ** (rng.integers(0, 24, 200) / 12)
+    ]
+    silence = np.zeros(RATE)
+    waveform = np.concatenate(
+        [x for n, x in enumerate(notes) for x in [x, *[silence] * (n % 20 == 19)]]
+    )
+    pieces = pieces_of(tmp_path / "x.wav", 0.2 * waveform)
+    assert len(pieces) == 10 and all(piece.doubtful for piece in pieces)
+    voice = 0.3 * gliding(5 * RATE)
+    assert not any(piece.doubtful for piece in pieces_of(tmp_path / "x.wav", voice))
+
+
+@pytest.mark.parametrize("confidence", [SURE - 0.01, SURE + 0.01])
+def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence):
+    """If not, it is told as nonspeech, and the piece that overlaps it keeps all its words."""
+    sure = confidence > SURE
+    spoken = [
+        segment_of(words((t, a), (t + 0.7, b)))
+        for t, a, b in ((0, *"ab"), (2, *"cd"), (2.6, *"ef"))
+    ]
+    pieces = [Piece(0.0, 1.0), Piece(2.0, 3.1, doubtful=True), Piece(2.5, 4.0, 0.6)]
+    best = Alternative("a b", [1, 2], 0.0, confidences=[confidence, confidence])
+    transcripts = [Transcript("x", part.text, (part,), nbest=(best,)) for part in spoken]
+    made = joined(Recording("x", "x", 0.0, 4.0), pieces, transcripts)
+    assert made.text == ("a b c f" if sure else "a b e f")
+    assert made.nonspeech == (((1.0, 2.0),) if sure else ((1.0, 2.5),))
 
 
 def words(*timed):

@@ -2,18 +2,20 @@
 
 Energy decides what is a pause. Its threshold follows the recording: between the quietest and the
 loudest tenth of the minute around. A piece is a stretch of speech between pauses with a little of the
-silence around it, and no longer than the model knows. A piece of steady level is noise, and left out.
+silence around it, and no longer than the model knows. A piece whose spectrum keeps its shape is noise,
+and left out; one that sounds like music is doubtful (`nonspeech.py`).
 Speech without a pause is cut where it is quietest, and the next piece begins earlier (`overlap`), so
 that the word at the cut is whole in one of the two.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from asr.audio import load as audio
+from asr.transcription.nonspeech import Spectra
 from asr.transcription.silero import Silero, speech
 
 HOP = 0.01  # seconds of an energy frame
@@ -24,11 +26,8 @@ CONTRAST = 6.0  # decibels between quiet and loud; with less, nothing is told ap
 SILENT = -90.0  # decibels of full scale: digital silence, and dither
 PAUSE = 0.25  # seconds of silence that end a stretch of speech
 MARGIN = 0.08  # seconds of silence that a piece keeps at its ends; models haven't heard much of it
+NETWORK_MARGIN = 0.3  # the same for Silero's network, which finds faint beginnings and ends late
 SHORTEST = 0.1  # seconds of speech; less is a click
-STEADY = (
-    4.0  # decibels between the quiet and the loud parts of a piece; speech has more, noise less
-)
-SYLLABLES = 1.0  # seconds in which speech rises and falls
 OVERLAP = 2.0  # seconds that pieces share where no pause is found
 
 
@@ -37,11 +36,13 @@ class Piece:
     """A stretch to search; seconds from the recording's beginning.
 
     overlap   seconds that it shares with the piece before
+    doubtful  whether it sounds like music
     """
 
     start: float
     end: float
     overlap: float = 0.0
+    doubtful: bool = False
 
 
 def segment(
@@ -61,16 +62,22 @@ def segment(
     """
     network = Silero(rate) if vad == "silero" else None
     rate = network.rate if network else rate
-    levels, chances = [], []
+    levels, chances, spectra = [], [], []
     for waveform in _blocks(path, rate, start, duration, channel):
         levels.append(_levels(waveform, round(HOP * rate)))
         if network:
             chances.append(network(waveform))
+        else:
+            spectra.append(Spectra.of(waveform, rate))
     level = np.concatenate(levels)
-    heard = speech(np.concatenate(chances), len(level), HOP) if network else None
+    pieces = (
+        cut(level, longest, speech(np.concatenate(chances), len(level), HOP))
+        if network
+        else cut(level, longest, None, Spectra.join(spectra))
+    )
     return [
-        Piece(start + piece.start, min(start + piece.end, start + duration), piece.overlap)
-        for piece in cut(level, longest, heard)
+        replace(piece, start=start + piece.start, end=min(start + piece.end, start + duration))
+        for piece in pieces
     ]
 
 
@@ -89,10 +96,16 @@ def _levels(waveform: np.ndarray, size: int) -> np.ndarray:
     return 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)
 
 
-def cut(levels: np.ndarray, longest: float, heard: np.ndarray | None = None) -> list[Piece]:
+def cut(
+    levels: np.ndarray,
+    longest: float,
+    heard: np.ndarray | None = None,
+    spectra: Spectra | None = None,
+) -> list[Piece]:
     """Cut a recording by the levels of its frames, (N,) decibels.
 
-    heard   (N,) bool: the frames with speech; None: tell by the levels
+    heard    (N,) bool: the frames with speech; None: tell by the levels
+    spectra  of the recording, to leave out noise and doubt music
     """
     smooth = np.convolve(levels, np.full(SMOOTH, 1 / SMOOTH), "same")
     loud = smooth > _threshold(smooth) if heard is None else heard
@@ -100,10 +113,13 @@ def cut(levels: np.ndarray, longest: float, heard: np.ndarray | None = None) -> 
     for stretch in _stretches(loud):
         follows = False  # a piece of the same stretch
         for first, end, shared in _parts(smooth, *stretch, round(longest / HOP)):
-            if kept := heard is not None or not _is_steady(smooth[first:end]):
-                pieces.append(Piece(first * HOP, end * HOP, shared * HOP if follows else 0.0))
+            span = first * HOP, end * HOP
+            if kept := not (spectra and spectra.is_noise(*span)):
+                doubtful = bool(spectra and spectra.is_doubtful(*span))
+                pieces.append(Piece(*span, shared * HOP if follows else 0.0, doubtful))
             follows = kept
-    return _widened(pieces, len(levels) * HOP, longest)
+    margin = MARGIN if heard is None else NETWORK_MARGIN
+    return _widened(pieces, len(levels) * HOP, longest, margin)
 
 
 def _parts(smooth: np.ndarray, at: int, end: int, most: int) -> Iterator[tuple[int, int, int]]:
@@ -146,21 +162,15 @@ def _stretches(loud: np.ndarray) -> list[tuple[int, int]]:
     ]
 
 
-def _is_steady(smooth: np.ndarray) -> bool:
-    """Whether a piece has the level of steady noise."""
-    quiet, loud = np.quantile(smooth, (0.05, 0.95))
-    return len(smooth) * HOP >= SYLLABLES and bool(loud - quiet < STEADY)
-
-
-def _widened(pieces: list[Piece], duration: float, longest: float) -> list[Piece]:
+def _widened(pieces: list[Piece], duration: float, longest: float, margin: float) -> list[Piece]:
     """Give the pieces some of the silence around them, as far as they don't become too long."""
     made = []
     for n, piece in enumerate(pieces):
         before = pieces[n - 1].end if n else 0.0
         after = pieces[n + 1].start if n + 1 < len(pieces) else duration
-        most = min(MARGIN, (longest - (piece.end - piece.start)) / 2)
+        most = min(margin, (longest - (piece.end - piece.start)) / 2)
         left = 0.0 if piece.overlap else min(most, (piece.start - before) / (2 if n else 1))
         right = min(most, (after - piece.end) / (2 if n + 1 < len(pieces) else 1))
         start, end = piece.start - left, piece.end + max(0.0, right)
-        made.append(Piece(round(start, 2), round(end, 2), piece.overlap))
+        made.append(replace(piece, start=round(start, 2), end=round(end, 2)))
     return made

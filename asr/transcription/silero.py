@@ -1,7 +1,10 @@
 """Speech as Silero's network finds it (the optional package silero-vad), in a stream of any length."""
 
 import importlib
+import warnings
+from functools import cache
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +15,7 @@ CERTAIN, PERHAPS = 0.5, 0.35  # a stretch of speech reaches the one, and stays a
 
 
 class Silero:
-    """The network, and what it remembers of a recording.
+    """The network, and what it remembers of a recording; one recording at a time.
 
     rate     of the model's waveforms, Hz
     raises   UserError that names the fix if the package isn't installed
@@ -21,7 +24,8 @@ class Silero:
     def __init__(self, rate: int):
         self.rate = 8000 if rate == 8000 else 16_000  # Hz; it knows no others
         self.chunk = round(CHUNK * self.rate)  # samples
-        self.network = _package().load_silero_vad()
+        self.network = _network()
+        self.network.reset_states()
 
     def __call__(self, waveform: np.ndarray) -> np.ndarray:
         """Give the next chunks of a recording their probabilities, (samples,) → (chunks,).
@@ -52,6 +56,13 @@ def check() -> None:
     raises   UserError that names the fix
     """
     _package()
+
+
+@cache
+def _network() -> Any:
+    with warnings.catch_warnings():  # PyTorch would have TorchScript's files converted
+        warnings.simplefilter("ignore")
+        return _package().load_silero_vad()
 
 
 def _package() -> ModuleType:
