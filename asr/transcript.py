@@ -107,7 +107,7 @@ class Transcript:
     start      of the part, from the beginning of the recording
     duration   of the part
     nbest      alternatives for the whole text, best first
-    nonspeech  from, to: what was left out of a long recording as silence or noise
+    nonspeech  from, to: what was left out of a long recording as silence, noise or music
     """
 
     id: str

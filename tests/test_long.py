@@ -113,8 +113,13 @@ def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
     )
     pieces = pieces_of(tmp_path / "x.wav", 0.2 * waveform)
     assert len(pieces) == 10 and all(piece.doubtful for piece in pieces)
-    voice = 0.3 * gliding(5 * RATE)
+    voice = np.concatenate([silence, 0.2 * gliding(round(1.5 * RATE)), silence])
     assert not any(piece.doubtful for piece in pieces_of(tmp_path / "x.wav", voice))
+    among = pieces_of(tmp_path / "x.wav", np.concatenate([0.2 * waveform, voice, 0.2 * waveform]))
+    assert len(among) == 21 and all(piece.doubtful for piece in among)
+    after = np.concatenate([0.2 * waveform, *[voice] * 12])
+    doubtful = [piece.doubtful for piece in pieces_of(tmp_path / "x.wav", after)]
+    assert doubtful[:10] == [True] * 10 and not any(doubtful[11:])
 
 
 @pytest.mark.parametrize("confidence", [SURE - 0.01, SURE + 0.01])

@@ -28,6 +28,8 @@ PAUSE = 0.25  # seconds of silence that end a stretch of speech
 MARGIN = 0.08  # seconds of silence that a piece keeps at its ends; models haven't heard much of it
 NETWORK_MARGIN = 0.3  # the same for Silero's network, which finds faint beginnings and ends late
 SHORTEST = 0.1  # seconds of speech; less is a click
+NEAR = 15.0  # seconds before and after a piece, within which others are its company
+COMPANY = 0.75  # share of doubtful seconds in it with which the piece is doubtful, too
 OVERLAP = 2.0  # seconds that pieces share where no pause is found
 
 
@@ -119,7 +121,22 @@ def cut(
                 pieces.append(Piece(*span, shared * HOP if follows else 0.0, doubtful))
             follows = kept
     margin = MARGIN if heard is None else NETWORK_MARGIN
-    return _widened(pieces, len(levels) * HOP, longest, margin)
+    return _widened(_doubted(pieces), len(levels) * HOP, longest, margin)
+
+
+def _doubted(pieces: list[Piece]) -> list[Piece]:
+    """Doubt pieces among doubtful ones, too: a bar of drums, or a note too short to be judged."""
+    starts, ends = (
+        np.array([getattr(piece, side) for piece in pieces]) for side in ("start", "end")
+    )
+    doubtful = np.array([piece.doubtful for piece in pieces])
+    made = []
+    for piece in pieces:
+        near = (ends > piece.start - NEAR) & (starts < piece.end + NEAR)
+        seconds = (ends - starts)[near]
+        share = seconds[doubtful[near]].sum() / seconds.sum()
+        made.append(replace(piece, doubtful=piece.doubtful or bool(share > COMPANY)))
+    return made
 
 
 def _parts(smooth: np.ndarray, at: int, end: int, most: int) -> Iterator[tuple[int, int, int]]:
