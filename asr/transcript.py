@@ -21,6 +21,7 @@ class Alternative:
     reason        what ended the hypothesis: "end", "limit" or "loop", as in `asr.search.Hypothesis`
     confidence    of the whole text, 0 to 1; NaN if unknown
     confidences   by token, 0 to 1
+    uncalibrated  the confidence of the search itself; not in the JSON
     """
 
     text: str
@@ -30,6 +31,7 @@ class Alternative:
     reason: str = "end"
     confidence: float = math.nan
     confidences: list[float] = field(default_factory=list)
+    uncalibrated: float = math.nan
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values; None for numbers that JSON can't write."""

@@ -131,7 +131,7 @@ def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence):
         for t, a, b in ((0, *"ab"), (2, *"cd"), (2.6, *"ef"))
     ]
     pieces = [Piece(0.0, 1.0), Piece(2.0, 3.1, doubtful=True), Piece(2.5, 4.0, 0.6)]
-    best = Alternative("a b", [1, 2], 0.0, confidences=[confidence, confidence])
+    best = Alternative("a b", [1, 2], 0.0, uncalibrated=confidence)
     transcripts = [Transcript("x", part.text, (part,), nbest=(best,)) for part in spoken]
     made = joined(Recording("x", "x", 0.0, 4.0), pieces, transcripts)
     assert made.text == ("a b c f" if sure else "a b e f")

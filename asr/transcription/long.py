@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from asr.errors import UserError
 from asr.failures import Failure
 from asr.text.normalize import join_han
@@ -147,16 +145,11 @@ def _believed(
     kept: list[tuple[Piece, Transcript]] = []
     follows = False
     for piece, transcript in zip(pieces, transcripts, strict=True):
-        if believed := not piece.doubtful or _confidence(transcript) >= SURE:
+        sure = any(best.uncalibrated >= SURE for best in transcript.nbest[:1])
+        if believed := sure or not piece.doubtful:
             kept.append((piece if follows else replace(piece, overlap=0.0), transcript))
         follows = believed
     return [piece for piece, _ in kept], [transcript for _, transcript in kept]
-
-
-def _confidence(transcript: Transcript) -> float:
-    """The confidence of the best text before calibration; 0 where it is empty or unknown."""
-    found = transcript.nbest[0].confidences if transcript.nbest else []
-    return float(np.exp(np.log(found).mean())) if found and min(found) > 0 else 0.0
 
 
 def merged(one: Segment, next: Segment, start: float, overlap: float) -> tuple[Segment, Segment]:

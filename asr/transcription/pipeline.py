@@ -212,7 +212,14 @@ def transcript_of(
     decode, calibration = recognizer.tokenizer.decode, recognizer.calibration
     found = tuple(
         Alternative(
-            decode(h.tokens), h.tokens, h.score, h.scores, h.reason, h.confidence, h.confidences
+            decode(h.tokens),
+            h.tokens,
+            h.score,
+            h.scores,
+            h.reason,
+            h.confidence,
+            h.confidences,
+            h.confidence,
         )
         for h in nbest
     )
