@@ -27,6 +27,7 @@ from asr.audio import live
 from asr.audio.load import load, resample
 from asr.cli import decode as command
 from asr.cli.live import CLEAR
+from asr.data.manifest import Utterance, write
 from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
 from asr.models.recognizer import Recognizer
@@ -35,6 +36,8 @@ from asr.transcript import Final, Partial, Word
 from asr.transcription.endpoints import EndpointOptions, after_silence, between_words
 from asr.transcription.options import SearchOptions
 from asr.transcription.streams import Streams, transcribe_live
+from scripts import soak_live as soak
+from scripts.bench import live as bench
 
 RATE, SPACE = 8000, "_"
 LETTERS = tokenizers.train("characters", ["ABCDE A"])
@@ -441,6 +444,34 @@ def test_a_microphone_is_read_until_it_is_stopped(folder, capsys, monkeypatch, c
     decode(folder, "--mic")
     assert capsys.readouterr().out.splitlines() == ["AB CDA", "EB D", "CC A E"]
     assert fake.closed and "lost, 1 times" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def listed(folder):
+    """A manifest of one recording, with the text that it has."""
+    samples, text = len(say(TEXT)), "AB CDA EB D CC A E"
+    path, seconds = str(folder / "a.wav"), samples / RATE
+    one = Utterance("a", path, RATE, samples, 1, 0.0, seconds, text, "s")
+    write(folder / "a.jsonl.gz", [one])
+    return folder / "a.jsonl.gz"
+
+
+def test_the_benchmark_tells_errors_and_delays(folder, listed):
+    out = folder / "quality.json"
+    bench.main(["quality", str(folder / "model"), str(listed), "--mode", "ctc", "--json", str(out)])
+    figures = json.loads(out.read_text())
+    live = figures["0.16"]
+    assert live["wer"] == 0 and live["changed"] < 0.5 and "wer" in figures["whole"]
+    assert -0.5 < live["word_seconds"][0] < live["final_seconds"][0] < 3
+
+
+@pytest.mark.slow
+def test_minutes_of_a_stream_take_no_more_than_the_first(folder, listed, capsys):
+    soak.main([str(folder / "model"), str(listed), "--hours", "0.51", "--minutes", "0.1"])
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[0] for row in rows] == ["10", "20", "30"]
+    assert float(rows[2][1]) < float(rows[0][1]) + 20  # MB
+    assert all(int(row[3]) > 100 and float(row[5]) < 0.2 for row in rows)
 
 
 class FakeDevice:
