@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import miniatures
+import torch
 import yaml
+from small import sizes
+
+from asr.features.frontend import FrontendSettings
+from asr.models.recognizer import Recognizer
+from asr.text.tokenizer import train
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,20 @@ def librispeech(root: Path) -> None:
     miniatures.librispeech(root / "librispeech", dict.fromkeys(subsets.split(), 2))
 
 
+def live(root: Path) -> None:
+    """A model with chunks, of random weights, and a talk."""
+    torch.manual_seed(0)
+    features = FrontendSettings(fbank={"sample_rate": 16000, "mels": 20})
+    chunk = "chunk: {frames: [8, whole], left: 2}"
+    settings = sizes(f"encoder: {{{chunk}}}")
+    made = Recognizer(features, settings, train("characters", ["A TALK"]))
+    config = {"features": features.model_dump(), "model": settings.model_dump()}
+    made.save(root / "exp/mini/model", yaml.safe_dump(config))
+    miniatures.speak(root / "talk.wav", "a talk of some seconds")
+
+
 SETUPS = {
+    "docs/live.md": (live,),
     "README.md": (mini, own),
     "docs/guide.md": (own,),
     "recipes/own/README.md": (recordings,),

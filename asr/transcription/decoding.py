@@ -25,7 +25,6 @@ from asr.model_files import BOUNDARIES, CALIBRATION, CONFIG, WEIGHTS
 from asr.options import paths
 from asr.stamp import Stamp, fingerprint
 from asr.text.tokenizer import paths_of
-from asr.transcription import silero
 from asr.transcription.options import SearchOptions, effective
 from asr.transcription.recordings import Recording, in_order
 
@@ -88,6 +87,8 @@ class Decoding:
         if not os.path.isdir(self.model):
             raise UserError(f"{self.model}: no such model folder; asr-train makes one")
         if self.options.vad == "silero":
+            from asr.transcription import silero
+
             silero.check()
 
 
