@@ -7,7 +7,7 @@ from asr.errors import UserError
 from asr.failures import Failure
 from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
-from asr.transcription.recordings import Recording
+from asr.transcription.recordings import Recording, cut
 from asr.transcription.segmentation import Piece, segment
 
 FAR = 1.5  # times the longest recording of training; shorter ones are searched whole
@@ -36,7 +36,7 @@ def in_pieces(
     if all(recording.duration <= FAR * longest for recording in recordings):
         yield from search(recordings, times)
         return
-    for group in _groups(recordings):
+    for group in cut(recordings, AT_ONCE):
         whole: dict[Recording, tuple[Recording, list[Piece]]] = {}  # piece → recording, its pieces
         todo: list[Recording] = []
         for recording in group:
@@ -73,18 +73,6 @@ def in_pieces(
                 in_order = [results[_part(recording, n, p).id] for n, p in enumerate(pieces)]
                 yield recording, _result(recording, pieces, in_order)
                 del found[recording]
-
-
-def _groups(recordings: Sequence[Recording]) -> Iterator[list[Recording]]:
-    group, seconds = list[Recording](), 0.0
-    for recording in recordings:
-        group.append(recording)
-        seconds += recording.duration
-        if seconds >= AT_ONCE:
-            yield group
-            group, seconds = [], 0.0
-    if group:
-        yield group
 
 
 def _part(recording: Recording, n: int, piece: Piece) -> Recording:
