@@ -147,7 +147,7 @@ def test_streams_that_come_and_go_are_each_as_if_alone(language):
     state, rows, at, seen = search.start(0), [], [], 0
     for new in itertools.chain(range(20), [None] * 200):
         if new is not None:
-            state, rows, at = search.merge(state, search.start(1)), [*rows, new], [*at, 0]
+            state, rows, at = search.stack([state, search.start(1)]), [*rows, new], [*at, 0]
         lens = [min(draw.randint(0, 20), int(X_lens[b]) - n) for b, n in zip(rows, at, strict=True)]
         parts = torch.full((len(rows), 20, V), math.nan)
         for part, b, n, more in zip(parts, rows, at, lens, strict=True):
@@ -155,7 +155,9 @@ def test_streams_that_come_and_go_are_each_as_if_alone(language):
         state = search.step(parts, torch.tensor(lens), state)
         at = [n + more for n, more in zip(at, lens, strict=True)]
         again = [n > 10 and draw.random() < 0.1 for n in at]
-        state = search.restart(state, torch.tensor(again))
+        if rows:  # some begin anew in their places
+            pairs = zip(again, search.unstack(state), strict=True)
+            state = search.stack([search.start(1) if begins else one for begins, one in pairs])
         at = [0 if begins else n for begins, n in zip(again, at, strict=True)]
         for n, b in enumerate(rows):
             if at[n] == X_lens[b]:

@@ -167,10 +167,6 @@ class CTCBeamSearch:
         kept = {name: x[streams] for name, x in state.tensors().items()}
         return Prefixes(**kept, states=[scorer.select(x, streams) for scorer, x in pairs])
 
-    def merge(self, state: Prefixes, other: Prefixes) -> Prefixes:
-        """Put the other's streams after this state's."""
-        return self.stack([state, other])
-
     def stack(self, states: Sequence[Prefixes]) -> Prefixes:
         """Put the streams of several states side by side, in order."""
         U = max(x.history.size(2) for x in states)
@@ -185,11 +181,6 @@ class CTCBeamSearch:
         """Return the state of each stream."""
         rows = torch.arange(len(state), device=state.read.device)
         return [self.select(state, row) for row in rows.split(1)]
-
-    def restart(self, state: Prefixes, streams: Tensor) -> Prefixes:
-        """Begin some streams anew, (B,) bool; the others go on in their places."""
-        rows = torch.arange(len(state), device=streams.device).masked_fill(streams, len(state))
-        return self.select(self.merge(state, self.start(1, streams.device)), rows)
 
     @torch.no_grad()
     def step(self, log_probs: Tensor, lens: Tensor, state: Prefixes) -> Prefixes:
