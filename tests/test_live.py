@@ -10,7 +10,9 @@ import json
 import os
 import queue
 import random
+import shutil
 import signal
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -384,6 +386,53 @@ def test_the_command_prints_what_is_final(folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=raw))
     decode(folder, "--raw", RATE, "-")
     assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize("kinds", ["", "srt"])
+def test_joined_files_are_read_to_their_end(folder, tmp_path, capsys, kinds):
+    (tmp_path / "two.flac").write_bytes(2 * (folder / "b.flac").read_bytes())
+    decode(folder, tmp_path / "two.flac", *(["--format", kinds] if kinds else []))
+    found = [line for line in capsys.readouterr().out.splitlines() if line[:1].isalpha()]
+    # 0.8 s of silence between the two don't end a segment
+    assert found == ["AB CDA", "EB D", "CC A EAB CDA", "EB D", "CC A E"]
+
+
+def test_containers_are_decoded_by_ffmpeg(folder, capsys):
+    if not shutil.which("ffmpeg"):
+        pytest.skip("ffmpeg isn't installed")
+    convert = ["ffmpeg", "-v", "error", "-y", "-i", "b.flac", "-c:a", "flac", "b.mkv"]
+    subprocess.run(convert, cwd=folder, check=True)
+    decode(folder, folder / "b.mkv")
+    assert capsys.readouterr().out.splitlines() == ["AB CDA", "EB D", "CC A E"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("a.wav --channel all", "--channel: got all"),
+        ("a.wav a.wav", "a.wav: given twice"),
+        ("a.wav --calibrate --json x", "doesn't go with --json, --calibrate"),
+        ("a.wav --raw 8000", "give - as the only FILE"),
+        ("- --raw 8", "--raw: got 8 Hz"),
+        ("a.wav --mic", "leave the files away"),
+        ("", "nothing to transcribe"),
+        ("model", "is a folder"),
+        ("a.wav --format textgrid", "--format: got textgrid"),
+        ("a.wav b.flac --format srt", "--out-dir takes their files"),
+        ("none.wav", "none.wav: "),
+        ("a.wav --channel 3", "channel 3 was requested"),
+        ("a.wav --chunk 0.5", "--chunk: got 0.5"),
+        ("a.wav --chunk whole", "--chunk: got whole"),
+        ("a.wav --out-dir o --model none", "none: no such model folder"),
+    ],
+)
+def test_mistakes_are_a_line_and_nothing_is_written(folder, monkeypatch, caplog, words, said):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(bytes(99))))
+    with pytest.raises(SystemExit) as ended:
+        decode(folder, *words.split())
+    assert ended.value.code == 2 and said in caplog.text
+    assert not (folder / "o").exists()
 
 
 def test_json_has_an_event_on_each_line(folder, recognizer, capsys):

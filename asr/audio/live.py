@@ -9,7 +9,8 @@ from typing import IO, Any
 import numpy as np
 import soxr
 
-from asr.audio.load import RATES, opened, resample
+from asr.audio import pcm
+from asr.audio.load import RATES, Sound, mono, opened, resample
 from asr.errors import UserError
 from asr.logging import logger
 
@@ -20,19 +21,21 @@ Portions = Iterator[tuple[np.ndarray, int]]  # samples (n,) float32 of one chann
 def from_file(path: str, channel: int | None = None) -> Portions:
     """Read a sound file in portions, in bounded memory; channel None: the mean of all.
 
-    raises   UserError if it can't be read, or lacks the channel
+    raises   UserError as `asr.audio.load.load`
     """
     with opened(path) as sound:
-        if channel is not None and channel >= sound.channels:
-            raise UserError(f"{path}: has no channel {channel}; it has {sound.channels}, from 0")
-        size, count = max(1, round(PORTION * sound.rate)), 0
-        for block in sound.blocks(0, sound.frames):
-            samples = block.mean(1) if channel is None else block[:, channel]
-            count += len(samples)
-            for first in range(0, len(samples), size):
-                yield samples[first : first + size], sound.rate
-        if count < sound.frames:
-            raise UserError(f"{path}: ends after {count / sound.rate:.1f} s; copy the file again")
+        yield from _portions(sound, 0, channel)
+        chain, done = sound.overlooked(), sound.frames
+    if chain:  # FLAC files joined by `cat`: the others follow
+        with opened(path, chain) as sound:
+            yield from _portions(sound, done, channel)
+
+
+def _portions(sound: Sound, first: int, channel: int | None) -> Portions:
+    size = max(1, round(PORTION * sound.rate))
+    for block in mono(sound, first, sound.frames - first, channel):
+        for begin in range(0, len(block), size):
+            yield block[begin : begin + size], sound.rate
 
 
 def from_pipe(stream: IO[bytes], rate: int) -> Portions:
@@ -41,19 +44,14 @@ def from_pipe(stream: IO[bytes], rate: int) -> Portions:
     raises   UserError if they begin with a file's header
     """
     read = getattr(stream, "read1", stream.read)  # what is there, without waiting for more
-    left = b""
-    for n in itertools.count():
-        block = read(2 * max(1, round(PORTION * rate)))
-        if n == 0 and block[:4] in (b"RIFF", b"RF64", b"fLaC", b"OggS"):
-            raise UserError("standard input: begins with a file's header, expected samples alone")
-        if not block:
-            break
+    block, left = pcm.read_head(stream), b""
+    while block:
         block = left + block
         even = len(block) // 2 * 2
         yield np.frombuffer(block[:even], "<i2").astype(np.float32) / 32768, rate
-        left = block[even:]
+        left, block = block[even:], read(2 * max(1, round(PORTION * rate)))
     if left:
-        logger.warning("standard input: ends within a sample; are they 16 bits wide?")
+        pcm.say_torn()
 
 
 def from_microphone(device: str | None = None) -> Portions:
@@ -66,8 +64,8 @@ def from_microphone(device: str | None = None) -> Portions:
         import sounddevice
     except (ImportError, OSError) as error:  # an OSError if PortAudio isn't there
         raise UserError(
-            f"the microphone needs sounddevice ({error}); pip install 'asr-toolkit[mic]', and on "
-            "Linux the package libportaudio2"
+            f"the microphone needs sounddevice ({error}); pip install sounddevice, and on Linux "
+            "the package libportaudio2"
         ) from None
     chosen = int(device) if device and device.isdigit() else device
     arrived: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()

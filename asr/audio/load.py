@@ -457,25 +457,32 @@ def one_channel(
     sound: Sound, start: float, duration: float | None, channel: int | None
 ) -> tuple[np.ndarray, int]:
     """Read seconds of one channel, or of the mean of all: (samples,) float32; and the index of the first sample."""
+    first, count = part(sound, start, duration)
+    parts = list(mono(sound, first, count, channel))
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), first
+
+
+def mono(sound: Sound, first: int, count: int, channel: int | None) -> Iterator[np.ndarray]:
+    """Yield `count` samples from `first` on of one channel, or of the mean of all, in blocks (samples,).
+
+    raises   UserError if the channel is lacking, or the file ends earlier
+    """
     if channel is not None and not 0 <= channel < sound.channels:
         has = "1 channel" if sound.channels == 1 else f"{sound.channels} channels"
         raise UserError(f"{sound.path}: has {has}, counted from 0; channel {channel} was requested")
-    first, count = part(sound, start, duration)
-    parts, own, mean = [], 0.0, 0.0
+    got, own, together = 0, 0.0, 0.0
     for block in sound.blocks(first, count):  # (samples, channels)
-        parts.append(
-            block.mean(axis=1) if channel is None and sound.channels > 1 else block[:, channel or 0]
-        )
-        if channel is None and sound.channels > 1:
-            own, mean = (
-                own + float(np.vdot(block, block)) / sound.channels,
-                mean + float(np.vdot(parts[-1], parts[-1])),
-            )
-    if sum(map(len, parts)) < count:
+        is_mean = channel is None and sound.channels > 1
+        one = block.mean(axis=1) if is_mean else block[:, channel or 0]
+        got += len(one)
+        if is_mean:
+            own += float(np.vdot(block, block)) / sound.channels
+            together += float(np.vdot(one, one))
+        yield one
+    if got < count:
         raise truncated(sound.path, readable(sound.path), sound.frames)
-    if own > SILENT * count and mean < CANCELLED * own:
+    if own > SILENT * count and together < CANCELLED * own:
         say_once(sound.path, CANCELS)
-    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), first
 
 
 def cancels(path: str | os.PathLike, start: float, duration: float) -> bool:

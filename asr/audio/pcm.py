@@ -24,9 +24,7 @@ def spooled(stream: IO[bytes], rate: int) -> Iterator[str]:
     rate     in Hz
     raises   UserError if the rate is none, the stream has no sample or a header, or the disk is full
     """
-    if rate not in RATES:
-        what = f"got {rate} Hz, expected {RATES[0]:,} to {RATES[-1]:,}"
-        raise UserError(what, argument="raw")
+    check_rate(rate)
     with tempfile.TemporaryDirectory(prefix="asr-raw-") as folder:
         path = Path(folder, NAME)
         try:
@@ -37,14 +35,37 @@ def spooled(stream: IO[bytes], rate: int) -> Iterator[str]:
         yield os.fspath(path)
 
 
-def _write(stream: IO[bytes], path: Path, rate: int) -> None:
-    head, left = stream.read(4), b""
+def check_rate(rate: int) -> None:
+    """See that samples can have a rate, in Hz.
+
+    raises   UserError
+    """
+    if rate not in RATES:
+        what = f"got {rate} Hz, expected {RATES[0]:,} to {RATES[-1]:,}"
+        raise UserError(what, argument="raw")
+
+
+def read_head(stream: IO[bytes]) -> bytes:
+    """Read the first bytes of samples.
+
+    raises   UserError if they are a file's header
+    """
+    head = stream.read(4)
     if head in (b"RIFF", b"RF64", b"fLaC", b"OggS"):
-        kind = head.decode()
         raise UserError(
-            f"standard input: begins with a file's header ({kind}), expected samples alone "
+            f"standard input: begins with a file's header ({head.decode()}), expected samples alone "
             "(`arecord -t raw -f S16_LE`); save it to a file and give its name"
         )
+    return head
+
+
+def say_torn() -> None:
+    """Tell that a stream ended within a sample."""
+    logger.warning("standard input: ends within a sample; are they 16 bits wide?")
+
+
+def _write(stream: IO[bytes], path: Path, rate: int) -> None:
+    head, left = read_head(stream), b""
     with soundfile.SoundFile(path, "w", rate, 1, "PCM_16", format="RF64") as file:
         block = head
         while block:
@@ -56,4 +77,4 @@ def _write(stream: IO[bytes], path: Path, rate: int) -> None:
     if not count:
         raise UserError("standard input: has no samples; expected 16-bit little-endian ones")
     if left:
-        logger.warning("standard input: ends within a sample; are they 16 bits wide?")
+        say_torn()

@@ -343,8 +343,7 @@ def check(args):
         raise UserError("--tune and --calibrate: give one of them")
     if not args.sources and not args.manifest:
         raise UserError("nothing to transcribe; give sound files, folders, --list or --manifest")
-    if args.raw is not None and args.order != [STDOUT]:
-        raise UserError("--raw: reads standard input alone; give - as the only FILE")
+    check_raw(args)
     if (args.processes or args.gpus) and (tuned or args.processes and args.gpus):
         raise UserError("--processes, --gpus, --tune and --calibrate: give one of them")
     if args.processes and args.device == "cuda" or args.gpus and args.device == "cpu":
@@ -375,6 +374,12 @@ def check(args):
             *args.manifest,
         ],
     )
+
+
+def check_raw(args):
+    """See that --raw stands beside `-` alone."""
+    if args.raw is not None and args.order != [STDOUT]:
+        raise UserError("--raw: reads standard input alone; give - as the only FILE")
 
 
 def check_outputs(args, inputs):

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from asr.audio import live
-from asr.cli.command import SOME_FAILED, emit
-from asr.errors import UserError
+from asr.audio import containers, live, pcm
+from asr.cli.command import emit
+from asr.cli.decode import NAME, check_raw, end
+from asr.errors import UserError, repeated, shorten
 from asr.failures import Failure
 from asr.files import make_folder
 from asr.formats import LIVE, FormatOptions, Growing, check_names, files_of
-from asr.logging import logger, printable
+from asr.logging import printable
 from asr.outputs import check_output
 from asr.transcript import Event, Final, Partial
-from asr.transcription.decoding import Decoding, ModelLoader
+from asr.transcription.decoding import Decoding, ModelLoader, warn_failures
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.streams import Streams, transcribe_live
 
@@ -35,22 +36,21 @@ def decode(
     names = [MICROPHONE] if args.mic is not None else args.sources
     _check(args, names)
     how.check_files()
-    failed = 0
+    failures = []
     with ExitStack() as stack:
-        writers = {name: _writer(args, name, len(names) > 1, layout, stack) for name in names}
+        stack.enter_context(containers.decoding())
         load = stack.enter_context(ModelLoader(how, []))
         streams = Streams(load(), how.options, endpoints, how.precision)
+        writers = {name: _writer(args, name, len(names) > 1, layout, stack) for name in names}
         stopped = stack.enter_context(stopping())
         found = transcribe_live(streams, _sources(args, names), stopped=stopped)
         for name, event in found:
             if isinstance(event, Failure):
-                failed += 1
-                logger.warning(event.reason)
+                failures.append(event)
             else:
                 writers[name](event)
-    if failed and failed == len(names):
-        raise UserError(f"none of {failed} recordings could be transcribed")
-    return SOME_FAILED if failed else 0
+    warn_failures(failures, len(names))
+    return end(failures, len(names), "")
 
 
 @contextmanager
@@ -72,25 +72,30 @@ def stopping() -> Iterator[Callable[[], bool]]:
 
 def _check(args: argparse.Namespace, names: Sequence[str]) -> None:
     """Refuse what a stream can't do."""
-    given = {
-        name: getattr(args, name.replace("-", "_"))
-        for name in ("manifest", "out", "json", "processes", "gpus", "part", "join", "tune")
-    }
-    if wrong := [f"--{name}" for name, value in given.items() if value]:
+    others = ("manifest", "out", "json", "processes", "gpus", "part", "join", "tune", "calibrate")
+    if wrong := [f"--{name}" for name in others if getattr(args, name)]:
         raise UserError(f"--stream: doesn't go with {', '.join(wrong)}")
-    if args.mic is not None and args.sources:
+    if args.channel == "all":
+        raise UserError("--channel: got all, expected one of a stream's channels")
+    if args.mic is not None and args.order:
         raise UserError("--mic: listens to the microphone alone; leave the files away")
+    if args.raw is not None:
+        check_raw(args)
+        pcm.check_rate(args.raw)
     if not names:
         raise UserError("nothing to transcribe; give sound files, --raw RATE - or --mic")
+    if twice := repeated(names):
+        raise UserError(f"{shorten(twice)}: given twice; give each once")
     if folders := [name for name in names if os.path.isdir(name)]:
         raise UserError(f"{folders[0]}: is a folder; --stream takes files")
     if late := [kind for kind in args.format if kind not in LIVE]:
         raise UserError(f"--format: got {late[0]}, expected some of {', '.join(LIVE)} of a stream")
-    if not args.out_dir and len(args.format) > 1:
-        raise UserError("--format: got several, expected one, or --out-dir for their files")
+    one_by_one = args.format in ((), ("txt",), ("json",))  # lines that tell whose they are
+    if not args.out_dir and (len(args.format) > 1 or len(names) > 1 and not one_by_one):
+        raise UserError(f"--format: got {', '.join(args.format)}; --out-dir takes their files")
     if args.out_dir:
         for path in check_names(names, Path(args.out_dir), args.format or ("txt",)):
-            check_output("--out-dir", path, "asr-decode", names, args.force)
+            check_output("--out-dir", path, NAME, names, args.force)
 
 
 def _sources(args: argparse.Namespace, names: Sequence[str]) -> Iterator[tuple[str, live.Portions]]:

@@ -57,7 +57,11 @@ class Decoding:
     def settings(self) -> dict[str, Any]:
         """Return the settings that change the texts."""
         settings = asdict(self.options) | {"precision": self.precision, "times": self.times}
-        unset = {"times": False, "chunk": None, "vad": "energy"}  # they came later: other work has the same mark
+        unset = {
+            "times": False,
+            "chunk": None,
+            "vad": "energy",
+        }  # they came later: other work has the same mark
         return {k: v for k, v in settings.items() if k not in unset or v != unset[k]}
 
     def files(self) -> list[str]:
