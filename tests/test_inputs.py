@@ -217,6 +217,16 @@ def convert(name, *more):
 
 
 @NEEDS_FFMPEG
+def test_an_index_may_stand_far_behind(folder):
+    noise = np.random.default_rng(0).integers(-9999, 9999, 200_000, np.int16)
+    soundfile.write("stereo.wav", noise, RATE)
+    name = convert("far.m4a", "-c:a", "alac")  # 0.3 MB; the index follows the samples
+    with containers.decoding():
+        heard = audio.load(name, RATE)
+    np.testing.assert_array_equal(heard, noise / np.float32(32768))
+
+
+@NEEDS_FFMPEG
 @pytest.mark.parametrize("kind", KINDS)
 def test_containers_have_the_samples_that_ffmpeg_writes(folder, run, kind, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))

@@ -27,8 +27,8 @@ BYTES = 1 << 34  # that it may write for one: 50 hours of 48 kHz
 BLOCK = 1 << 20
 COMMAND = (
     "ffmpeg -nostdin -hide_banner -v error -protocol_whitelist cache,pipe -format_whitelist {0} -f {0} "
-    "-i cache:pipe:0 -map 0:a:0 -vn -sn -dn -threads 1 -f au -c:a pcm_s16be pipe:1"
-)  # cache: an MP4's index may stand at its end; a header of AU may leave the length open
+    "-read_ahead_limit -1 -i cache:pipe:0 -map 0:a:0 -vn -sn -dn -threads 1 -f au -c:a pcm_s16be pipe:1"
+)  # cache: an MP4's index may stand at its end, however far; a header of AU may leave the length open
 CUT = ("partial file", "ended prematurely")  # of MP4, of Matroska
 _folders: list[str] = []  # where decoded files are kept, the innermost last; all threads share it
 
