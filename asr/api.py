@@ -94,7 +94,7 @@ def stream(
     """
     names = {field.name for field in dataclasses.fields(EndpointOptions)}
     endpoints = EndpointOptions(**{name: options.pop(name) for name in names & options.keys()})
-    return Streams(recognizer, SearchOptions(**options), endpoints).open(position, number)
+    return Streams(recognizer, _search(recognizer, options), endpoints).open(position, number)
 
 
 def align(
