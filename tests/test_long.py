@@ -54,6 +54,20 @@ def test_stretches_between_pauses_are_pieces(tmp_path, noise):
     assert all(30.0 <= piece.start < piece.end <= 90.0 for piece in part)
 
 
+@pytest.mark.parametrize("rate", [RATE, 11025])
+def test_the_last_minute_is_judged_as_the_first(tmp_path, rate):
+    """Speech and noise in turn, with pauses, for 20 minutes."""
+    rng, n, period = np.random.default_rng(1), RATE // 2, 2.0
+    noise, silence = 0.2 * rng.standard_normal(n), 1e-4 * rng.standard_normal(n)
+    rising = 0.6 + 0.4 * np.sin(np.arange(n) * 2 * np.pi * 5 / RATE)
+    once = np.concatenate([0.4 * rising * gliding(n), silence, noise, silence])
+    waveform = np.tile(once, 600).astype(np.float32)
+    soundfile.write(tmp_path / "x.wav", waveform, RATE, subtype="FLOAT")
+    pieces = segment(str(tmp_path / "x.wav"), rate, 0.0, 1200.0, None, longest=8.0)
+    starts = np.array([piece.start for piece in pieces])
+    assert len(starts) == 600 and np.abs(starts - period * np.arange(600)).max() < 0.15
+
+
 def test_speech_without_a_pause_is_cut_where_it_is_quietest_and_overlaps():
     levels = -20 + 4 * np.sin(np.arange(6000) / 3)
     levels[[500, 1100, 4100]] = -60.0  # too short for pauses

@@ -76,7 +76,7 @@ def test_real_speech_is_found_between_pauses(joined):
 @needs_silero
 def test_blocks_of_a_recording_are_heard_as_the_whole(joined, monkeypatch):
     """Against the package's own loop over the whole waveform."""
-    monkeypatch.setattr(segmentation, "BLOCK", 7.68)
+    monkeypatch.setattr(segmentation, "READ", 7.68)
     path, _ = joined
     network, threads = Silero(RATE), torch.get_num_threads()
     blocks = list(segmentation._blocks(path, RATE, 0.0, 20.0, None))

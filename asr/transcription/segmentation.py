@@ -19,7 +19,9 @@ from asr.transcription.nonspeech import Spectra
 from asr.transcription.silero import Silero, speech
 
 HOP = 0.01  # seconds of an energy frame
-BLOCK = 60.0  # seconds that are read at once, and whose quiet and loud parts make the threshold
+READ = 64.0  # seconds that are read at once: a multiple of what all three statistics take together
+RATE = 16_000  # Hz, if their frames don't have whole numbers of samples at the model's rate
+BLOCK = 60.0  # seconds whose quiet and loud parts make the threshold
 SMOOTH = 5  # frames of the mean that takes single clicks and closures out
 SHARE = 0.2  # of the way from quiet to loud, in decibels, below which it is silent
 CONTRAST = 6.0  # decibels between quiet and loud; with less, nothing is told apart
@@ -63,7 +65,7 @@ def segment(
     raises   UserError if it can't be read, or the network isn't installed
     """
     network = Silero(rate) if vad == "silero" else None
-    rate = network.rate if network else rate
+    rate = network.rate if network else RATE if rate % 1000 else rate
     levels, chances, spectra = [], [], []
     for waveform in _blocks(path, rate, start, duration, channel):
         levels.append(_levels(waveform, round(HOP * rate)))
@@ -87,9 +89,9 @@ def _blocks(
     path: str, rate: int, start: float, duration: float, channel: int | None
 ) -> Iterator[np.ndarray]:
     """Read a part of a sound file, block by block."""
-    for n in range(math.ceil(duration / BLOCK)):
-        begin = start + n * BLOCK
-        yield audio.load(path, rate, begin, min(BLOCK, start + duration - begin), channel)
+    for n in range(math.ceil(duration / READ)):
+        begin = start + n * READ
+        yield audio.load(path, rate, begin, min(READ, start + duration - begin), channel)
 
 
 def _levels(waveform: np.ndarray, size: int) -> np.ndarray:
