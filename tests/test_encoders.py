@@ -1,4 +1,4 @@
-"""Prove the encoders: each obeys the contract, is what its paper's formulas say, and reads streams as it reads wholes.
+"""Prove the encoders: each meets the contract, is what its paper's formulas say, and reads streams as it reads wholes.
 
 References: relative attention by sums over distances; rotation by complex numbers; the modules of the papers written
 out with PyTorch's functions. test_model.py plants faults against the contract.

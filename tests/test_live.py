@@ -36,8 +36,9 @@ from asr.models.recognizer import Recognizer
 from asr.text import tokenizer as tokenizers
 from asr.transcript import Final, Partial, Word
 from asr.transcription.endpoints import EndpointOptions, after_silence, between_words
+from asr.transcription.live import transcribe_live
 from asr.transcription.options import SearchOptions
-from asr.transcription.streams import Streams, transcribe_live
+from asr.transcription.streams import Streams
 from scripts import soak_live as soak
 from scripts.bench import live as bench
 

@@ -22,7 +22,8 @@ from asr.outputs import check_output
 from asr.transcript import Event, Final, Partial
 from asr.transcription.decoding import Decoding, ModelLoader, warn_failures
 from asr.transcription.endpoints import EndpointOptions
-from asr.transcription.streams import Streams, transcribe_live
+from asr.transcription.live import transcribe_live
+from asr.transcription.streams import Streams
 
 MICROPHONE = "microphone"  # its id
 CLEAR = "\r\x1b[K"  # the current line of a terminal

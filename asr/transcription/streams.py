@@ -11,20 +11,18 @@ B streams that are read together, S samples, T frames of features, F mels, T' en
 width, V vocabulary.
 """
 
-import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from asr.audio.live import Portions, Resampler
+from asr.audio.live import Resampler
 from asr.device import autocast
 from asr.errors import UserError
-from asr.failures import Failure
 from asr.models.recognizer import Recognizer
 from asr.nn.encoder import WHOLE, EncoderState
 from asr.ops import BLANK
@@ -316,56 +314,6 @@ class Streams:
         start, end, best = stream.position, stream.position + seconds, found.nbest[0]
         whole = Segment(start, end, found.text, best.confidence, (), found.nbest)
         return found.segments[0] if found.segments else whole
-
-
-def transcribe_live(
-    streams: Streams,
-    sources: Iterable[tuple[str, Portions]],
-    at_once: int = 16,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Iterator[tuple[str, Event | Failure]]:
-    """Yield the events of sources that are read side by side, with their names.
-
-    at_once  sources that are open together
-    stopped  is asked before each portion; once it says so, all sources end
-    returns  a failure, too, of a source that can't be read, or not to its end
-    """
-    waiting, running = iter(sources), dict[Stream, tuple[str, Portions]]()
-    while not stopped():
-        for source in itertools.islice(waiting, at_once - len(running)):
-            running[streams.open()] = source
-        if not running:
-            return
-        for stream, (name, portions) in running.items():
-            if failure := _feed(stream, name, portions):
-                yield name, failure
-        streams.advance()
-        yield from _taken(running)
-    for stream in running:
-        stream.end()
-    streams.advance()
-    yield from _taken(running)
-
-
-def _feed(stream: Stream, name: str, portions: Portions) -> Failure | None:
-    """Give a stream the next portion of its source, or its end."""
-    try:
-        for samples, rate in itertools.islice(portions, 1):
-            stream.feed(samples, rate)
-            return None
-        stream.end()
-    except UserError as error:
-        stream.end()
-        return Failure(name, name, str(error))
-    return None
-
-
-def _taken(running: dict[Stream, tuple[str, Portions]]) -> Iterator[tuple[str, Event]]:
-    """Yield the events that wait, and forget the streams that have ended."""
-    for stream, (name, _) in list(running.items()):
-        yield from ((name, event) for event in stream.take())
-        if stream.ended:
-            del running[stream]
 
 
 def _check(recognizer: Recognizer) -> None:
