@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from asr.cli import decode
+from asr.cli import decode_arguments
 from asr.errors import UserError
 from asr.options import check, option
 from asr.text.characters import Characters
@@ -21,7 +21,7 @@ class Options:
 
 
 def test_the_command_has_the_options_with_their_defaults():
-    args = vars(decode.arguments().parse_args(["--model", "x"]))
+    args = vars(decode_arguments.arguments().parse_args(["--model", "x"]))
     assert {name: args[name] for name in asdict(SearchOptions())} == asdict(SearchOptions())
 
 

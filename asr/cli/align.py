@@ -5,7 +5,8 @@ from argparse import SUPPRESS
 from pathlib import Path
 
 from asr.cli.command import ANEW, command, emit, parser, place
-from asr.cli.decode import add_options, end, formats
+from asr.cli.decode import end
+from asr.cli.decode_arguments import add_options, formats
 from asr.errors import UserError
 from asr.failures import is_list
 from asr.formats import FORMATS, FormatOptions, files_of

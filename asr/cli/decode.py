@@ -1,6 +1,5 @@
 """asr-decode: a model folder and recordings → their text."""
 
-import argparse
 import json
 import os
 import sys
@@ -8,234 +7,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from asr.cli.command import SOME_FAILED, channel, command, count, emit, parser, place
-from asr.errors import UserError, did_you_mean
+from asr.cli.command import SOME_FAILED, command, emit
+from asr.cli.decode_arguments import NAME, parse
+from asr.errors import UserError
 from asr.failures import is_list
-from asr.formats import FORMATS, FormatOptions, check_names, write
+from asr.formats import FormatOptions, check_names, write
 from asr.logging import logger
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_output
-from asr.parts import parse as read_part
 from asr.stamp import Stamp, fingerprint_of_list, maker
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
-from asr.transcription.recordings import matching, read_list
 
-NAME = "asr-decode"
-TRANSCRIPTS = "transcripts.jsonl"  # in --out-dir
 BF16_IS_FASTER = (
     "this processor computes in bf16: `--precision bf16` encodes 1.7 times as fast, changes some texts in "
     "a thousand, and these may depend on the batch"
 )
-EXAMPLES = """Text goes to stdout or to --out as `id<TAB>text`, in the order of the input; the id of a file is its path
-as given. With --out or --json, a stopped decoding continues where it stopped: a journal beside the output keeps what is
-finished. Recordings that can't be read, or don't fit in memory, are named and listed in OUT.failed.tsv; the others are
-decoded, and the exit status is 3.
-
-examples:
-  asr-decode --model exp/an4/model a.wav b.flac recordings/
-  asr-decode --model exp/an4/model talk.flac --format srt,txt --out-dir subtitles
-  find calls -name '*.wav' | asr-decode --model exp/an4/model --list - --channel all --out calls.txt
-  arecord -t raw -f S16_LE -r 16000 -d 10 | asr-decode --model exp/an4/model --raw 16000 -
-  arecord -t raw -f S16_LE -r 16000 | asr-decode --model exp/an4/model --stream --raw 16000 -
-  asr-decode --model exp/an4/model --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
-  asr-decode --model exp/an4/model recordings/ --processes 8 --out recordings.txt
-  asr-decode --model exp/an4/model recordings/ --part 3/200 --out recordings.txt
-  asr-decode --model exp/an4/model recordings/ --join 200 --out recordings.txt
-  asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --calibrate
-  asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5 --tune length-bonus=0,1
-"""
-
-
-def arguments():
-    """Describe the command's arguments."""
-    args = parser(NAME, "Transcribe recordings with a trained model.", EXAMPLES)
-    args.add_argument(
-        "--model", type=place, required=True, metavar="DIR", help="model folder of asr-train"
-    )
-    add_sources(args)
-    add_options(args, SearchOptions)
-    add_live(args)
-    add_machines(args)
-    add_outputs(args)
-    add_fitting(args)
-    return args
-
-
-def add_sources(args):
-    """Add what to transcribe."""
-    args.add_argument(
-        "sources",
-        type=place,
-        nargs="*",
-        metavar="FILE",
-        help="sound files (wav, flac, ogg, opus, mp3, sph; with ffmpeg m4a, mp4, webm, mkv, wma and others), "
-        "folders, patterns such as 'calls/**/*.wav'",
-    )
-    args.add_argument(
-        "--list",
-        type=place,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="list of sound files and folders, a path on each line or NUL-separated; - for stdin",
-    )
-    args.add_argument(
-        "--manifest",
-        type=place,
-        action="append",
-        default=[],
-        metavar="JSONL",
-        help="manifest of asr-prepare",
-    )
-    args.add_argument(
-        "--raw",
-        type=int,
-        metavar="RATE",
-        help="with - as the FILE: stdin has samples at RATE Hz without a header, 16 bits, little-endian, one channel",
-    )
-    args.add_argument(
-        "--channel",
-        type=lambda word: "all" if word == "all" else channel(word),
-        metavar="N",
-        help="channel to take, counted from 0; all: a transcript of each, with ids FILE#0, FILE#1, ... (default: the "
-        "mean of all channels)",
-    )
-
-
-def add_live(args):
-    """Add what transcribes while samples arrive."""
-    args.add_argument(
-        "--stream",
-        action="store_true",
-        help="transcribe while samples arrive: of files, of --raw RATE -, or of --mic; the model must have chunks",
-    )
-    args.add_argument(
-        "--mic",
-        nargs="?",
-        const="",
-        metavar="DEVICE",
-        help="with --stream: listen to a microphone, by default the system's, until Ctrl-C",
-    )
-    args.add_argument(
-        "--realtime", action="store_true", help="with --stream: read files as slowly as they last"
-    )
-    add_options(args, EndpointOptions)
-
-
-def add_machines(args):
-    """Add what computes, and which share of the work."""
-    args.add_argument(
-        "--batch-seconds",
-        type=float,
-        help="seconds of padded audio per batch (default 120 on a CPU, 2000 on a GPU)",
-    )
-    args.add_argument(
-        "--device",
-        default="auto",
-        choices=["auto", "cpu", "cuda"],
-        help="default: a GPU if one works",
-    )
-    args.add_argument(
-        "--processes",
-        type=count,
-        metavar="N",
-        help="transcribe in N processes on the CPU, which divide its threads; N changes no result",
-    )
-    args.add_argument(
-        "--gpus",
-        type=lambda word: word if word == "all" else str(count(word)),
-        metavar="N",
-        help="transcribe on N GPUs of this machine, or on all",
-    )
-    args.add_argument(
-        "--part",
-        metavar="I/N",
-        help="do part I of N of the input, on any machine, into OUT.part-I-of-N; auto, or auto/N: the number is "
-        "that of a task in an array of Slurm, SGE, PBS or LSF",
-    )
-    args.add_argument(
-        "--join",
-        type=count,
-        metavar="N",
-        help="join the N parts that commands with --part and otherwise the same options have made",
-    )
-    args.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="default: fp32")
-
-
-def add_outputs(args):
-    """Add where to write, and what."""
-    args.add_argument(
-        "--out",
-        type=place,
-        metavar="FILE",
-        help="write the text there, - for stdout; finished work isn't repeated",
-    )
-    args.add_argument(
-        "--json",
-        type=place,
-        metavar="FILE",
-        help="write JSON lines with scores and n-best lists there, - for stdout",
-    )
-    args.add_argument(
-        "--format",
-        type=formats,
-        default=(),
-        metavar="KINDS",
-        help=f"with --out-dir: formats of the files there, such as srt,vtt ({', '.join(FORMATS)})",
-    )
-    args.add_argument(
-        "--out-dir",
-        type=place,
-        metavar="DIR",
-        help="write each recording's files there, named as it is; DIR/transcripts.jsonl has all of them",
-    )
-    add_options(args, FormatOptions)
-    args.add_argument(
-        "--force", action="store_true", help="replace files that this command didn't make"
-    )
-
-
-def add_fitting(args):
-    """Add what is learned from the texts of a dev set."""
-    args.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="fit confidences to what is right of a dev --manifest, and keep the fit in the model's folder",
-    )
-    args.add_argument(
-        "--tune",
-        action="append",
-        default=[],
-        metavar="NAME=VALUES",
-        help="print the WER of each setting, such as ctc-weight=0.3,0.5; given twice or more, of each combination",
-    )
-
-
-def add_options(args, options):
-    """Add an argument for each option of a dataclass."""
-    for option in declared(options):
-        facts, default = option.metadata, option.default
-        args.add_argument(
-            f"--{option.name.replace('_', '-')}",
-            type=place if facts["path"] else str if default is None else type(default),
-            default=default,
-            metavar=facts["path"] or None,
-            help=facts["help"] if default is None else f"{facts['help']} (default {default})",
-        )
-
-
-def formats(text):
-    """Read a list of formats."""
-    kinds = tuple(text.replace(",", " ").split())
-    for kind in kinds:
-        if kind not in FORMATS:
-            raise argparse.ArgumentTypeError(
-                f"got {kind!r}, expected some of {', '.join(FORMATS)}{did_you_mean(kind, FORMATS)}"
-            )
-    return kinds
 
 
 @command
@@ -282,28 +71,6 @@ def write_formats(args):
         for line in lines:
             write(Transcript.of_json(json.loads(line)), folder, args.format, layout(args))
     logger.info(f"{folder}: {', '.join(args.format)} of every recording")
-
-
-def parse(argv):
-    """Read the arguments; those after `--` are files, whatever they begin with."""
-    cut = argv.index("--") if "--" in argv else len(argv)
-    args = arguments().parse_intermixed_args(argv[:cut])
-    if args.out_dir and not args.json and not args.stream:
-        args.json = os.path.join(args.out_dir, TRANSCRIPTS)
-    given = args.sources + [
-        os.path.join(os.curdir, name) if name.startswith("-") else name for name in argv[cut + 1 :]
-    ]
-    if args.part:
-        args.part = read_part(args.part, os.environ)
-        args.out, args.json = (
-            name and name != STDOUT and args.part.path(name) or name
-            for name in (args.out, args.json)
-        )
-    args.order = [*given, *args.list, *args.manifest]
-    args.named = [name for name in given if matching(name) == [name]]
-    args.sources = [path for name in given for path in matching(name)]
-    args.sources += [path for name in args.list for path in read_list(name)]
-    return args
 
 
 def decoding(args):

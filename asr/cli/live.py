@@ -12,7 +12,8 @@ from pathlib import Path
 
 from asr.audio import containers, live, pcm
 from asr.cli.command import emit
-from asr.cli.decode import NAME, check_raw, end
+from asr.cli.decode import check_raw, end
+from asr.cli.decode_arguments import NAME
 from asr.errors import UserError, repeated, shorten
 from asr.failures import Failure
 from asr.files import make_folder
