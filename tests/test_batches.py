@@ -211,6 +211,7 @@ def test_what_is_planned_is_what_is_read(utterances):
         assert read.waveforms.abs().max() <= 1 and rows(read) == [[699]] * 12
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_trainer_that_left_its_batches_unread():
     program = """
 import torch, asr.data.dataset

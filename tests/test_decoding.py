@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from partly import partly
 from runs import make_root, train
 from tones import RATE
 
@@ -337,9 +338,7 @@ def test_other_work_is_not_taken_for_finished(ready, folder, run, stop, searched
 
 
 @pytest.mark.usefixtures("heeded")
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGKILL]
-)
+@pytest.mark.parametrize("number", partly([signal.SIGKILL, signal.SIGINT, signal.SIGTERM], 3))
 def test_a_killed_decoding_goes_on(given, folder, run, number):
     expected = run("wavs")[1]
     slow = (

@@ -27,6 +27,8 @@ from asr.transcription.decoding import warn_untrained
 from asr.transcription.options import MODES, SearchOptions
 from asr.transcription.segmentation import MARGIN
 
+pytestmark = pytest.mark.slow  # what is recognized is trained first
+
 EPOCHS = 40
 LM = """
 out: {root}/lm

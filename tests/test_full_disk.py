@@ -97,6 +97,7 @@ def test_a_file_that_takes_part_of_a_record_is_full(tmp_path):
     assert len(said) == 1
 
 
+@pytest.mark.slow
 def test_no_file_may_be_larger_than_so_and_no_traceback(root, tmp_path):
     """As a quota does it: logs and figures fit, weights and states do not."""
     resource = pytest.importorskip("resource")

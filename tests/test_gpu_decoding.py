@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from partly import partly
 from pretended_gpu import pretended_gpu
 from small import sizes
 
@@ -71,7 +72,7 @@ def files(tmp_path):
 
 @each(
     "name",
-    [*MODES, "hotwords", *(pytest.param(x, marks=pytest.mark.slow) for x in ("lm", "ngram"))],
+    partly(["joint", "hotwords", *MODES[1:], "lm", "ngram"], 3),
 )
 def test_every_search_on_a_gpu_is_that_of_the_cpu(name, files):
     options = {"mode": name} if name in MODES else files[name]

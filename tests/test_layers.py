@@ -56,6 +56,7 @@ def test_recomputed_activations_give_the_same_gradients(dropout, encoder):
     "encoder",
     [*ENCODERS[:1], *(pytest.param(e, marks=pytest.mark.slow) for e in ENCODERS[1:4]), ENCODERS[4]],
 )
+@pytest.mark.slow
 def test_layers_compile_whole_for_any_length(encoder):
     """In one graph, without a break, and no new one for another length."""
     torch._dynamo.reset()  # of other models' layers
@@ -69,6 +70,7 @@ def test_layers_compile_whole_for_any_length(encoder):
     assert 2 <= counter.frame_count <= 4
 
 
+@pytest.mark.slow
 def test_layers_are_compiled_in_training_alone_and_recomputed_as_before():
     torch._dynamo.reset()
     plain, model, counter = make(), make(), CompileCounter()

@@ -22,6 +22,7 @@ import pytest
 import soundfile
 import torch
 import yaml
+from partly import partly
 from small import near, sizes
 
 import asr
@@ -146,7 +147,7 @@ def test_any_cutting_gives_the_same(recognizer, count):
         assert run(streams.open(), waveform, cuts) == whole  # to the bit: chunks are the same
 
 
-@pytest.mark.parametrize("company", [1, 7, pytest.param(31, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("company", partly([7, 1, 31], 3))
 def test_a_stream_in_company_is_as_if_alone(recognizer, company):
     draw = random.Random(company)
     texts = [
@@ -263,6 +264,7 @@ def test_bad_samples_are_refused_and_the_stream_goes_on(recognizer, samples, sai
         stream.push(waveform)
 
 
+@pytest.mark.slow
 def test_long_silence_gives_nothing_and_keeps_nothing(recognizer):
     stream = Streams(recognizer, HOW).open()
     events = [event for _ in range(20) for event in stream.push(say("-" * 25))]
@@ -339,6 +341,7 @@ def test_endpoints_between_words(words, expected):
     assert between_words([Word(*at, "x") for at in words], 20, 0.1) == expected
 
 
+@pytest.mark.slow
 def test_sources_side_by_side(recognizer):
     def portions(text, fail=False):
         for part in np.array_split(say(text), len(text)):

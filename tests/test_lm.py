@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from partly import partly
 from runs import Stop, history, stopping, weights
 from small import PART, near, rows
 from tones import write_corpus
@@ -143,6 +144,7 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole"))
 
 
+@pytest.mark.slow
 def test_a_language_is_learned_to_its_perplexity(root, tmp_path, capsys):
     more = "training.epochs=10 optimizer.lr=1.5e-2 model.tied=false model.dropout=0.0"
     train(root, tmp_path / "x", *more.split())
@@ -184,7 +186,7 @@ def test_perplexity_is_a_plain_computation(root, whole):
     assert {name: recorded[name] for name in figures} == pytest.approx(figures, rel=1e-6)
 
 
-@each("stop_at", [3, 20, 0])
+@each("stop_at", partly([3, 20, 0], 3))
 def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
     """Stopped in the first epoch, in the second, and (0) after the end, when the average has been judged already."""
     fit = Trainer.fit
@@ -205,6 +207,7 @@ def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop
     assert history(tmp_path / "stopped") == history(whole[0])
 
 
+@pytest.mark.slow
 def test_runs_share_a_folder_of_token_ids(root, tmp_path, monkeypatch):
     more = "training.epochs=1", f"data.tokens={tmp_path}/ids"
     train(root, tmp_path / "x", *more)

@@ -79,6 +79,7 @@ def test_free_memory_is_shared_by_processes_on_a_cpu():
     assert 1e8 < one < 1e14 and four == pytest.approx(one / 4, rel=0.1)
 
 
+@pytest.mark.slow
 def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys, measured, noted):
     """Where a second of padded audio takes 1 MB, and 12.4 MB are free."""
     sizes = noted(lambda model, batch: batch.elements / 8000)
@@ -94,6 +95,7 @@ def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys, 
     assert_same(made, weights(expected))
 
 
+@pytest.mark.slow
 def test_all_layers_are_measured(root, tmp_path, measured, noted):
     """Of those that LayerDrop leaves out in training, too."""
     dropouts = noted(lambda model, batch: model.model.encoder.layer_dropout)

@@ -211,6 +211,7 @@ def test_200_pieces_on_four_processes_of_which_three_are_killed(ready, run, tmp_
     assert outputs("four") == outputs("one")
 
 
+@pytest.mark.slow
 def test_a_log_says_how_far_it_is_and_how_long_it_will_take(run, monkeypatch):
     monkeypatch.setattr("asr.transcription.decoding.REPORT_SECONDS", 0.0)
     reports = [x for x in run("wavs", "--out", "x")[1].splitlines() if "of audio; about" in x]

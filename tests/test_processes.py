@@ -102,6 +102,7 @@ def test_a_batch_that_a_step_lacks_is_made_up_by_one_without_weight(size, batche
     assert all(batch == step[slot] for slot, batch, _ in parts)
 
 
+@pytest.mark.slow
 def test_one_process_has_nothing_to_shard(root, alone, tmp_path):
     how = ["training.processes=1", "training.shard=true"]
     assert_uninterrupted(root, tmp_path / "x", alone, *STILL, *how)
@@ -181,6 +182,7 @@ def test_an_error_is_that_of_the_process_that_failed_first():
         launching.spawn(fail_in_the_second, 2)
 
 
+@pytest.mark.slow
 def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
     monkeypatch.setattr(launching, "GRACE", 0.2)
     began = time.monotonic()
@@ -245,6 +247,7 @@ def test_processes_wait_for_each_other_shorter_in_a_step_than_in_between(tmp_pat
         launching.dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_several_gpus_are_left_to_the_processes_that_are_to_have_them(monkeypatch):
     """Of a GPU that takes one process at a time the parent must make no use, but it learns whether it works."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -271,6 +274,7 @@ def test_threads_do_not_depend_on_the_number_of_processes(monkeypatch):
     assert [launching.threads_each(size, 8, GPU) for size in (1, 2, 8)] == [16, 8, 2]
 
 
+@pytest.mark.slow
 def test_threads_are_those_asked_for():
     before = torch.get_num_threads()
     with launching.computing_with(3):

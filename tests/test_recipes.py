@@ -15,6 +15,7 @@ import miniatures
 import pytest
 import torch
 from checkouts import ROOT, bash, copy, needs_commands, write_program
+from partly import partly
 from small import rows as rows_of
 
 from asr import stamp
@@ -106,8 +107,6 @@ MISTAKES = """
     --name new --dry-run trainng.epochs=3 | trainng: no such setting; did you mean 'training'?
     --name new --modes 'joint jiont' | run.sh: --mode: got 'jiont', expected one of joint, attention
     --name new --lm lm.yaml --decode-lm --lm-weight=-1 | run.sh: --lm-weight: got -1.0
-"""
-LIKE_THEM = """
     --config x960.yaml | corpus has no train-clean-360/
     --name new trainng.epochs=3 | trainng: no such setting; did you mean 'training'?
     --name new --modes joint --decode '--beam 0' | run.sh: --beam: got 0, expected 1
@@ -289,10 +288,7 @@ def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(
 @needs_commands
 @pytest.mark.parametrize(
     "words, message",
-    [
-        *rows_of(MISTAKES),
-        *(pytest.param(*row, marks=pytest.mark.slow) for row in rows_of(LIKE_THEM)),
-    ],
+    partly(rows_of(MISTAKES), 4),
 )
 def test_mistakes_are_one_line_and_nothing_runs(house, words, message):
     before = house.times()

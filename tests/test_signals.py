@@ -36,6 +36,7 @@ from asr.training.signals import Signals, Stopped
     [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
     ids=lambda number: number.name,
 )
+@pytest.mark.slow
 def test_asked_to_end_it_saves_and_ends(root, whole, tmp_path, number):
     """The whole process group is asked, data workers too, as a terminal and a scheduler do it."""
     out = tmp_path / "x"
@@ -51,6 +52,7 @@ def newest(out):
     return max(path.name for path in (out / "checkpoints").glob("state-*"))
 
 
+@pytest.mark.slow
 def test_a_scheduler_s_warning_saves_and_training_goes_on(root, whole, tmp_path):
     out = tmp_path / "x"
     process = launch(root, out)

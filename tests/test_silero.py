@@ -55,6 +55,7 @@ def check_pieces(pieces, expected, places):
 
 
 @needs_silero
+@pytest.mark.slow
 def test_real_speech_is_found_between_pauses(joined):
     import silero_vad
 

@@ -174,6 +174,7 @@ torch.zeros(3 << 30, dtype=torch.uint8)
 """
 
 
+@pytest.mark.slow
 def test_the_limit_of_memory_makes_its_end_an_error_and_is_lifted_again():
     done = subprocess.run([sys.executable, "-c", LIMITED], stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr

@@ -153,6 +153,7 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.parametrize("size", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4))])
+@pytest.mark.slow
 def test_any_number_of_processes_comes_to_the_same_bits(alone, size):
     """Weights, moments, sums and norms, of every optimizer, also where a process has no batch of a step."""
     folder, expected = alone

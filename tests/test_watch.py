@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from partly import partly
 from runs import assert_uninterrupted, end, in_group
 
 from asr.training import signals
@@ -55,7 +56,9 @@ def stuck(root, folder, kind, when, *more):
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", partly([signal.SIGTERM, signal.SIGINT], 2), ids=lambda number: number.name
+)
 def test_a_deaf_step_is_named_and_ends_after_a_signal(root, whole, tmp_path, number):
     out = tmp_path / "x"
     process = stuck(root, tmp_path, "loss", "len(calls) == 4", "data.workers=1")
@@ -71,6 +74,7 @@ def test_a_deaf_step_is_named_and_ends_after_a_signal(root, whole, tmp_path, num
     assert_uninterrupted(root, out, whole)
 
 
+@pytest.mark.slow
 def test_a_deaf_validation_too(root, tmp_path):
     process = stuck(root, tmp_path, "validate", "len(calls) == 1")
     process.terminate()
