@@ -61,6 +61,7 @@ class House:
     def __init__(self, root):
         self.root = copy(root, "recipes", "scripts")
         (root / "tiny.yaml").write_text(CONFIG)
+        (root / "x960.yaml").write_text(CONFIG)
         (root / "lm.yaml").write_text(LM)
 
     def run(self, command, status=0):
@@ -107,9 +108,9 @@ MISTAKES = """
     --name new --dry-run trainng.epochs=3 | trainng: no such setting; did you mean 'training'?
     --name new --modes 'joint jiont' | run.sh: --mode: got 'jiont', expected one of joint, attention
     --name new --lm lm.yaml --decode-lm --lm-weight=-1 | run.sh: --lm-weight: got -1.0
-    --config x960.yaml | corpus has no train-clean-360/
     --name new trainng.epochs=3 | trainng: no such setting; did you mean 'training'?
     --name new --modes joint --decode '--beam 0' | run.sh: --beam: got 0, expected 1
+    --config x960.yaml | corpus has no train-clean-360/
 """
 
 
