@@ -29,7 +29,9 @@ def arguments():
         metavar="DIR",
         help="model folder of asr-train; several are served by the names of their folders",
     )
-    args.add_argument("--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1)")
+    args.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1)"
+    )
     args.add_argument("--port", type=int, default=8000, help="default 8000")
     args.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     args.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="default: fp32")
