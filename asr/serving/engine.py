@@ -15,9 +15,9 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,6 @@ import torch
 
 from asr.device import tuned
 from asr.errors import UserError
-from asr.failures import Failure
 from asr.logging import logger
 from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
@@ -276,6 +275,7 @@ class Engine:
         self._streams = dict[tuple[SearchOptions, EndpointOptions], Streams]()
         self._lives = list[Live]()
         self._pool = ThreadPoolExecutor(READERS[self.device], "asr-reader")
+        self._cutters = ThreadPoolExecutor(1, "asr-cutter")  # hours of audio hold up no short one
         self._folder = tempfile.TemporaryDirectory(prefix="asr-engine-")
         self._thread = threading.Thread(target=self._run, name="asr-engine", daemon=True)
         self._thread.start()
@@ -312,7 +312,8 @@ class Engine:
         job.waveform, job.progress = waveform, progress
         self._accept(job)
         job.future.add_done_callback(lambda _: self._when_done(job))
-        self._pool.submit(self._prepare, job)
+        is_long = audio.duration > FAR * self._longest
+        (self._cutters if is_long else self._pool).submit(self._prepare, job)
         return job.future
 
     async def transcribe(self, *audio: object, **more: object) -> Transcript:
@@ -351,6 +352,11 @@ class Engine:
         self.post(work)
         return future
 
+    def warm_up(self) -> None:
+        """Search a second of noise, so that the first client needn't wait for what is made once."""
+        noise = np.random.default_rng(0).normal(0, 0.01, self.recognizer.sample_rate)
+        self.submit(noise.astype(np.float32)).result()
+
     @property
     def load(self) -> tuple[int, float, int, int]:
         """Recordings that wait or are searched, their seconds, utterances in the search, open streams."""
@@ -368,7 +374,8 @@ class Engine:
         self._stopped = True
         self.wake()
         self._thread.join(5)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._cutters):
+            pool.shutdown(wait=False, cancel_futures=True)
         self._folder.cleanup()
 
     def __enter__(self) -> Engine:
@@ -430,9 +437,8 @@ class Engine:
             rate, vad = self.recognizer.sample_rate, job.options.vad
             job.pieces = cut_long(recording, self._longest, rate, vad)
             job.unread.extend(job.pieces.parts if job.pieces else [recording])
-            with contextlib.suppress(Closed):
-                self._posted.append(lambda: self._begin(job))
-                self.wake()
+            self._posted.append(lambda: self._begin(job))
+            self.wake()
         except Exception as error:
             job.settle(error)
 

@@ -112,26 +112,6 @@ def _without_times(result: Transcript | Failure) -> Transcript | Failure:
     return replace(result, segments=()) if isinstance(result, Transcript) else result
 
 
-def joined(self, transcripts: Sequence[Transcript]) -> Transcript:
-    """Join the transcripts of the parts, in order."""
-    return joined(self.recording, self.pieces, transcripts)
-
-
-def _without_times(result: Transcript | Failure) -> Transcript | Failure:
-    """Leave out times that only a long recording in its company was given, so that company changes nothing."""
-    return replace(result, segments=()) if isinstance(result, Transcript) else result
-
-
-def _result(
-    recording: Recording, pieces: Sequence[Piece], results: Sequence[Transcript | Failure]
-) -> Transcript | Failure:
-    for result in results:
-        if isinstance(result, Failure):
-            return Failure(recording.id, recording.path, result.reason)
-    transcripts = [result for result in results if isinstance(result, Transcript)]
-    return joined(recording, pieces, transcripts)
-
-
 def joined(
     recording: Recording, pieces: Sequence[Piece], transcripts: Sequence[Transcript]
 ) -> Transcript:
@@ -158,7 +138,7 @@ def joined(
 
 
 class Joint:
-    """The segments of pieces that are joined one after another; doubtful ones of whose text the model isn't sure are not.
+    """The segments of pieces that are joined one by one, without doubtful ones of whose text the model isn't sure.
 
     pieces    that were joined
     segments  so far; only the last one may still change, and only if the next piece overlaps
