@@ -30,15 +30,14 @@ from asr.logging import logger
 from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
 from asr.serving.fairness import FairQueue
+from asr.serving.jobs import Group, Job, Part
 from asr.transcript import Event, Segment, Transcript
 from asr.transcription.endpoints import EndpointOptions
-from asr.transcription.long import FAR, Joint, Pieces, cut_long
+from asr.transcription.long import FAR, cut_long
 from asr.transcription.options import BATCH_SECONDS, SearchOptions
 from asr.transcription.pipeline import (
     TOO_LONG,
-    encode,
     load_waveform,
-    transcripts,
     waveform_of,
 )
 from asr.transcription.recordings import Recording, one_recording
@@ -48,9 +47,10 @@ from asr.transcription.streams import Stream, Streams
 TURN = 1.0  # seconds of a stream that are read at once, so that others aren't kept waiting
 ENTERING = {"cpu": 24.0, "cuda": 500.0}  # seconds that are encoded at once, likewise
 READERS = {"cpu": 2, "cuda": 8}  # threads
-AHEAD = 4  # pieces of a recording that are read before they are searched
+AHEAD = 2  # pieces of a recording that are read before they are searched
 SEARCHERS = 32  # with different options that are kept
 ANEW = {"mode", "chunk", "lm"}  # options that a searcher can't be tuned to
+CLOSED = "the server is shutting down"
 Listener = Callable[[Event | Exception | None], None]
 
 
@@ -76,117 +76,6 @@ class Bounds:
     seconds: float = 24 * 3600.0
     streams: int = 16
     batch_seconds: float | None = None
-
-
-@dataclass(eq=False)
-class _Part:
-    """A recording, or a piece of one."""
-
-    job: _Job
-    recording: Recording
-    waveform: Future[np.ndarray | UserError]
-
-    @property
-    def seconds(self) -> float:
-        return self.recording.duration
-
-
-class _Job:
-    """A recording of a client, and what is known of it so far."""
-
-    def __init__(self, client: Hashable, recording: Recording, options: SearchOptions):
-        self.client, self.recording, self.options = client, recording, options
-        self.future: Future[Transcript] = Future()
-        self.progress: Callable[[list[Segment]], None] | None = None
-        self.temporary: Path | None = None
-        self.waveform: np.ndarray | None = None
-        self.pieces: Pieces | None = None
-        self.unread = deque[Recording]()
-        self.ahead = deque[_Part]()
-        self.results = dict[Recording, Transcript]()
-        self._joint, self._joined, self._shown = Joint(), 0, 0
-        self._lock, self._settled = threading.Lock(), False
-
-    def settle(self, result: Transcript | Exception) -> None:
-        """Give the future its result or its exception, unless it is done or was canceled."""
-        with self._lock:
-            settled, self._settled = self._settled, True
-        if settled or not self.future.set_running_or_notify_cancel():
-            return
-        if isinstance(result, Exception):
-            self.future.set_exception(result)
-        else:
-            self.future.set_result(result)
-
-    def is_ready(self) -> bool:
-        """Whether its next part has been read."""
-        return bool(self.ahead) and self.ahead[0].waveform.done()
-
-    def add(self, recording: Recording, result: Transcript) -> Transcript | None:
-        """Take the result of a part; return that of the whole once all are there."""
-        self.results[recording] = result
-        if not self.pieces:
-            return result
-        if self.progress:
-            self._show(self.progress)
-        if len(self.results) < len(self.pieces.parts):
-            return None
-        whole = self.pieces.result(self.results)
-        assert isinstance(whole, Transcript)
-        return whole
-
-    def _show(self, progress: Callable[[list[Segment]], None]) -> None:
-        """Tell the segments that don't change any more, in order."""
-        assert self.pieces
-        pieces, parts, joint = self.pieces.pieces, self.pieces.parts, self._joint
-        while self._joined < len(parts) and parts[self._joined] in self.results:
-            joint.add(pieces[self._joined], self.results[parts[self._joined]])
-            self._joined += 1
-        left = pieces[self._joined :]
-        settled = len(joint.segments) - bool(joint.segments and left and left[0].overlap)
-        if new := [s for s in joint.segments[self._shown : settled] if s.text]:
-            progress(new)
-        self._shown = max(self._shown, settled)
-
-
-class _Group:
-    """Utterances that are searched with the same options."""
-
-    def __init__(self, searcher: Searcher):
-        self.searcher = searcher
-        self.running = Running[_Part](searcher)
-        self.encoded = dict[_Part, tuple[torch.Tensor, torch.Tensor]]()  # H (T', D), X (T, F)
-
-    @property
-    def seconds(self) -> float:
-        return sum(part.seconds for part in self.encoded)
-
-    def add(self, parts: Sequence[_Part]) -> None:
-        """Encode some, and let them enter the search."""
-        searcher, waveforms = self.searcher, [part.waveform.result() for part in parts]
-        waves = [wave for wave in waveforms if isinstance(wave, np.ndarray)]
-        self.encoded |= dict.fromkeys(parts, (torch.empty(0), torch.empty(0)))
-        encoded = encode(searcher.recognizer, waves, searcher.precision, searcher.chunk)
-        self.encoded |= zip(parts, encoded.rows(), strict=True)
-        self.running.add(parts, encoded.H, encoded.H_lens)
-
-    def step(self) -> list[tuple[_Part, Transcript]]:
-        """Search on by one label; return the transcripts of those that are done."""
-        if not (found := self.running.step()):
-            return []
-        rows = [self.encoded[part] for part, _ in found]
-        timed = rows if self.searcher.recognizer.has_times else None
-        nbests = [(part.recording, nbest) for part, nbest in found]
-        made = [transcript for _, transcript in transcripts(self.searcher, nbests, timed)]
-        for part, _ in found:
-            del self.encoded[part]
-        return [(part, result) for (part, _), result in zip(found, made, strict=True)]
-
-    def drop(self, job: _Job) -> None:
-        """Leave the parts of a job."""
-        if unwanted := {part for part in self.encoded if part.job is job}:
-            self.running.drop(unwanted)
-            self.encoded = {p: rows for p, rows in self.encoded.items() if p not in unwanted}
 
 
 class Live:
@@ -224,6 +113,13 @@ class Live:
         """Forget it: the client has left. No more events come."""
         with contextlib.suppress(Closed):
             self._engine.post(lambda: self._engine.forget(self))
+
+    def tell(self, event: Event | Exception | None) -> None:
+        """Call the listener; what it raises is its own affair."""
+        try:
+            self.listen(event)
+        except Exception:
+            logger.exception("a stream's listener failed")
 
     def take(self) -> bool:
         """Give the stream what has arrived, a turn's worth; tell whether there was anything."""
@@ -268,10 +164,10 @@ class Engine:
         self._longest = recognizer.longest if recognizer.has_times else float("inf")
         self._condition = threading.Condition()
         self._posted = deque[Callable[[], None]]()
-        self._awake = self._closing = False
-        self._jobs = dict[_Job, None]()
-        self._queue = FairQueue[_Job]()
-        self._groups = dict[SearchOptions, _Group]()
+        self._awake = self._closing = self._stopped = False
+        self._jobs = dict[Job, None]()
+        self._queue = FairQueue[Job]()
+        self._groups = dict[SearchOptions, Group]()
         self._streams = dict[tuple[SearchOptions, EndpointOptions], Streams]()
         self._lives = list[Live]()
         self._pool = ThreadPoolExecutor(READERS[self.device], "asr-reader")
@@ -308,12 +204,15 @@ class Engine:
             rate = sample_rate or self.recognizer.sample_rate
             waveform = waveform_of(audio, rate, self.recognizer)
             audio = Recording("", "", 0.0, len(waveform) / self.recognizer.sample_rate)
-        job = _Job(client, audio, options or self.options)
+        job = Job(client, audio, options or self.options)
         job.waveform, job.progress = waveform, progress
         self._accept(job)
         job.future.add_done_callback(lambda _: self._when_done(job))
         is_long = audio.duration > FAR * self._longest
-        (self._cutters if is_long else self._pool).submit(self._prepare, job)
+        try:
+            (self._cutters if is_long else self._pool).submit(self._prepare, job)
+        except RuntimeError:  # the pools were shut down meanwhile
+            job.settle(Closed(CLOSED))
         return job.future
 
     async def transcribe(self, *audio: object, **more: object) -> Transcript:
@@ -366,11 +265,12 @@ class Engine:
 
     def close(self, seconds: float = 30.0) -> None:
         """Take nothing new, and finish what runs; give up what isn't done after some seconds."""
-        self._closing = True
+        with self._condition:
+            self._closing = True
         self.wake()
         self._thread.join(seconds)
         for job in list(self._jobs):
-            job.settle(Closed("the server is shutting down"))
+            job.settle(Closed(CLOSED))
         self._stopped = True
         self.wake()
         self._thread.join(5)
@@ -395,20 +295,19 @@ class Engine:
 
         raises   Closed if the engine is closing
         """
-        if self._closing:
-            raise Closed("the server is shutting down")
-        self._posted.append(work)
+        with self._condition:
+            if self._closing:
+                raise Closed(CLOSED)
+            self._posted.append(work)
         self.wake()
-
-    _stopped = False
 
     # of any thread
 
-    def _accept(self, job: _Job) -> None:
+    def _accept(self, job: Job) -> None:
         """Count a recording in, if there is room."""
         with self._condition:
             if self._closing:
-                raise Closed("the server is shutting down")
+                raise Closed(CLOSED)
             waiting = sum(other.recording.duration for other in self._jobs)
             if len(self._jobs) >= self.bounds.requests:
                 raise Full(f"{len(self._jobs)} recordings wait, as many as may")
@@ -416,7 +315,7 @@ class Engine:
                 raise Full(f"{waiting / 3600:.1f} hours of audio wait; ask again later")
             self._jobs[job] = None
 
-    def _when_done(self, job: _Job) -> None:
+    def _when_done(self, job: Job) -> None:
         """Count it out, and forget what is left of it; any thread may have canceled it."""
         with self._condition:
             self._jobs.pop(job, None)
@@ -427,7 +326,7 @@ class Engine:
 
     # of a reader's thread
 
-    def _prepare(self, job: _Job) -> None:
+    def _prepare(self, job: Job) -> None:
         """Cut a recording, if it is long, and make its searcher."""
         try:
             self._searcher(job.options)
@@ -442,7 +341,7 @@ class Engine:
         except Exception as error:
             job.settle(error)
 
-    def _as_file(self, job: _Job) -> Recording:
+    def _as_file(self, job: Job) -> Recording:
         """Write long samples to a file, which is read piece by piece."""
         with tempfile.NamedTemporaryFile(dir=self._folder.name, suffix=".wav", delete=False) as out:
             soundfile.write(out, job.waveform, self.recognizer.sample_rate, "FLOAT", format="WAV")
@@ -485,7 +384,7 @@ class Engine:
         while self._posted:
             self._posted.popleft()()
         busy = self._read_streams() + self._admit() + self._step()
-        if self._closing and not self._jobs and not self._lives:
+        if self._closing and not (self._jobs or self._lives or self._posted):
             self._stopped = True
         elif self._closing:
             for live in self._lives:
@@ -501,7 +400,7 @@ class Engine:
             job.settle(RuntimeError("the engine failed"))
         self._fail_streams(self._lives, RuntimeError("the engine failed"))
 
-    def _begin(self, job: _Job) -> None:
+    def _begin(self, job: Job) -> None:
         if job.future.done():
             return
         if job.pieces and not job.pieces.parts:  # nothing is said in it
@@ -510,7 +409,7 @@ class Engine:
         self._queue.add(job.client, job)
         self._read_ahead(job)
 
-    def _read_ahead(self, job: _Job) -> None:
+    def _read_ahead(self, job: Job) -> None:
         while job.unread and len(job.ahead) < AHEAD:
             recording = job.unread.popleft()
             if job.waveform is None:
@@ -518,10 +417,10 @@ class Engine:
             else:
                 waveform = Future()
                 waveform.set_result(job.waveform)
-            job.ahead.append(_Part(job, recording, waveform))
+            job.ahead.append(Part(job, recording, waveform))
             waveform.add_done_callback(lambda _: self.wake())
 
-    def _drop(self, job: _Job) -> None:
+    def _drop(self, job: Job) -> None:
         """Forget a job that is done, failed or canceled."""
         self._queue.remove(job.client, job)
         for part in job.ahead:
@@ -535,9 +434,9 @@ class Engine:
         """Let parts enter the search, in their turn, while there is room."""
         room = self._batch_seconds - sum(group.seconds for group in self._groups.values())
         full = room < self._batch_seconds
-        entering = dict[SearchOptions, list[_Part]]()
+        entering = dict[SearchOptions, list[Part]]()
         taken = 0.0
-        while job := self._queue.next(_Job.is_ready):
+        while job := self._queue.next(Job.is_ready):
             part = job.ahead[0]
             if (full or taken) and part.seconds > min(room, ENTERING[self.device]) - taken:
                 break
@@ -552,7 +451,7 @@ class Engine:
             taken += part.seconds
             entering.setdefault(job.options, []).append(part)
         for options, parts in entering.items():
-            group = self._groups.get(options) or _Group(self._searcher(options))
+            group = self._groups.get(options) or Group(self._searcher(options))
             self._groups[options] = group
             self._guarded(group, lambda: group.add(parts), parts)  # noqa: B023 - called at once
         return bool(entering)
@@ -569,7 +468,7 @@ class Engine:
                 self.watch(size, time.perf_counter() - began)
         return bool(self._groups)
 
-    def _guarded(self, group: _Group, work: Callable[[], None], new: Sequence[_Part]) -> None:
+    def _guarded(self, group: Group, work: Callable[[], None], new: Sequence[Part]) -> None:
         """Do something with a group; if it fails, search its parts one by one, so that one fault is one request's."""
         try:
             work()
@@ -581,10 +480,10 @@ class Engine:
             for part in parts:
                 self._search_alone(part, group.searcher)
 
-    def _search_alone(self, part: _Part, searcher: Searcher) -> None:
+    def _search_alone(self, part: Part, searcher: Searcher) -> None:
         if part.job.future.done():
             return
-        group = _Group(searcher)
+        group = Group(searcher)
         try:
             group.add([part])
             while group.encoded:
@@ -594,7 +493,7 @@ class Engine:
                 error = UserError(TOO_LONG.format(part.seconds))
             part.job.settle(error)
 
-    def _take(self, found: Sequence[tuple[_Part, Transcript]]) -> None:
+    def _take(self, found: Sequence[tuple[Part, Transcript]]) -> None:
         """Give results to their jobs."""
         for part, result in found:
             if not part.job.future.done() and (whole := part.job.add(part.recording, result)):
@@ -620,10 +519,10 @@ class Engine:
                 self._fail_streams(own, error)
         for live in fed:
             for event in live.stream.take():
-                live.listen(event)
+                live.tell(event)
             if live.stream.ended:
                 self.forget(live)
-                live.listen(None)
+                live.tell(None)
         return bool(fed)
 
     def _fed(self, live: Live) -> bool:
@@ -636,7 +535,7 @@ class Engine:
     def _fail_streams(self, lives: Sequence[Live], error: Exception) -> None:
         for live in list(lives):
             self.forget(live)
-            live.listen(error)
+            live.tell(error)
 
     def forget(self, live: Live) -> None:
         """Leave a stream; in the engine's thread."""

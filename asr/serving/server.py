@@ -27,7 +27,7 @@ def serve(app: FastAPI, options: ServingOptions, behind_proxy: bool = False, **m
         app,
         http=bounded(options),
         ws_max_size=1 << 20,
-        ws_max_queue=8,
+        ws_ping_timeout=60.0,  # a client whose audio waits sees pings late
         h11_max_incomplete_event_size=MOST_HEADERS,
         timeout_keep_alive=int(max(1, options.receive_seconds)),
         timeout_graceful_shutdown=int(options.shutdown_seconds),

@@ -28,6 +28,7 @@ class Service:
         self.metrics = Metrics(self.engines)
         self.limiter = Limiter(options.requests_per_minute)
         self.arriving = 0  # transcriptions, from their headers to their answers
+        self.sessions = 0  # live ones
         self._temporary = tempfile.TemporaryDirectory(prefix="asr-serve-")
         self.folder = self._temporary.name
 

@@ -24,6 +24,7 @@ from asr.serving.guard import BUSY, UPLOAD, address
 from asr.serving.service import Service
 from asr.transcript import Segment, Transcript
 from asr.transcription.options import SearchOptions
+from asr.transcription.streams import can_stream
 
 router = APIRouter()
 POLL = 0.25  # seconds between looks whether the client is still there
@@ -320,15 +321,16 @@ class _Work:
 @router.get("/v1/models")
 async def models(request: Request) -> dict[str, Any]:
     """List the models."""
-    service: Service = request.app.state.service
-    return {"object": "list", "data": [_model(name) for name in service.engines]}
+    engines = request.app.state.service.engines
+    return {"object": "list", "data": [_model(*pair) for pair in engines.items()]}
 
 
 @router.get("/v1/models/{name}")
 async def model(name: str, request: Request) -> dict[str, Any]:
     """Describe a model; with one model, any name is its name."""
-    return _model(request.app.state.service.engine(name)[0])
+    return _model(*request.app.state.service.engine(name))
 
 
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "asr-serve"}
+def _model(name: str, engine: Engine) -> dict[str, Any]:
+    facts = {"id": name, "object": "model", "created": 0, "owned_by": "asr-serve"}
+    return facts | {"live": can_stream(engine.recognizer)}

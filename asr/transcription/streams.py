@@ -322,6 +322,15 @@ class Streams:
         return found.segments[0] if found.segments else whole
 
 
+def can_stream(recognizer: Recognizer) -> bool:
+    """Whether a recognizer can read streams."""
+    try:
+        _check(recognizer)
+    except UserError:
+        return False
+    return True
+
+
 def _check(recognizer: Recognizer) -> None:
     """Refuse a recognizer that can't read streams."""
     if not recognizer.has_times:
