@@ -18,12 +18,20 @@ ANSWER = "HTTP/1.1 {}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 def serve(app: FastAPI, options: ServingOptions, behind_proxy: bool = False, **more: Any) -> None:
-    """Serve until a signal comes; then let what runs end.
+    """Serve until a signal comes; then let what runs end; see `settings`."""
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(settings(app, options, behind_proxy, **more)).run()
+
+
+def settings(
+    app: FastAPI, options: ServingOptions, behind_proxy: bool = False, **more: Any
+) -> uvicorn.Config:
+    """Settle how uvicorn serves.
 
     behind_proxy  believe X-Forwarded-For of a proxy on this machine
     more          host, port, ssl_certfile and others of uvicorn's
     """
-    config = uvicorn.Config(
+    return uvicorn.Config(
         app,
         http=bounded(options),
         ws_max_size=1 << 20,
@@ -37,8 +45,6 @@ def serve(app: FastAPI, options: ServingOptions, behind_proxy: bool = False, **m
         log_level="error",
         **more,
     )
-    with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run()
 
 
 def bounded(options: ServingOptions) -> type[asyncio.Protocol]:

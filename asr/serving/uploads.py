@@ -93,10 +93,14 @@ def _too_long(options: ServingOptions) -> RequestError:
 def _error(path: Path, message: str) -> RequestError:
     """Tell a damaged file, 400, from one of no known kind, 415."""
     known = path.stat().st_size == 0
-    with contextlib.suppress(RuntimeError, TypeError, OSError), open(path, "rb") as file:
+    with (
+        contextlib.suppress(RuntimeError, TypeError, OSError),
+        open(path, "rb", buffering=0) as file,
+    ):
         known |= containers.demuxer(file.read(16)) is not None
         file.seek(0)
-        known = known or bool(soundfile.SoundFile(file.fileno(), closefd=False))
+        with soundfile.SoundFile(file.fileno(), closefd=False):
+            known = True
     if known:
         return RequestError(400, message, "file", "invalid_audio")
     return RequestError(415, message, "file", "unsupported_format")
