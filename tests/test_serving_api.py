@@ -24,6 +24,7 @@ import pysubs2
 import pytest
 import soundfile
 import uvicorn
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from small import near, rows
 from test_live import HOW, RATE, recognizer, say  # noqa: F401 - a fixture
@@ -62,7 +63,7 @@ WAV = sound()
 @contextmanager
 def serving(engines, options=OPTIONS, token=""):
     """Serve as asr-serve does, on a free port; give it."""
-    app = create_app(engines, options, token)
+    app = engines if isinstance(engines, FastAPI) else create_app(engines, options, token)
     running = uvicorn.Server(server.settings(app, options, port=0))
     thread = threading.Thread(target=running.run)
     thread.start()
@@ -716,7 +717,8 @@ def test_a_header_that_leaves_the_length_open_is_read_as_far_as_it_goes(client):
 def test_connections_are_counted_and_a_client_that_leaves_frees_its_work(recognizer):  # noqa: F811
     engine = Engine(recognizer, HOW)
     options = ServingOptions(max_connections=3, receive_seconds=5)
-    with serving({"a": engine}, options) as port:
+    app = create_app({"a": engine}, options)
+    with serving(app, options) as port:
         idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
         time.sleep(0.1)
         assert raw(port, b"")[0].startswith(b"HTTP/1.1 503")
@@ -724,12 +726,16 @@ def test_connections_are_counted_and_a_client_that_leaves_frees_its_work(recogni
             line.close()
         time.sleep(0.1)
         engine._admit = lambda: False  # it waits
-        body = START + WAV + END
-        whole = f"{HEAD}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-        with socket.create_connection(("127.0.0.1", port)) as line:
-            line.sendall(whole)
-            wait_until(lambda: engine.load[0] == 1)
-        wait_until(lambda: engine.load[0] == 0)
+        folder = Path(app.state.service.folder)
+        for more in (b"", field("stream", b"true")):
+            body = more + START + WAV + END
+            whole = (
+                f"{HEAD}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+            )
+            with socket.create_connection(("127.0.0.1", port)) as line:
+                line.sendall(whole)
+                wait_until(lambda: engine.load[0] == 1 and list(folder.iterdir()))
+            wait_until(lambda: engine.load[0] == 0 and not list(folder.iterdir()))
         del engine._admit
         assert raw(port, whole)[0].startswith(b"HTTP/1.1 200")
 

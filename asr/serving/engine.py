@@ -517,7 +517,7 @@ class Engine:
             except Exception as error:
                 logger.exception("streams failed")
                 self._fail_streams(own, error)
-        for live in fed:
+        for live in (live for live in fed if live in self._lives):
             for event in live.stream.take():
                 live.tell(event)
             if live.stream.ended:

@@ -132,7 +132,7 @@ class _Exchange:
         left = min(self.options.receive_seconds, self.deadline - time.monotonic())
         try:
             message = await asyncio.wait_for(self._receive(), max(0.0, left))
-        except TimeoutError:
+        except (TimeoutError, asyncio.TimeoutError):  # two things before Python 3.11
             why = f"nothing came for {max(0.0, left):.3g} s, or too slowly"
             raise self._refuse(RequestError(408, why, None, "too_slow")) from None
         self.bytes += len(message.get("body", b""))
@@ -169,7 +169,7 @@ class _Exchange:
         while left > 0 and (seconds := end - time.monotonic()) > 0:
             try:
                 message = await asyncio.wait_for(self._receive(), seconds)
-            except TimeoutError:
+            except (TimeoutError, asyncio.TimeoutError):
                 return
             left -= len(message.get("body", b""))
             if not message.get("more_body"):

@@ -163,9 +163,9 @@ async def transcribe(request: Request) -> Response:
         recording = await asyncio.to_thread(uploads.recording, *more)
         work = _Work(request, service, form, name, engine, str(folder))
         work.begin(recording, how)
+        stack.callback(work.cancel)
         if form.stream:
-            closing = stack.pop_all()
-            return StreamingResponse(work.events(closing), media_type="text/event-stream")
+            return _Events(work, stack.pop_all())
         return work.answer(await work.result())
 
 
@@ -209,6 +209,20 @@ def _spelled(word: str, engine: Engine) -> str:
     raise RequestError(400, "keywords: one can't be spelled by the model", "keywords")
 
 
+class _Events(StreamingResponse):
+    """An answer of server-sent events; what it needs is closed at its end, also if nobody reads it."""
+
+    def __init__(self, work: _Work, closing: contextlib.AsyncExitStack):
+        headers = {"X-Asr-Model": work.name}
+        super().__init__(work.events(), media_type="text/event-stream", headers=headers)
+        self._closing = closing
+
+    async def __call__(self, *asgi: Any) -> None:
+        """Answer."""
+        async with self._closing:
+            await super().__call__(*asgi)
+
+
 class _Work:
     """A transcription that runs, and its answer."""
 
@@ -218,7 +232,7 @@ class _Work:
         self.request, self.service, self.form = request, service, form
         self.name, self.engine, self.folder = name, engine, folder
         self._began = time.monotonic()
-        self._segments: asyncio.Queue[list[Segment]] = asyncio.Queue()
+        self._segments = list[Segment]()  # that are settled and not sent yet
 
     def begin(self, recording: Any, how: SearchOptions) -> None:
         """Hand the recording to the engine.
@@ -229,7 +243,7 @@ class _Work:
 
         def progress(segments: list[Segment]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._segments.put_nowait, segments)
+                loop.call_soon_threadsafe(self._add, segments)
 
         client, more = address(self.request.scope), progress if self.form.stream else None
         try:
@@ -238,6 +252,9 @@ class _Work:
             raise RequestError(429, str(error), None, "queue_full", BUSY) from None
         except Closed as error:
             raise RequestError(503, str(error), None, "shutting_down", BUSY) from None
+
+    def _add(self, segments: list[Segment]) -> None:
+        self._segments += segments
 
     async def result(self) -> Transcript:
         """Wait for the result while the client does.
@@ -258,7 +275,6 @@ class _Work:
             raise RequestError(503, str(error), None, "shutting_down", BUSY) from None
         finally:
             waiting.cancel()
-            self._future.cancel()
         self._note(found)
         return found
 
@@ -294,28 +310,30 @@ class _Work:
     def _symbols(self) -> list[str] | None:
         return self.engine.recognizer.tokenizer.symbols() if self.form.include else None
 
-    async def events(self, closing: contextlib.AsyncExitStack) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncIterator[bytes]:
         """Yield server-sent events: what is settled of the text, and at last all of it."""
         deltas = answers.Deltas()
-        async with closing:
-            waiting = asyncio.ensure_future(self.result())
-            try:
-                while not waiting.done() or not self._segments.empty():
-                    with contextlib.suppress(TimeoutError):
-                        segments = await asyncio.wait_for(self._segments.get(), POLL / 5)
-                        if delta := deltas.add(segments):
-                            yield answers.event("transcript.text.delta", delta=delta)
-                found = waiting.result()
-                if delta := deltas.rest(found.text):
+        waiting = asyncio.ensure_future(self.result())
+        try:
+            while not waiting.done() or self._segments:
+                await asyncio.wait([waiting], timeout=POLL / 5)
+                segments, self._segments = self._segments, []
+                if delta := deltas.add(segments):
                     yield answers.event("transcript.text.delta", delta=delta)
-                facts = answers.brief(found, self.name, self._symbols())
-                yield answers.event("transcript.text.done", **facts)
-            except RequestError as error:
-                self.service.metrics.errors.labels(error.code or str(error.status)).inc()
-                yield answers.event("error", **error.as_json())
-            finally:
-                waiting.cancel()
-                self._future.cancel()
+            found = waiting.result()
+            if delta := deltas.rest(found.text):
+                yield answers.event("transcript.text.delta", delta=delta)
+            facts = answers.brief(found, self.name, self._symbols())
+            yield answers.event("transcript.text.done", **facts)
+        except RequestError as error:
+            self.service.metrics.errors.labels(error.code or str(error.status)).inc()
+            yield answers.event("error", **error.as_json())
+        finally:
+            waiting.cancel()
+
+    def cancel(self) -> None:
+        """Leave what isn't done."""
+        self._future.cancel()
 
 
 @router.get("/v1/models")
