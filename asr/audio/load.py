@@ -402,7 +402,7 @@ def say_once(path: Path, message: str) -> None:
 
 def forget(path: Path) -> None:
     """Forget what was logged about a file that is gone."""
-    SAID.difference_update({said for said in SAID.copy() if said[0] == path})
+    SAID.difference_update({known for known in SAID.copy() if known[0] == path})
 
 
 @lru_cache(4096)

@@ -319,8 +319,7 @@ class Engine:
         """Count it out, and forget what is left of it; any thread may have canceled it."""
         with self._condition:
             self._jobs.pop(job, None)
-        if job.temporary:
-            job.temporary.unlink(missing_ok=True)
+        job.clean()
         self._posted.append(lambda: self._drop(job))
         self.wake()
 

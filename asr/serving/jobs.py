@@ -56,10 +56,16 @@ class Job:
             settled, self._settled = self._settled, True
         if settled or not self.future.set_running_or_notify_cancel():
             return
+        self.clean()  # before anybody learns that it is done
         if isinstance(result, Exception):
             self.future.set_exception(result)
         else:
             self.future.set_result(result)
+
+    def clean(self) -> None:
+        """Remove the file that was made of samples."""
+        if self.temporary:
+            self.temporary.unlink(missing_ok=True)
 
     def is_ready(self) -> bool:
         """Whether its next part has been read."""
