@@ -23,6 +23,7 @@ _HOMES = {  # public name: the module within the package that defines it
     "train": "api",
     "score": "scoring.report",
     "EndpointOptions": "transcription.endpoints",
+    "Engine": "serving.engine",
     "Final": "transcript",
     "LanguageModel": "models.lm",
     "Partial": "transcript",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from asr.models.lm import LanguageModel
     from asr.models.recognizer import Recognizer
     from asr.scoring.report import score
+    from asr.serving.engine import Engine
     from asr.transcript import Final, Partial, Segment, Transcript, Word
     from asr.transcription.endpoints import EndpointOptions
     from asr.transcription.options import SearchOptions

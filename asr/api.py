@@ -9,8 +9,6 @@ import numpy as np
 import torch
 
 from asr import device as devices
-from asr.audio.load import resample
-from asr.errors import UserError
 from asr.logging import warn_once
 from asr.models import recognizer as recognizers
 from asr.models.lm import LanguageModel
@@ -56,7 +54,7 @@ def transcribe(
         found = [one_recording(audio, "use asr.transcribe_all")]
         (transcript,) = pipeline.transcribe(recognizer, found, how, times=True)
         return transcript
-    waveform = _waveform(audio, sample_rate or recognizer.sample_rate, recognizer)
+    waveform = pipeline.waveform_of(audio, sample_rate or recognizer.sample_rate, recognizer)
     return pipeline.transcribe_waveform(recognizer, waveform, how)
 
 
@@ -126,7 +124,7 @@ def align(
         recording = one_recording(audio, "give its parts one by one")
         read = windows.reader(recording, recognizer.sample_rate)
     else:
-        waveform = _waveform(audio, sample_rate or recognizer.sample_rate, recognizer)
+        waveform = pipeline.waveform_of(audio, sample_rate or recognizer.sample_rate, recognizer)
         recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
         read = windows.reader_of(waveform)
     return alignment.align(recognizer, read, recording, lines, normalize)
@@ -158,22 +156,3 @@ def _search(recognizer: Recognizer, options: dict[str, Any]) -> SearchOptions:
     search = SearchOptions(**options)
     warn_calibrated_otherwise(recognizer.calibration, search, warn_once)
     return search
-
-
-def _waveform(audio: np.ndarray | torch.Tensor, rate: int, recognizer: Recognizer) -> np.ndarray:
-    """Return (samples,) float32 at the model's rate."""
-    samples = np.asarray(audio.detach().cpu() if isinstance(audio, torch.Tensor) else audio)
-    if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
-        got = f"{samples.dtype} of shape {samples.shape}"
-        raise UserError(
-            f"audio: got {got}, expected floating-point samples (samples,) from -1 to 1"
-        )
-    if not np.isfinite(samples).all():
-        raise UserError("audio: got NaN or infinite samples, expected numbers from -1 to 1")
-    waveform = resample(samples.astype(np.float32), rate, recognizer.sample_rate)
-    least = recognizer.frontend.fbank.frame_samples
-    if len(waveform) < least:
-        raise UserError(
-            f"audio: got {len(waveform)} samples at the model's rate, expected {least} or more"
-        )
-    return waveform

@@ -44,7 +44,7 @@ def paths(options: Any) -> dict[str, str]:
         for option in fields(options)
         if option.metadata["path"]
     }
-    return {name: path for name, path in values.items() if path}
+    return {name: path for name, path in values.items() if path and isinstance(path, str)}
 
 
 def check(options: Any) -> None:

@@ -140,6 +140,7 @@ def live(root: Path) -> None:
 
 SETUPS = {
     "docs/live.md": (live,),
+    "docs/serving.md": (live,),
     "README.md": (mini, own),
     "docs/guide.md": (own,),
     "recipes/own/README.md": (recordings,),

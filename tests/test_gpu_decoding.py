@@ -160,13 +160,13 @@ def test_greedy_search_waits_once_per_step_and_at_its_ends():
 
 def test_recordings_to_texts_in_one_stream_with_the_devices_batches(tmp_path, monkeypatch):
     """Windows of one recording each are one search; the batches' size is the device's."""
-    seconds, searches, group, start = [], [], pipeline._batches, Searcher._beam
+    seconds, searches, group, start = [], [], pipeline._batches, Searcher.beam
     for n in range(3):
         samples = np.random.default_rng(n).normal(scale=0.1, size=3000 + 500 * n)
         soundfile.write(tmp_path / f"{n}.wav", samples, 8000)
     monkeypatch.setattr(pipeline, "WINDOW_SECONDS", 0.1)
     monkeypatch.setattr(pipeline, "_batches", lambda w, s: seconds.append(s) or group(w, s))
-    monkeypatch.setattr(Searcher, "_beam", lambda *args: searches.append(1) or start(*args))
+    monkeypatch.setattr(Searcher, "beam", lambda *args: searches.append(1) or start(*args))
     recognizer, recordings = make(), find(tmp_path)
     expected = [found.text for found in pipeline.transcribe(recognizer, recordings)]
     with pretended_gpu():

@@ -14,7 +14,7 @@ from small import rows
 PACKAGE = Path(__file__).parents[1] / "asr"
 ROOMS = """
 cli api
-tasks
+tasks serving
 preflight
 training transcription scoring info
 data models search download
@@ -36,6 +36,7 @@ training: scoring transcription
 scoring: features models nn training transcription
 transcription: scoring training
 info: features models nn scoring search training transcription
+serving: data nn scoring search tasks training
 """
 APART = {room: others.split() for room, others in re.findall("(.+): (.+)", STRANGERS)}
 SOURCES = {
@@ -141,7 +142,7 @@ def inversions(tree):
             yield ast.unparse(node)
 
 
-STATEMENTS = "Import ImportFrom FunctionDef ClassDef Assign AnnAssign AugAssign"
+STATEMENTS = "Import ImportFrom FunctionDef AsyncFunctionDef ClassDef Assign AnnAssign AugAssign"
 
 
 def acts(tree):

@@ -167,7 +167,7 @@ def test_each_mode_has_its_scorers(model, mode, weights):
     searcher = Searcher(model, SearchOptions(mode=mode, ctc_weight=0.4))
     assert {name: weight for name, (_, weight) in searcher.scorers().items()} == approx(weights)
     loops = "ctc" in weights  # CTC itself rejects repetitions that were not said
-    assert searcher._beam(1).allow_loops == loops
+    assert searcher.beam(1).allow_loops == loops
 
 
 def test_rescoring_chooses_from_the_whole_beam_by_both_scores(root, model):

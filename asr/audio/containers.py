@@ -82,7 +82,34 @@ def decoded(path: Path) -> Path | None:
     return found
 
 
-def _decode(path: Path, content: int, reader: str, out: Path) -> None:
+def decode(path: Path, out: Path, seconds: float, most: int) -> bool:
+    """Decode a container, whatever its name is, into another file; False if it is none.
+
+    seconds   that ffmpeg may take
+    most      bytes that it may write
+    raises    UserError as `decoded`
+    """
+    with open(path, "rb", buffering=0) as file:
+        reader = demuxer(file.read(16))
+        if reader:
+            file.seek(0)
+            _decode(path, file.fileno(), reader, out, seconds, most)
+    return reader is not None
+
+
+def is_installed() -> bool:
+    """Whether ffmpeg is there."""
+    return shutil.which("ffmpeg") is not None
+
+
+def _decode(
+    path: Path,
+    content: int,
+    reader: str,
+    out: Path,
+    seconds: float | None = None,
+    most: int | None = None,
+) -> None:
     """Decode the first audio stream of a file, open under a number, at its own rate and with its own channels."""
     if not (ffmpeg := shutil.which("ffmpeg")):
         raise UserError(
@@ -91,7 +118,8 @@ def _decode(path: Path, content: int, reader: str, out: Path) -> None:
         )
     with tempfile.NamedTemporaryFile(dir=out.parent, delete=False) as sound:
         try:
-            complaint = _run([ffmpeg, *COMMAND.format(reader).split()[1:]], content, sound)
+            command = [ffmpeg, *COMMAND.format(reader).split()[1:]]
+            complaint = _run(command, content, sound, seconds or SECONDS, most or BYTES)
         except BaseException as error:
             os.unlink(sound.name)
             if isinstance(error, OSError):
@@ -103,7 +131,7 @@ def _decode(path: Path, content: int, reader: str, out: Path) -> None:
         logger.warning(f"{path}: damaged: ffmpeg says `{complaint}`; its output is used anyway")
 
 
-def _run(command: list[str], content: int, sound: IO[bytes]) -> str:
+def _run(command: list[str], content: int, sound: IO[bytes], seconds: float, most: int) -> str:
     """Run ffmpeg within the limits; return the last of its complaints.
 
     raises   UserError if it fails, or exceeds one
@@ -111,14 +139,14 @@ def _run(command: list[str], content: int, sound: IO[bytes]) -> str:
     pipe, folder = subprocess.PIPE, os.path.dirname(sound.name)
     process = subprocess.Popen(command, stdin=content, stdout=pipe, stderr=pipe, cwd=folder)
     complaints, late = deque[str](maxlen=1), threading.Event()
-    timer = threading.Timer(SECONDS, _end, (process, late))
+    timer = threading.Timer(seconds, _end, (process, late))
     listener = threading.Thread(target=_listen, args=(process.stderr, complaints))
     assert process.stdout and process.stderr
     timer.start()
     listener.start()
     try:
-        size = _copy(process.stdout, sound)
-        if size <= BYTES:
+        size = _copy(process.stdout, sound, most)
+        if size <= most:
             process.wait()
     finally:
         timer.cancel()
@@ -129,10 +157,10 @@ def _run(command: list[str], content: int, sound: IO[bytes]) -> str:
         process.stderr.close()
     if late.is_set():
         raise UserError(
-            f"ffmpeg took more than {SECONDS:g} s; cut the file, or convert it yourself"
+            f"ffmpeg took more than {seconds:g} s; cut the file, or convert it yourself"
         )
-    if size > BYTES:
-        raise UserError(f"has more than {BYTES / 1e9:g} GB when it is decoded; cut it into parts")
+    if size > most:
+        raise UserError(f"has more than {most / 1e9:g} GB when it is decoded; cut it into parts")
     messages = "".join(complaints)
     if any(words in messages for words in CUT):
         raise UserError(f"truncated (ffmpeg: {messages}); copy it again")
@@ -146,10 +174,10 @@ def _end(process: subprocess.Popen, late: threading.Event) -> None:
     process.kill()
 
 
-def _copy(source: IO[bytes], target: IO[bytes]) -> int:
+def _copy(source: IO[bytes], target: IO[bytes], most: int) -> int:
     """Copy what is written, up to the limit; return the bytes read."""
     size = 0
-    while size <= BYTES and (block := source.read(BLOCK)):
+    while size <= most and (block := source.read(BLOCK)):
         size += len(block)
         target.write(block)
     return size

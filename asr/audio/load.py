@@ -400,6 +400,11 @@ def say_once(path: Path, message: str) -> None:
         logger.warning(f"{path}: {message}")
 
 
+def forget(path: Path) -> None:
+    """Forget what was logged about a file that is gone."""
+    SAID.difference_update({known for known in SAID.copy() if known[0] == path})
+
+
 @lru_cache(4096)
 def links_in(path: str, size: int, changed: int, kind: str) -> list[Link] | None:
     """Find the recordings in a file like `chains.find`; size and time are keys of the cache."""

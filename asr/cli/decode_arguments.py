@@ -204,6 +204,10 @@ def add_options(args, options):
     """Add an argument for each option of a dataclass."""
     for option in declared(options):
         facts, default = option.metadata, option.default
+        if default is False:
+            name = f"--{option.name.replace('_', '-')}"
+            args.add_argument(name, action="store_true", help=facts["help"])
+            continue
         args.add_argument(
             f"--{option.name.replace('_', '-')}",
             type=place if facts["path"] else str if default is None else type(default),

@@ -24,7 +24,7 @@ labels so far, S scorers, N length of the n-best list.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
@@ -376,13 +376,24 @@ class BeamSearch:
         lists = batch.ended.select(leave).hypotheses(self.names)
         pairs = list(zip(batch.numbers, is_done, strict=True))
         self.finished += zip([n for n, gone in pairs if gone], lists, strict=True)
-        if number == len(is_done):
+        return self._keep(batch, stay, [n for n, gone in pairs if not gone])
+
+    def drop(self, unwanted: Collection[int]) -> None:
+        """Forget utterances that are being searched, by number."""
+        if not self.batch:
+            return
+        kept = [(row, n) for row, n in enumerate(self.batch.numbers) if n not in unwanted]
+        rows = torch.tensor([row for row, _ in kept], device=self.batch.lens.device)
+        self.batch = self._keep(self.batch, rows, [n for _, n in kept])
+
+    def _keep(self, batch: _Batch, stay: Tensor, numbers: list[int]) -> _Batch | None:
+        """Keep some utterances; stay (B',): their places."""
+        if not numbers:
             return None
         states = [
             scorer.select(x, stay) for scorer, x in zip(self.scorers, batch.states, strict=True)
         ]
         beams = batch.live.select(stay), batch.ended.select(stay)
-        numbers = [n for n, gone in pairs if not gone]
         return _Batch(numbers, batch.limits[stay], batch.lens[stay], *beams, states)
 
     def _merge(self, batch: _Batch, new: _Batch) -> _Batch:

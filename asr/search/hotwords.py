@@ -44,16 +44,21 @@ def load(options: HotwordOptions, context: ScorerContext) -> Scorer:
     from asr.search.automaton import HotwordScorer, build
 
     symbols = context.tokenizer.symbols()
-    phrases = read_phrases(str(options.hotwords), context.tokenizer.encode, symbols, 1.0)
+    given, encode = options.hotwords, context.tokenizer.encode
+    phrases = (
+        parse_phrases(given, "hotwords", encode, symbols, 1.0)
+        if isinstance(given, tuple)
+        else read_phrases(str(given), encode, symbols, 1.0)
+    )
     return HotwordScorer(build(phrases, symbols).to(context.device))
 
 
 @dataclass(frozen=True, kw_only=True)
 class HotwordOptions(ScorerOptions):
-    """Options of the hotwords."""
+    """Options of the hotwords: a file, or in Python also a tuple of its lines."""
 
     scorer = ScorerKind("hotwords", switch="hotwords", weight="hotword_weight", load=load)
-    hotwords: str | None = option(
+    hotwords: str | tuple[str, ...] | None = option(
         None, "one word or phrase per line, optionally a tab and a factor", path="FILE"
     )
     hotword_weight: float = option(2.0, "nats per token of a hotword", least=0, most=HEAVIEST)
@@ -92,10 +97,21 @@ def read_phrases(
         raise UserError(
             f"{path}: {reason}; expected hotwords: one phrase per line, optionally a tab and a weight"
         ) from None
+    return parse_phrases(lines, path, encode, symbols, weight)
+
+
+def parse_phrases(
+    lines: Sequence[str],
+    source: str | os.PathLike,
+    encode: Callable[[str, str], list[int]],
+    symbols: Sequence[str],
+    weight: float,
+) -> list[Phrase]:
+    """Read the lines of a source, which errors name; see `read_phrases`."""
     phrases: list[Phrase] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        where, (words, *weights) = f"{path}:{number}", line.split("\t", 1)
+        where, (words, *weights) = f"{source}:{number}", line.split("\t", 1)
         if not line.strip():
             continue
         ids = _encode(words, where, encode)
@@ -109,7 +125,7 @@ def read_phrases(
         phrases.append(Phrase(text, len(ids) * (_weight(weights[0], where) if weights else weight)))
     if not phrases:
         raise UserError(
-            f"{path}: no phrase in it; expected one phrase per line, optionally a tab and a weight"
+            f"{source}: no phrase in it; expected one phrase per line, optionally a tab and a weight"
         )
     return phrases
 

@@ -1,7 +1,8 @@
 """Recordings of any length: long ones are cut into pieces, searched among all others, and joined again."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from asr.errors import UserError
 from asr.failures import Failure
@@ -37,48 +38,73 @@ def in_pieces(
         yield from search(recordings, times)
         return
     for group in cut(recordings, AT_ONCE):
-        whole: dict[Recording, tuple[Recording, list[Piece]]] = {}  # piece → recording, its pieces
+        whole: dict[Recording, Pieces] = {}  # piece → its recording in pieces
         todo: list[Recording] = []
         for recording in group:
-            if recording.duration <= FAR * longest:
-                todo.append(recording)
-                continue
             try:
-                pieces = segment(
-                    recording.path,
-                    rate,
-                    recording.start,
-                    recording.duration,
-                    recording.channel,
-                    longest,
-                    vad,
-                )
+                pieces = cut_long(recording, longest, rate, vad)
             except UserError as error:
                 yield recording, Failure(recording.id, recording.path, str(error))
                 continue
-            parts = [_part(recording, n, piece) for n, piece in enumerate(pieces)]
-            whole |= dict.fromkeys(parts, (recording, pieces))
-            todo += parts
-            if not parts:
-                yield recording, joined(recording, [], [])
-        found: dict[Recording, dict[str, Transcript | Failure]] = {}
+            if pieces is None:
+                todo.append(recording)
+                continue
+            whole |= dict.fromkeys(pieces.parts, pieces)
+            todo += pieces.parts
+            if not pieces.parts:
+                yield recording, pieces.joined([])
+        found: dict[Recording, dict[Recording, Transcript | Failure]] = {}
         for part, result in search(todo, times or bool(whole)):
             if part not in whole:
                 yield part, result if times else _without_times(result)
                 continue
-            recording, pieces = whole[part]
-            results = found.setdefault(recording, {})
-            results[part.id] = result
-            if len(results) == len(pieces):
-                in_order = [results[_part(recording, n, p).id] for n, p in enumerate(pieces)]
-                yield recording, _result(recording, pieces, in_order)
-                del found[recording]
+            pieces = whole[part]
+            results = found.setdefault(pieces.recording, {})
+            results[part] = result
+            if len(results) == len(pieces.parts):
+                yield pieces.recording, pieces.result(results)
+                del found[pieces.recording]
 
 
-def _part(recording: Recording, n: int, piece: Piece) -> Recording:
-    return replace(
-        recording, id=f"{recording.id}#{n}", start=piece.start, duration=piece.end - piece.start
-    )
+def cut_long(recording: Recording, longest: float, rate: int, vad: str) -> "Pieces | None":
+    """Cut a recording that is far longer than `longest` seconds; None if it is searched whole. See `in_pieces`.
+
+    raises   UserError if it can't be read
+    """
+    if recording.duration <= FAR * longest:
+        return None
+    span = recording.start, recording.duration, recording.channel
+    return Pieces(recording, tuple(segment(recording.path, rate, *span, longest, vad)))
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A long recording, and what of it is searched, in order."""
+
+    recording: Recording
+    pieces: tuple[Piece, ...]
+
+    @cached_property
+    def parts(self) -> list[Recording]:
+        """The pieces as recordings."""
+        id = self.recording.id
+        return [
+            replace(self.recording, id=f"{id}#{n}", start=p.start, duration=p.end - p.start)
+            for n, p in enumerate(self.pieces)
+        ]
+
+    def result(self, results: Mapping[Recording, Transcript | Failure]) -> Transcript | Failure:
+        """Join the results of all parts."""
+        transcripts = []
+        for part in self.parts:
+            if isinstance(result := results[part], Failure):
+                return Failure(self.recording.id, self.recording.path, result.reason)
+            transcripts.append(result)
+        return self.joined(transcripts)
+
+    def joined(self, transcripts: Sequence[Transcript]) -> Transcript:
+        """Join the transcripts of the parts, in order."""
+        return joined(self.recording, self.pieces, transcripts)
 
 
 def _without_times(result: Transcript | Failure) -> Transcript | Failure:
@@ -86,29 +112,14 @@ def _without_times(result: Transcript | Failure) -> Transcript | Failure:
     return replace(result, segments=()) if isinstance(result, Transcript) else result
 
 
-def _result(
-    recording: Recording, pieces: Sequence[Piece], results: Sequence[Transcript | Failure]
-) -> Transcript | Failure:
-    for result in results:
-        if isinstance(result, Failure):
-            return Failure(recording.id, recording.path, result.reason)
-    transcripts = [result for result in results if isinstance(result, Transcript)]
-    return joined(recording, pieces, transcripts)
-
-
 def joined(
     recording: Recording, pieces: Sequence[Piece], transcripts: Sequence[Transcript]
 ) -> Transcript:
     """Join the transcripts of a recording's pieces, in order."""
-    segments: list[Segment] = []
-    pieces, transcripts = _believed(pieces, transcripts)
+    joint = Joint()
     for piece, transcript in zip(pieces, transcripts, strict=True):
-        # what can't be aligned has a text without times of its words
-        own = transcript.segments or (Segment(piece.start, piece.end, transcript.text),)
-        if piece.overlap and segments[-1].words and own[0].words:
-            segments[-1], first = merged(segments[-1], own[0], piece.start, piece.overlap)
-            own = (first, *own[1:])
-        segments += own
+        joint.add(piece, transcript)
+    pieces, segments = joint.pieces, joint.segments
     kept = tuple(part for part in segments if part.text)
     text = join_han(" ".join(part.text for part in kept))
     end = recording.start + recording.duration
@@ -126,18 +137,32 @@ def joined(
     )
 
 
-def _believed(
-    pieces: Sequence[Piece], transcripts: Sequence[Transcript]
-) -> tuple[list[Piece], list[Transcript]]:
-    """Leave out doubtful pieces of whose text the model isn't sure; what follows one shares nothing with it."""
-    kept: list[tuple[Piece, Transcript]] = []
-    follows = False
-    for piece, transcript in zip(pieces, transcripts, strict=True):
+class Joint:
+    """The segments of pieces that are joined one by one, without doubtful ones of whose text the model isn't sure.
+
+    pieces    that were joined
+    segments  so far; only the last one may still change, and only if the next piece overlaps
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.segments: list[Segment] = []
+        self._follows = False
+
+    def add(self, piece: Piece, transcript: Transcript) -> None:
+        """Join the next piece; what follows one that was left out shares nothing with it."""
         sure = any(best.uncalibrated >= SURE for best in transcript.nbest[:1])
-        if believed := sure or not piece.doubtful:
-            kept.append((piece if follows else replace(piece, overlap=0.0), transcript))
-        follows = believed
-    return [piece for piece, _ in kept], [transcript for _, transcript in kept]
+        follows, self._follows = self._follows, sure or not piece.doubtful
+        if not self._follows:
+            return
+        # what can't be aligned has a text without times of its words
+        own = transcript.segments or (Segment(piece.start, piece.end, transcript.text),)
+        if follows and piece.overlap and self.segments[-1].words and own[0].words:
+            overlap = piece.start, piece.overlap
+            self.segments[-1], first = merged(self.segments[-1], own[0], *overlap)
+            own = (first, *own[1:])
+        self.segments += own
+        self.pieces.append(piece)
 
 
 def merged(one: Segment, next: Segment, start: float, overlap: float) -> tuple[Segment, Segment]:

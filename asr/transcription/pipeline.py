@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from asr.audio import load as audio
+from asr.audio import load as sound_files
 from asr.device import autocast
 from asr.errors import UserError
 from asr.failures import Failure
@@ -25,6 +25,7 @@ from asr.transcription.recordings import Recording, cut, in_order
 from asr.transcription.searcher import Searcher
 from asr.transcription.times import Encoded
 
+Found = Sequence[tuple[Recording, list[Hypothesis]]]  # n-best lists, best first
 Batch = tuple[list[Recording], torch.Tensor, torch.Tensor]  # with H (B, T', D), H_lens (B,)
 READERS = {"cpu": 1, "cuda": 8}  # threads; one reads some 4,000 s of audio per second
 TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
@@ -79,6 +80,28 @@ def transcribe_waveform(
     ((_, nbest),) = searcher.stream([([recording], encoded.H, encoded.H_lens)])
     [words] = searcher.word_times(encoded, nbest[:1]) if recognizer.has_times else [[]]
     return transcript_of(recording, nbest, recognizer, words)
+
+
+def waveform_of(audio: np.ndarray | torch.Tensor, rate: int, recognizer: Recognizer) -> np.ndarray:
+    """Return samples (n,) at some rate as (samples,) float32 at the model's.
+
+    raises   UserError if they aren't floating-point numbers, or too few
+    """
+    samples = np.asarray(audio.detach().cpu() if isinstance(audio, torch.Tensor) else audio)
+    if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
+        got = f"{samples.dtype} of shape {samples.shape}"
+        raise UserError(
+            f"audio: got {got}, expected floating-point samples (samples,) from -1 to 1"
+        )
+    if not np.isfinite(samples).all():
+        raise UserError("audio: got NaN or infinite samples, expected numbers from -1 to 1")
+    waveform = sound_files.resample(samples.astype(np.float32), rate, recognizer.sample_rate)
+    least = recognizer.frontend.fbank.frame_samples
+    if len(waveform) < least:
+        raise UserError(
+            f"audio: got {len(waveform)} samples at the model's rate, expected {least} or more"
+        )
+    return waveform
 
 
 def finished(
@@ -177,16 +200,23 @@ class _EncodedBatches:
                     self.encoded |= zip(recordings, encoded.rows(), strict=True)
                 yield recordings, encoded.H, encoded.H_lens
 
-    def transcripts(
-        self, found: Sequence[tuple[Recording, list[Hypothesis]]]
-    ) -> Iterator[tuple[Recording, Transcript]]:
+    def transcripts(self, found: Found) -> Iterator[tuple[Recording, Transcript]]:
         """Make transcripts of n-best lists, with times if those are wanted."""
-        words: Sequence[list[Word]] = [[]] * len(found)
-        if self.times:
-            encoded = Encoded.of([self.encoded.pop(recording) for recording, _ in found])
-            words = self.searcher.word_times(encoded, [nbest[0] for _, nbest in found])
-        for (recording, nbest), timed in zip(found, words, strict=True):
-            yield recording, transcript_of(recording, nbest, self.recognizer, timed)
+        encoded = [self.encoded.pop(recording) for recording, _ in found] if self.times else None
+        return transcripts(self.searcher, found, encoded)
+
+
+def transcripts(
+    searcher: Searcher,
+    found: Found,
+    encoded: Sequence[tuple[torch.Tensor, torch.Tensor]] | None,
+) -> Iterator[tuple[Recording, Transcript]]:
+    """Make transcripts of n-best lists; with times if what each was made of, H (T', D) and X (T, F), is given."""
+    words: Sequence[list[Word]] = [[]] * len(found)
+    if encoded is not None:
+        words = searcher.word_times(Encoded.of(encoded), [nbest[0] for _, nbest in found])
+    for (recording, nbest), timed in zip(found, words, strict=True):
+        yield recording, transcript_of(recording, nbest, searcher.recognizer, timed)
 
 
 def _searched(searcher: Searcher, batches: _EncodedBatches) -> Results:
@@ -314,7 +344,7 @@ def _read_ahead(
     """Read the next two batches in threads while the model works on this one; errors are values."""
     pool = ThreadPoolExecutor(READERS[_device(recognizer).type])
     begun = (
-        (batch, [pool.submit(_load, recording, recognizer) for recording in batch])
+        (batch, [pool.submit(load_waveform, recording, recognizer) for recording in batch])
         for batch in batches
     )
     try:
@@ -328,11 +358,12 @@ def _read_ahead(
         pool.shutdown(cancel_futures=True)
 
 
-def _load(recording: Recording, recognizer: Recognizer) -> np.ndarray | UserError:
+def load_waveform(recording: Recording, recognizer: Recognizer) -> np.ndarray | UserError:
+    """Read a recording, (samples,) float32 at the model's rate; an error is a value."""
     least = recognizer.frontend.fbank.frame_samples
     try:
         part = recording.start, recording.duration, recording.channel
-        waveform = audio.load(recording.path, recognizer.sample_rate, *part)
+        waveform = sound_files.load(recording.path, recognizer.sample_rate, *part)
         if len(waveform) < least:
             what = f"{len(waveform)} samples of the model's {recognizer.sample_rate} Hz"
             return UserError(

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -138,33 +138,13 @@ class Searcher:
         self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
     ) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
         """Do as `stream`, and yield together what is done at the same time."""
-        if self.options.mode in ("joint", "attention", "ctc"):
-            yield from self._beams(batches)
-            return
+        running = Running[Key](self)
         for keys, H, H_lens in batches:
-            yield list(zip(keys, self._batch(H.to(self.dtype), H_lens), strict=True))
+            running.add(keys, H, H_lens)
+            yield from running.until(int(len(H) * REFILL))
+        yield from running.until(0)
 
-    def _beams(
-        self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
-    ) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
-        search = self._beam(self.options.nbest)
-        keys: dict[int, Key] = {}  # of the utterances that are being searched, by number
-        for new, H, H_lens in batches:
-            keys |= dict(enumerate(new, search.added))
-            search.add(H.to(self.dtype), H_lens, H_lens)
-            yield from self._run(search, keys, int(len(H) * REFILL))
-        yield from self._run(search, keys, 0)
-
-    def _run(
-        self, search: BeamSearch, keys: dict[int, Key], enough: int
-    ) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
-        """Search until `enough` utterances or fewer are left."""
-        while len(search) > enough:
-            search.step()
-            if found := search.take():
-                yield [(keys.pop(number), nbest or [NOTHING]) for number, nbest in found]
-
-    def _batch(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
+    def batch(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
         """Search a whole batch, in the modes that utterances can't enter one by one."""
         model, options = self.model, self.options
         if options.mode == "ctc-greedy":
@@ -179,7 +159,7 @@ class Searcher:
                 [h]
                 for h in attention_greedy(model.decoder.step, state, len(H), model.sos_eos, H_lens)
             ]
-        search = self._beam(options.beam)
+        search = self.beam(options.beam)
         search.add(H, H_lens, H_lens)
         while len(search):
             search.step()
@@ -188,12 +168,63 @@ class Searcher:
         nbests = rescore(nbests, score, H, H_lens, model.sos_eos, weight, model.vocabulary)
         return [nbest[: options.nbest] or [NOTHING] for nbest in nbests]
 
-    def _beam(self, nbest: int) -> BeamSearch:
+    def beam(self, nbest: int) -> BeamSearch:
+        """Make the beam search, with all scorers."""
         scorers = self.scorers()
         allow_loops = "ctc" in scorers  # CTC itself rejects repetitions that aren't in the audio
         return BeamSearch(
             scorers, self.model.sos_eos, self.options.beam, nbest, allow_loops=allow_loops
         )
+
+
+class Running(Generic[Key]):
+    """A search that utterances enter and leave at any time; the result of each is as if it were alone."""
+
+    def __init__(self, searcher: Searcher):
+        self._searcher = searcher
+        one_by_one = searcher.options.mode in ("joint", "attention", "ctc")
+        self._search = searcher.beam(searcher.options.nbest) if one_by_one else None
+        self._keys = dict[int, Key]()  # of the utterances that are being searched, by number
+        self._done = list[
+            tuple[Key, list[Hypothesis]]
+        ]()  # found, where a batch is searched at once
+
+    def __len__(self) -> int:
+        """Count the utterances that are in it."""
+        return len(self._search or ()) + len(self._done)
+
+    @torch.no_grad()
+    def add(self, keys: Sequence[Key], H: Tensor, H_lens: Tensor) -> None:
+        """Let utterances enter: H (B, T', D), H_lens (B,)."""
+        H = H.to(self._searcher.dtype)
+        if self._search is None:
+            self._done += zip(keys, self._searcher.batch(H, H_lens), strict=True)
+            return
+        self._keys |= dict(enumerate(keys, self._search.added))
+        self._search.add(H, H_lens, H_lens)
+
+    def step(self) -> list[tuple[Key, list[Hypothesis]]]:
+        """Go on by one label, and take what is done, with its n-best list."""
+        found, self._done = self._done, []
+        if self._search is not None and len(self._search):
+            self._search.step()
+            nbests = self._search.take()
+            found = [(self._keys.pop(number), nbest or [NOTHING]) for number, nbest in nbests]
+        return found
+
+    def until(self, enough: int) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
+        """Search until `enough` utterances or fewer are left; yield together what is done at the same time."""
+        while len(self) > (enough if self._search is not None else 0):
+            if found := self.step():
+                yield found
+
+    def drop(self, unwanted: Container[Key]) -> None:
+        """Leave utterances whose keys are in it."""
+        self._done = [(key, nbest) for key, nbest in self._done if key not in unwanted]
+        numbers = {number for number, key in self._keys.items() if key in unwanted}
+        if self._search is not None and numbers:
+            self._search.drop(numbers)
+            self._keys = {n: key for n, key in self._keys.items() if n not in numbers}
 
 
 def for_search(model: Hybrid, precision: str) -> Hybrid:

@@ -170,6 +170,7 @@ class Streams:
                 chunk is the latency: the longest of the training, if that isn't "whole", unless given
     endpoints   when segments end
     precision   "fp32" or "bf16"
+    searcher    made of the recognizer, options and precision; None makes one
     raises      UserError if the recognizer can't read streams
     """
 
@@ -179,10 +180,11 @@ class Streams:
         options: SearchOptions = SearchOptions(),  # noqa: B008 - frozen
         endpoints: EndpointOptions = EndpointOptions(),  # noqa: B008
         precision: str = "fp32",
+        searcher: Searcher | None = None,
     ):
         _check(recognizer)
         self.recognizer, self.endpoints, self.precision = recognizer, endpoints, precision
-        self.searcher = Searcher(recognizer, options, precision)
+        self.searcher = searcher or Searcher(recognizer, options, precision)
         self.chunk = _chunk(recognizer, self.searcher.chunk)
         self.longest = min(endpoints.longest, recognizer.longest)  # seconds of a segment
         self.prefixes = self.searcher.prefix_beam()
@@ -198,6 +200,10 @@ class Streams:
         stream = Stream(self, position, number)
         self.running.append(stream)
         return stream
+
+    def forget(self, stream: Stream) -> None:
+        """Leave a stream that nobody listens to any more; no further events come."""
+        self.running = [other for other in self.running if other is not stream]
 
     def new_segment(self) -> _Segment:
         """Make the states of a segment of which nothing has been read."""
@@ -314,6 +320,15 @@ class Streams:
         start, end, best = stream.position, stream.position + seconds, found.nbest[0]
         whole = Segment(start, end, found.text, best.confidence, (), found.nbest)
         return found.segments[0] if found.segments else whole
+
+
+def can_stream(recognizer: Recognizer) -> bool:
+    """Whether a recognizer can read streams."""
+    try:
+        _check(recognizer)
+    except UserError:
+        return False
+    return True
 
 
 def _check(recognizer: Recognizer) -> None:

@@ -216,7 +216,7 @@ def decode(name: str, seconds: float, precision: str, args: argparse.Namespace) 
 
     @torch.no_grad()
     def search(H: Tensor, H_lens: Tensor) -> None:
-        beam = searcher._beam(1)
+        beam = searcher.beam(1)
         beam.add(H.to(searcher.dtype), H_lens, labels)
         while len(beam):
             beam.step()

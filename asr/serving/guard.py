@@ -1,0 +1,198 @@
+"""What stands before all routes: who may ask, how much and how fast; security headers; a line of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+
+from asr.logging import logger
+from asr.serving.errors import RequestError
+from asr.serving.service import Service
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "media-src 'self' blob:; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
+}
+PRIVATE = ("/v1/", "/metrics", "/openapi.json")  # what needs the token
+UPLOAD = "/v1/audio/transcriptions"
+BUSY = {"Retry-After": "5"}
+DRAINED = (
+    64 * 2**20
+)  # bytes, and seconds, of a body that was refused: its sender reads the answer after it
+DRAIN_SECONDS = 3.0
+
+
+class Guard:
+    """Pass on what may pass."""
+
+    def __init__(self, app: App, service: Service):
+        self.app, self.service = app, service
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request, or a handshake of a WebSocket."""
+        if scope["type"] == "http":
+            await _Exchange(self, scope, receive, send).run()
+        elif scope["type"] == "websocket" and self.refusal(scope, Headers(scope=scope)):
+            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: 403
+        else:
+            await self.app(scope, receive, send)
+
+    def refusal(self, scope: Message, headers: Headers) -> RequestError | None:
+        """Say why a request can't pass by its headers alone."""
+        service, options = self.service, self.service.options
+        host, origin = headers.get("host", ""), headers.get("origin")
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        if options.names and name.lower() not in options.names:
+            return RequestError(421, "is not asked by this name; see --hosts", None, "wrong_host")
+        if origin and not (origin.partition("://")[2] == host or self._is_allowed(origin)):
+            return RequestError(403, "pages of other origins may not ask; see --cors", None, "cors")
+        if scope["type"] == "websocket":
+            return None  # its own route asks for the token, which browsers can't put into a header
+        path, preflight = scope["path"], scope["method"] == "OPTIONS" and origin
+        if path.startswith(PRIVATE) and not preflight:
+            if not service.admits(headers.get("authorization")):
+                challenge = {"WWW-Authenticate": "Bearer"}
+                message = "the token is missing or wrong; expected Authorization: Bearer TOKEN"
+                return RequestError(401, message, None, "invalid_api_key", challenge)
+            if wait := service.limiter.wait(address(scope)):
+                after = {"Retry-After": str(int(wait) + 1)}
+                message = f"more than {options.requests_per_minute} requests in a minute"
+                return RequestError(429, message, None, "rate_limit_exceeded", after)
+        if path == UPLOAD and scope["method"] == "POST":
+            return self._no_room(headers)
+        return None
+
+    def _no_room(self, headers: Headers) -> RequestError | None:
+        most, length = self.service.options.most_bytes, headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()) or int(length[:20]) > most:
+            return too_large(most)
+        if self.service.arriving >= self.service.options.max_requests:
+            return RequestError(429, "as many requests wait as may", None, "queue_full", BUSY)
+        return None
+
+    def _is_allowed(self, origin: str) -> bool:
+        return bool({"*", origin} & {*self.service.options.origins})
+
+
+class _Exchange:
+    """A request and its answer."""
+
+    def __init__(self, guard: Guard, scope: Message, receive: Receive, send: Send):
+        self.guard, self.scope, self._receive, self._send = guard, scope, receive, send
+        self.options = guard.service.options
+        self.began, self.deadline = time.monotonic(), time.monotonic() + self.options.upload_seconds
+        self.bytes, self.status, self.complete = 0, 0, False
+        self.refused: RequestError | None = None
+        self.id = uuid.uuid4().hex
+        scope.setdefault("state", {})["id"] = self.id
+
+    async def run(self) -> None:
+        """Answer."""
+        self.refused = self.guard.refusal(self.scope, Headers(scope=self.scope))
+        service = self.guard.service
+        counted = not self.refused and self.scope["path"] == UPLOAD
+        service.arriving += counted
+        service.metrics.arriving.set(service.arriving)
+        try:
+            if self.refused:
+                await self.refused.response()(self.scope, self.receive, self.send)
+            else:
+                await self.guard.app(self.scope, self.receive, self.send)
+        finally:
+            service.arriving -= counted
+            service.metrics.arriving.set(service.arriving)
+            self._note()
+
+    async def receive(self) -> Message:
+        """Receive a part of the body, within the limits.
+
+        raises   RequestError 413 or 408
+        """
+        if self.complete:  # the application waits for the client to leave
+            return await self._receive()
+        left = min(self.options.receive_seconds, self.deadline - time.monotonic())
+        try:
+            message = await asyncio.wait_for(self._receive(), max(0.0, left))
+        except (TimeoutError, asyncio.TimeoutError):  # two things before Python 3.11
+            why = f"nothing came for {max(0.0, left):.3g} s, or too slowly"
+            raise self._refuse(RequestError(408, why, None, "too_slow")) from None
+        self.bytes += len(message.get("body", b""))
+        self.complete = not message.get("more_body", False)
+        if self.bytes > self.options.most_bytes:
+            raise self._refuse(too_large(self.options.most_bytes))
+        return message
+
+    def _refuse(self, error: RequestError) -> RequestError:
+        self.refused = error
+        return error
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer, with the headers that all have."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            headers["X-Request-Id"] = self.id
+            if self.scope["path"].startswith(PRIVATE):
+                headers.setdefault("Cache-Control", "no-store")
+            if self.refused and not self.complete:
+                headers["Connection"] = "close"
+        elif self.refused and not self.complete and not message.get("more_body"):
+            await self._send({**message, "more_body": True})
+            await self._drain()
+            message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    async def _drain(self) -> None:
+        """Read on for a moment: closing a connection with unread data would lose the answer."""
+        left, end = DRAINED, time.monotonic() + DRAIN_SECONDS
+        while left > 0 and (seconds := end - time.monotonic()) > 0:
+            try:
+                message = await asyncio.wait_for(self._receive(), seconds)
+            except (TimeoutError, asyncio.TimeoutError):
+                return
+            left -= len(message.get("body", b""))
+            if not message.get("more_body"):
+                return
+
+    def _note(self) -> None:
+        """Count it, and log it: nothing in the line is of the client's choice."""
+        seconds, metrics = time.monotonic() - self.began, self.guard.service.metrics
+        route = getattr(self.scope.get("route"), "path", None) or "other"
+        status = self.status or 499  # the client has left
+        metrics.requests.labels(route, str(status)).inc()
+        metrics.latency.labels(route).observe(seconds)
+        facts = {"id": self.id, "client": address(self.scope), "route": route, "status": status}
+        facts |= {"seconds": round(seconds, 3), "bytes": self.bytes}
+        logger.info(json.dumps(facts | self.scope["state"].get("log", {})))
+
+
+def too_large(most: int) -> RequestError:
+    """Make the error of a body beyond the limit."""
+    return RequestError(413, f"an upload has at most {most / 1e6:g} MB", "file", "too_large")
+
+
+def address(scope: Message) -> str:
+    """Where a request comes from."""
+    client = scope.get("client")
+    return client[0] if client else "unknown"

@@ -1,0 +1,98 @@
+"""The server below the application: uvicorn, with limits of connections and of the time for headers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from asr.serving.options import ServingOptions
+
+MOST_HEADERS = 16 * 1024  # bytes
+ANSWER = "HTTP/1.1 {}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+def serve(app: FastAPI, options: ServingOptions, behind_proxy: bool = False, **more: Any) -> None:
+    """Serve until a signal comes; then let what runs end; see `settings`."""
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(settings(app, options, behind_proxy, **more)).run()
+
+
+def settings(
+    app: FastAPI, options: ServingOptions, behind_proxy: bool = False, **more: Any
+) -> uvicorn.Config:
+    """Settle how uvicorn serves.
+
+    behind_proxy  believe X-Forwarded-For of a proxy on this machine
+    more          host, port, ssl_certfile and others of uvicorn's
+    """
+    return uvicorn.Config(
+        app,
+        http=bounded(options),
+        ws_max_size=1 << 20,
+        ws_ping_timeout=60.0,  # a client whose audio waits sees pings late
+        h11_max_incomplete_event_size=MOST_HEADERS,
+        timeout_keep_alive=int(max(1, options.receive_seconds)),
+        timeout_graceful_shutdown=int(options.shutdown_seconds),
+        proxy_headers=behind_proxy,
+        server_header=False,
+        access_log=False,
+        log_level="error",
+        **more,
+    )
+
+
+def bounded(options: ServingOptions) -> type[asyncio.Protocol]:
+    """Make a protocol that refuses connections beyond the limit, and closes those that send no request."""
+
+    class Bounded(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > options.max_connections:
+                self._end("503 Service Unavailable")
+            else:
+                self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if not self.transport.is_closing():
+                self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._unwatch()  # uvicorn's own timer runs until the next request begins
+
+        def handle_websocket_upgrade(self, event: h11.Request) -> None:
+            self._unwatch()
+            super().handle_websocket_upgrade(event)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._unwatch()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Run a timer from the first byte of a request, or the connection, to the end of its headers."""
+            if self.cycle and not self.cycle.response_complete:
+                self._unwatch()
+            elif self._timer is None and self.transport.get_protocol() is self:
+                seconds = options.receive_seconds
+                self._timer = self.loop.call_later(seconds, self._end, "408 Request Timeout")
+
+        def _unwatch(self) -> None:
+            if self._timer:
+                self._timer.cancel()
+            self._timer = None
+
+        def _end(self, status: str) -> None:
+            if not self.transport.is_closing():
+                self.transport.write(ANSWER.format(status).encode())
+                self.transport.close()
+
+    return Bounded

@@ -1,0 +1,12 @@
+# A container that serves the model mounted at /model:
+#   docker build -f scripts/serve.Dockerfile -t asr-serve .
+#   docker run -p 8000:8000 -e ASR_TOKEN=secret -v $PWD/exp/mini/model:/model:ro asr-serve
+FROM python:3.12-slim
+RUN apt-get update && apt-get install -y --no-install-recommends ffmpeg && rm -rf /var/lib/apt/lists/*
+COPY . /src
+RUN pip install --no-cache-dir "torch>=2.11,<2.15" --index-url https://download.pytorch.org/whl/cpu \
+    && pip install --no-cache-dir "/src[serve]" && rm -rf /src
+RUN useradd --system asr
+USER asr
+EXPOSE 8000
+ENTRYPOINT ["asr-serve", "--host", "0.0.0.0", "--model", "/model"]

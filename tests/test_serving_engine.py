@@ -1,0 +1,302 @@
+"""The engine: in a crowd each gets what it gets alone, nobody starves, and a fault is its own request's.
+
+What is expected is what `asr.transcribe` gives for the same file. The recognizer is that of test_live.py, whose letters
+are tones.
+"""
+
+import asyncio
+import random
+import threading
+import time
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from small import near
+from test_live import HOW, RATE, SOUNDS, recognizer, say  # noqa: F401 - a fixture
+
+import asr
+from asr.errors import UserError
+from asr.serving import jobs
+from asr.serving.engine import Bounds, Closed, Engine, Full
+from asr.serving.fairness import FairQueue
+from asr.transcription.options import SearchOptions
+from asr.transcription.pipeline import encode
+from asr.transcription.searcher import Running, Searcher
+
+JOINT = SearchOptions(beam=3, nbest=2)
+ALL = [HOW, replace(HOW, hotwords=("CDA", "E")), replace(HOW, nbest=3), JOINT]
+ALL += [SearchOptions(mode=m, beam=3) for m in ("ctc-beam", "rescoring", "ctc-greedy")]
+
+
+@pytest.fixture
+def short(recognizer, monkeypatch):  # noqa: F811
+    """The recognizer, as if its training had known three seconds: more than four and a half are cut."""
+    monkeypatch.setattr(recognizer, "longest", 3.0)
+    return recognizer
+
+
+def spoken(seed, length):
+    draw = random.Random(seed)
+    return "-" + "".join(draw.choices([*SOUNDS, "---"], k=length)) + "-"
+
+
+def write(folder, name, sounds):
+    path = folder / f"{name}.wav"
+    soundfile.write(path, say(sounds), RATE)
+    return str(path)
+
+
+def facts(transcript):
+    """What must be identical, and what may differ by rounding."""
+    words = [(w.start, w.end, w.text) for part in transcript.segments for w in part.words]
+    same = transcript.text, words, transcript.nonspeech, transcript.id, transcript.duration
+    lists = [transcript.nbest, *(part.nbest for part in transcript.segments)]
+    known = [part.confidence for part in transcript.segments]
+    known += [w.confidence for part in transcript.segments for w in part.words]
+    found = [x for n in lists for one in n for x in (one.score, one.confidence, *one.confidences)]
+    texts = [one.text for nbest in lists for one in nbest]
+    return same, texts, torch.tensor(known + found)
+
+
+def assert_alike(got, expected):
+    (same, texts, numbers), (others, theirs, values) = facts(got), facts(expected)
+    assert (same, texts) == (others, theirs)
+    near(numbers, values, atol=1e-4, equal_nan=True)
+
+
+def test_a_crowd_of_64_gets_what_each_gets_alone(short, tmp_path):
+    """Files of 0.6 to 10 s, some cut into pieces, of 9 clients in 8 threads, with seven kinds of options."""
+    draw, lengths = random.Random(3), [3, 6, 12, 30]
+    paths = [write(tmp_path, f"{n}", spoken(n, lengths[n % 4])) for n in range(21)]
+    kinds = list(zip(paths, ALL * 3, strict=True))
+    work = [(*draw.choice(kinds), f"client {n % 9}") for n in range(64)]
+    with ThreadPoolExecutor(8) as pool, Engine(short, HOW, bounds=Bounds(64, 1e4)) as engine:
+        futures = list(pool.map(lambda one: engine.submit(one[0], one[1], client=one[2]), work))
+        got = [future.result(60) for future in futures]
+        assert engine.load == (0, 0, 0, 0)
+    alone = {(path, how): asr.transcribe(short, path, **vars(how)) for path, how in kinds}
+    for (*kind, _), found in zip(work, got, strict=True):
+        assert_alike(found, alone[tuple(kind)])
+    assert sum(len(found.segments) > 1 for found in alone.values()) > 3
+    assert len({found.text for found in alone.values()}) > 17
+
+
+def test_samples_are_transcribed_as_by_the_function_and_long_ones_as_their_file(short, tmp_path):
+    brief, long = (say(spoken(1, length)) for length in (10, 60))
+    soundfile.write(tmp_path / "long.wav", long, RATE, "FLOAT")
+    twice = np.repeat(brief, 2)
+    with Engine(short, HOW) as engine:
+        found = [engine.submit(brief), engine.submit(twice, sample_rate=2 * RATE)]
+        found = [one.result(30) for one in (*found, engine.submit(long))]
+        assert list(Path(engine._folder.name).iterdir()) == []
+        with pytest.raises(UserError, match="expected floating-point samples"):
+            engine.submit(brief.astype(np.int16))
+    assert_alike(found[0], asr.transcribe(short, brief, **vars(HOW)))
+    assert_alike(found[1], asr.transcribe(short, twice, 2 * RATE, **vars(HOW)))
+    expected = asr.transcribe(short, str(tmp_path / "long.wav"), **vars(HOW))
+    assert_alike(replace(found[2], id=expected.id), expected)
+
+
+def test_turns_give_each_client_the_same_and_within_one_each_request():
+    """Whoever has work has had at most one piece more than another that had work all the time."""
+    draw, queue, had = random.Random(0), FairQueue(), {}
+    for request in range(12):
+        queue.add(request % 3 and "b", request)
+        had[request] = 0.0
+    for _ in range(900):
+        request = queue.next(lambda one: True)
+        seconds = draw.uniform(0.1, 20)
+        queue.charge(request % 3 and "b", request, seconds)
+        had[request] += seconds
+    of = {c: sum(s for r, s in had.items() if (r % 3 and "b") == c) for c in (0, "b")}
+    assert abs(of[0] - of["b"]) <= 20
+    for client in (0, "b"):
+        own = [s for r, s in had.items() if (r % 3 and "b") == client]
+        assert max(own) - min(own) <= 20
+    queue.add("new", "last")  # is next, and has no claim on the time before it came
+    first = queue.next(lambda one: True)  # the other that has had the least
+    queue.charge(first % 3 and "b", first, 20)
+    assert queue.next(lambda one: True) == "last"
+    queue.charge("new", "last", 41)
+    assert queue.next(lambda one: True) != "last"
+    queue.remove("new", "last")
+    queue.remove("new", "last")
+    assert "last" not in [queue.next(lambda one, n=n: one == n) for n in ("last", 1)]
+
+
+def test_a_long_recording_does_not_starve_a_short_one(short, tmp_path):
+    """The short one waits for what has entered before it, not for the rest."""
+    long, brief = write(tmp_path, "long", spoken(5, 400)), write(tmp_path, "brief", spoken(6, 5))
+    with Engine(short, HOW, bounds=Bounds(batch_seconds=8.0)) as engine:
+        begun, seen = threading.Event(), []
+        waiting = engine.submit(long, client="a", progress=lambda s: (seen.extend(s), begun.set()))
+        assert begun.wait(30)
+        before = len(seen)
+        for client in ("b", "a"):
+            engine.submit(brief, client=client).result(30)
+        meanwhile = len(seen) - before
+        whole = waiting.result(60)
+    assert not waiting.cancelled() and len(whole.segments) > 40
+    assert meanwhile < 16, f"{meanwhile} of {len(whole.segments)}"
+    assert [one.text for one in whole.segments][: len(seen)] == [one.text for one in seen]
+    assert len(seen) == len(whole.segments)
+
+
+def test_canceling_frees_what_waits_and_what_runs_and_changes_nobody_else(short, tmp_path):
+    long, other = write(tmp_path, "long", spoken(5, 400)), write(tmp_path, "other", spoken(7, 30))
+    with Engine(short, HOW) as engine:
+        begun = threading.Event()
+        future = engine.submit(long, progress=lambda _: begun.set())
+        rest = engine.submit(other, client="b")
+        assert begun.wait(30) and future.cancel()
+        assert_alike(rest.result(30), asr.transcribe(short, other, **vars(HOW)))
+        end = time.monotonic() + 5
+        while engine.load != (0, 0, 0, 0) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert engine.load == (0, 0, 0, 0)
+        with pytest.raises(CancelledError):
+            future.result()
+
+
+def test_utterances_that_are_dropped_leave_the_others_as_they_are(recognizer):  # noqa: F811
+    searcher = Searcher(recognizer, replace(JOINT, length_bonus=0.5))
+    encoded = encode(recognizer, [say(spoken(n, 12)) for n in range(6)])
+    expected = dict(searcher.stream([(range(6), encoded.H, encoded.H_lens)]))
+    running, found = Running(searcher), {}
+    running.add(range(6), encoded.H, encoded.H_lens)
+    for n in range(200):
+        if n == 3:
+            running.drop({1, 4})
+        found |= dict(running.step())
+    assert sorted(found) == [0, 2, 3, 5] and not len(running)
+    for n, nbest in found.items():
+        assert [one.tokens for one in nbest] == [one.tokens for one in expected[n]]
+    running.add(range(2), encoded.H[:2], encoded.H_lens[:2])
+    running.drop({0, 1})
+    assert not len(running) and running.step() == []
+
+
+def test_what_is_too_much_is_refused_and_what_is_closed_takes_nothing(short, tmp_path):
+    path = write(tmp_path, "x", spoken(1, 20))
+    with Engine(short, HOW, bounds=Bounds(requests=2, seconds=1e9)) as engine:
+        running = [engine.submit(path), engine.submit(path)]
+        with pytest.raises(Full, match="2 recordings wait"):
+            engine.submit(path)
+        texts = {one.result(30).text for one in running}
+        assert engine.submit(path).result(30).text in texts
+    for refused in (lambda: engine.submit(path), lambda: engine.open(print)):
+        with pytest.raises(Closed):
+            refused()
+    with Engine(short, HOW, bounds=Bounds(seconds=5.0)) as engine:
+        first = engine.submit(path)
+        with pytest.raises(Full, match="hours of audio wait"):
+            engine.submit(path)
+        first.result(30)
+
+
+def test_closing_finishes_what_runs_or_gives_it_up(short, tmp_path):
+    long = write(tmp_path, "long", spoken(5, 300))
+    engine = Engine(short, HOW)
+    future = engine.submit(long)
+    engine.close()
+    assert_alike(future.result(0), asr.transcribe(short, long, **vars(HOW)))
+    engine = Engine(short, HOW)
+    begun = threading.Event()
+    future = engine.submit(long, progress=lambda _: begun.set())
+    begun.wait(30)
+    engine.close(0.0)
+    with pytest.raises(Closed):
+        future.result(1)
+    assert not engine._thread.is_alive() and not Path(engine._folder.name).exists()
+
+
+def failing(monkeypatch, is_bad, error):
+    """Let the encoder fail for some batches."""
+
+    def planted(recognizer, waveforms, *how):  # noqa: F811
+        if is_bad(waveforms):
+            raise error
+        return encode(recognizer, waveforms, *how)
+
+    monkeypatch.setattr(jobs, "encode", planted)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("planted"), MemoryError()])
+def test_a_fault_is_that_of_the_request_which_has_it(short, tmp_path, monkeypatch, error):
+    paths = [write(tmp_path, f"{n}", spoken(n, 12)) for n in range(6)]
+    soundfile.write(paths[3], say(spoken(3, 12)) * 3, RATE)
+    expected = [asr.transcribe(short, path, **vars(HOW)) for path in paths]
+    failing(monkeypatch, lambda waves: any(abs(wave).max() > 0.8 for wave in waves), error)
+    with Engine(short, HOW) as engine:
+        futures = [engine.submit(path, client=path) for path in paths]
+        wrong = futures.pop(3).exception(30)
+        expected.pop(3)
+        for future, alone in zip(futures, expected, strict=True):
+            assert_alike(future.result(30), alone)
+    assert isinstance(wrong, UserError if isinstance(error, MemoryError) else RuntimeError)
+
+
+def test_where_memory_is_short_recordings_are_searched_one_by_one(short, tmp_path, monkeypatch):
+    paths = [write(tmp_path, f"{n}", spoken(n, 12)) for n in range(6)]
+    alone = [asr.transcribe(short, path, **vars(HOW)) for path in paths]
+    failing(monkeypatch, lambda waves: len(waves) > 1, MemoryError())
+    with Engine(short, HOW) as engine:
+        for future, expected in zip([engine.submit(p) for p in paths], alone, strict=True):
+            assert_alike(future.result(30), expected)
+
+
+def test_a_file_that_is_lost_or_unreadable_fails_alone(short, tmp_path):
+    good, gone = (write(tmp_path, name, spoken(1, 60)) for name in ("good", "gone"))
+    (tmp_path / "text.wav").write_text("no sound")
+    with Engine(short, HOW) as engine:
+        with pytest.raises(UserError, match="is text, not sound"):
+            engine.submit(tmp_path / "text.wav")
+        recording = asr.transcription.find(gone)[0]
+        (tmp_path / "gone.wav").unlink()
+        lost, fine = engine.submit(recording), engine.submit(good)
+        assert isinstance(lost.exception(30), UserError) and fine.result(30).text
+
+
+def test_asyncio_awaits_and_cancels(short, tmp_path):
+    path, long = write(tmp_path, "x", spoken(1, 9)), write(tmp_path, "long", spoken(5, 400))
+
+    async def ask(engine):
+        texts = await asyncio.gather(*(engine.transcribe(path, client=n) for n in range(5)))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(engine.transcribe(long), 0.2)
+        return {one.text for one in texts}
+
+    with Engine(short, HOW) as engine:
+        assert asyncio.run(ask(engine)) == {asr.transcribe(short, path, **vars(HOW)).text}
+        assert engine.submit(path).result(30).text  # soon, for the long one was left
+
+
+def test_streams_beside_files_and_a_listener_that_fails(short, tmp_path):
+    waveform = say("--AB_CDA-------")
+    alone = asr.stream(short, **vars(HOW))
+    expected = [
+        e.segment.text for e in alone.push(waveform) + alone.finish() if hasattr(e, "segment")
+    ]
+    path, seen, ended = write(tmp_path, "x", spoken(1, 9)), [], threading.Event()
+
+    def listen(event):
+        seen.append(event)
+        ended.set() if event is None else None
+        raise RuntimeError("planted")
+
+    with Engine(short, HOW, bounds=Bounds(streams=1)) as engine:
+        live, file = engine.open(listen).result(10), engine.submit(path)
+        assert isinstance(engine.open(listen).exception(10), Full)
+        live.feed(waveform)
+        live.end()
+        assert ended.wait(20) and file.result(20).text and live.backlog == 0
+        other = engine.open(seen.append).result(10)
+        other.feed(np.full(RATE, np.nan, np.float32))
+        while not isinstance(seen[-1], UserError):
+            time.sleep(0.01)
+    assert [e.segment.text for e in seen if hasattr(e, "segment")] == expected
