@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from asr import __version__
 from asr.logging import logger
-from asr.serving import live, transcriptions
+from asr.serving import live, realtime, transcriptions
 from asr.serving.engine import Engine
 from asr.serving.errors import RequestError
 from asr.serving.guard import Guard
@@ -58,6 +58,7 @@ def create_app(
 
     app.include_router(transcriptions.router)
     app.include_router(live.router)
+    app.include_router(realtime.router)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     app.add_middleware(Guard, service=service)
     if options.origins:

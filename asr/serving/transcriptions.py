@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -157,7 +157,7 @@ async def transcribe(request: Request) -> Response:
         name, engine = service.engine(form.model)
         if form.response_format in ("srt", "vtt") and not engine.recognizer.has_times:
             raise RequestError(400, "the model gives no times", "response_format")
-        how = _search(form, engine)
+        how = search_options(engine, form.keywords, form.nbest)
         folder = stack.enter_context(uploads.kept(service.folder))
         more = file.file, file.filename or "", folder, service.options
         recording = await asyncio.to_thread(uploads.recording, *more)
@@ -187,15 +187,18 @@ def _file(given: FormData) -> UploadFile:
     return files[0]
 
 
-def _search(form: Form, engine: Engine) -> SearchOptions:
-    """How to search, by the server's options and the request's."""
+def search_options(engine: Engine, keywords: Sequence[str], nbest: int = 1) -> SearchOptions:
+    """How to search, by the server's options and a request's.
+
+    raises   RequestError if a keyword can't be spelled, or isn't used
+    """
     how, given = engine.options, dict[str, Any]()
-    if form.nbest > 1:
-        given = {"nbest": form.nbest, "beam": max(how.beam, form.nbest)}
-    if form.keywords:
+    if nbest > 1:
+        given = {"nbest": nbest, "beam": max(how.beam, nbest)}
+    if keywords:
         if how.mode.endswith("greedy"):
             raise RequestError(400, "keywords: the server's search doesn't use them", "keywords")
-        given["hotwords"] = tuple(dict.fromkeys(_spelled(word, engine) for word in form.keywords))
+        given["hotwords"] = tuple(dict.fromkeys(_spelled(word, engine) for word in keywords))
     return replace(how, **given) if given else how
 
 

@@ -1,0 +1,508 @@
+"""WebSocket clients: each gets the very events that its stream gives alone, and whatever else one sends is refused.
+
+What is expected comes from `asr.stream` on the same samples, and for OpenAI's events from their own client, which
+parses them. The recognizer is that of test_live.py, whose letters are tones.
+"""
+
+import asyncio
+import base64
+import json
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+
+import numpy as np
+import openai
+import pytest
+import uvicorn
+from small import rows, sizes
+from test_live import FEATURES, HOW, LETTERS, TEXT, recognizer, say  # noqa: F401 - a fixture
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+import asr
+from asr.models.recognizer import Recognizer
+from asr.serving import live
+from asr.serving.app import create_app
+from asr.serving.engine import Bounds, Engine
+from asr.serving.options import ServingOptions
+
+SECRET = "geheim-ß"
+SHORT, FINALS = TEXT[:20], ["AB CDA", "EB D"]
+
+
+@contextmanager
+def serving(engines, options=ServingOptions(), token=""):  # noqa: B008
+    """Serve on a free port; give its address."""
+    config = uvicorn.Config(create_app(engines, options, token), port=0, log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def engine(recognizer):  # noqa: F811
+    return Engine(recognizer, HOW, bounds=Bounds(streams=9))
+
+
+@pytest.fixture(scope="module")
+def address(engine):
+    with serving({"tones": engine}) as address:  # which closes the engine in the end
+        yield f"ws://{address}/v1/stream"
+
+
+@pytest.fixture
+def other(recognizer):  # noqa: F811
+    """One more engine."""
+    with Engine(recognizer, HOW) as made:
+        yield made
+
+
+def pcm(waveform):
+    return (np.clip(waveform, -1, 1) * 32767).astype("<i2")
+
+
+def received(socket):
+    """All events, and the code that closes the connection."""
+    events = []
+    try:
+        while True:
+            events.append(json.loads(socket.recv(timeout=20)))
+    except ConnectionClosed as closed:
+        return events, closed.rcvd and closed.rcvd.code
+
+
+def talk(address, *messages, **more):
+    """Send messages: samples, texts, or what becomes JSON; return the events and the close code."""
+    with connect(address, **more) as socket:
+        try:
+            for message in messages:
+                socket.send(json.dumps(message) if isinstance(message, dict) else message)
+        except ConnectionClosed:
+            pass
+        return received(socket)
+
+
+def config(**more):
+    return {"type": "config", "rate": 8000} | more
+
+
+END = {"type": "end"}
+
+
+def portions(samples, seed):
+    """Cut interleaved samples (n, channels) anywhere."""
+    draw = np.random.default_rng(seed)
+    size = int(draw.choice([60, 700, 5000, 30_000]))
+    cuts = np.sort(draw.integers(0, len(samples), max(1, len(samples) // size)))
+    return [part.tobytes() for part in np.split(samples, cuts)]
+
+
+def alone(recognizer, waveform, rate=8000, **more):  # noqa: F811
+    """What asr.stream gives."""
+    stream = asr.stream(recognizer, mode="ctc", beam=4, **more)
+    return [event.as_json() for event in stream.push(waveform, rate) + stream.finish()]
+
+
+def alike(events, expected):
+    """Compare events; confidences, which have four digits, to 2e-4."""
+
+    def close(one, other):
+        if isinstance(other, dict):
+            return one.keys() >= other.keys() and all(close(one[k], other[k]) for k in other)
+        if isinstance(other, list):
+            return len(one) == len(other) and all(map(close, one, other))
+        return one == (pytest.approx(other, abs=2e-4) if isinstance(other, float) else other)
+
+    for one, other in zip(events, expected, strict=True):
+        assert close(one, other), (one, other)
+
+
+def test_clients_side_by_side_get_what_each_gets_alone(address, recognizer):  # noqa: F811
+    draw = random.Random(0)
+    texts = ["".join(draw.choices("ABCDE_-----", k=draw.randint(5, 15))) for _ in range(7)]
+    kinds = [
+        (8000, 1),
+        (16_000, 1),
+        (8000, 2),
+        (48_000, 1),
+        (8000, 1),
+        (44_100, 2),
+        (8000, 1),
+        (8000, 1),
+    ]
+
+    def client(n):
+        rate, channels = kinds[n]
+        samples = pcm(say([TEXT, *texts][n], rate=rate))
+        whole = np.stack([samples, samples // 3], 1)[:, :channels]
+        mean = whole.mean(1, dtype=np.float32) / 32768
+        setup = config(rate=rate, channels=channels)
+        found = talk(address, setup, *portions(whole, n), END)
+        return found, alone(recognizer, samples if channels == 1 else mean, rate)
+
+    with ThreadPoolExecutor(8) as pool:
+        for (events, code), expected in pool.map(client, range(8)):
+            assert code == 1000
+            assert (events[0]["type"], events[0]["model"]) == ("ready", "tones")
+            alike(events[1:-1], expected)
+            count = sum(event["type"] == "final" for event in expected)
+            assert events[-1] == {"type": "end", "segments": count}
+
+
+def test_a_broken_stream_goes_on_where_its_last_segment_ended(address, engine, recognizer):  # noqa: F811
+    samples = pcm(say(SHORT))
+    whole = alone(recognizer, samples)
+    with connect(address) as socket:
+        socket.send(json.dumps(config()))
+        socket.send(samples[: 3 * len(samples) // 4].tobytes())
+        while (event := json.loads(socket.recv()))["type"] != "final":
+            pass
+        socket.socket.close()  # without a word
+    resume = {"segment": event["number"] + 1, "time": event["position"]}
+    rest = samples[round(8000 * event["position"]) :]
+    events, code = talk(address, config(resume=resume), rest.tobytes(), END)
+    alike(events[1:-1], [event for event in whole if event["number"] > 0])
+    assert code == 1000 and events[-1]["segments"] == 2
+    deadline = time.monotonic() + 10
+    while engine.load[3] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert engine.load[3] == 0  # whoever left was forgotten
+
+
+def test_hotwords_nbest_and_chunk_are_the_search_s(address, recognizer, tmp_path):  # noqa: F811
+    samples = pcm(say(SHORT))
+    (tmp_path / "words").write_text("EB D\n")
+    how = {"hotwords": str(tmp_path / "words"), "chunk": 0.16, "nbest": 3}
+    expected = alone(recognizer, samples, **how)
+    setup = config(hotwords=["eb d"], chunk=0.16, nbest=3)
+    events, _ = talk(address, setup, samples.tobytes(), END)
+    alike(events[1:-1], expected)
+    finals = [event for event in events if event["type"] == "final"]
+    assert [event["nbest"][0]["text"] for event in finals] == FINALS
+    assert all(len(event["nbest"]) == 3 for event in finals)
+
+
+def nested(depth):
+    return "[" * depth + "]" * depth
+
+
+HOSTILE = """
+no JSON                       | {"type": "config"                                             | bad_message
+no object                     | ["config"]                                                    | bad_message
+no type                       | {"rate": 8000}                                                | bad_message
+a type that is no text        | {"type": {"type": "config"}}                                  | bad_message
+another type                  | {"type": "start"}                                             | bad_message
+the end first                 | {"type": "end"}                                               | bad_message
+samples first                 | b: 0000                                                       | bad_message
+NaN                           | {"type": "config", "rate": NaN}                               | bad_message
+infinity                      | {"type": "config", "resume": {"time": 1e999}}                 | bad_message
+a rate beyond all             | {"type": "config", "rate": 1000000000}                        | bad_message
+a rate below                  | {"type": "config", "rate": -8000}                             | bad_message
+a rate as text                | {"type": "config", "rate": "8000"}                            | bad_message
+another format                | {"type": "config", "format": "f32le"}                         | bad_message
+many channels                 | {"type": "config", "channels": 4096}                          | bad_message
+an unknown field              | {"type": "config", "path": "/etc/passwd"}                     | bad_message
+a negative time               | {"type": "config", "resume": {"segment": 0, "time": -1}}      | bad_message
+a chunk that isn't there      | {"type": "config", "chunk": 0.5}                              | bad_message
+letters that aren't there     | {"type": "config", "hotwords": ["ZÜRICH"]}                    | bad_message
+hotwords that are no list     | {"type": "config", "hotwords": "A"}                           | bad_message
+a second config               | ok {"type": "config"}                                         | bad_message
+an odd count of bytes         | ok b: 000000                                                  | bad_audio
+half a frame of two channels  | stereo b: 0000                                                | bad_audio
+"""
+
+
+@pytest.mark.parametrize(("_", "sent", "code"), rows(HOSTILE))
+def test_hostile_messages_are_answered_and_closed(address, _, sent, code):
+    before, _, rest = sent.partition(" ")
+    first = {"ok": [config()], "stereo": [config(channels=2)]}.get(before, [])
+    sent = rest if first else sent
+    message = bytes.fromhex(sent[3:]) if sent.startswith("b: ") else sent
+    events, closed = talk(address, *first, message)
+    assert [event["type"] for event in events] == ["ready"] * len(first) + ["error"]
+    assert events[-1]["code"] == code and events[-1]["message"] and events[-1]["fix"]
+    assert closed == live.CODES[code]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (nested(100_000), "bad_message"),
+        (json.dumps(config(hotwords=["A" * 90] * 9000)), "bad_message"),
+        (json.dumps(config(hotwords=["A" * 90] * 12_000)), "too_large"),
+        (bytes(2**20 + 2), "too_large"),
+    ],
+)
+def test_huge_messages(address, message, code):
+    events, closed = talk(address, message)
+    assert (events[-1]["code"], closed) == (code, live.CODES[code])
+
+
+def test_fuzzed_frames_never_fail_the_server(address, caplog):
+    draw = random.Random(3)
+    good = [json.dumps(config()), '{"type": "ping"}', json.dumps(END)]
+    for _ in range(50):
+        messages = draw.choices([*good[:2], bytes(3200)], k=draw.randint(0, 3))
+        spoiled = bytearray(draw.choice([*map(str.encode, good), draw.randbytes(40)]))
+        for _ in range(draw.randint(1, 6)):
+            spoiled[draw.randrange(len(spoiled))] = draw.randrange(256)
+        text = spoiled.decode("utf8", "replace")
+        messages += [draw.choice([text, bytes(spoiled)]), bytes(3), good[2]]
+        events, code = talk(address, *messages)
+        assert events[-1]["type"] == "error" and code == live.CODES[events[-1]["code"]]
+        assert events[-1]["code"] in ("bad_message", "bad_audio")
+    events, code = talk(address, config(), pcm(say(SHORT)).tobytes(), END)
+    assert [e["text"] for e in events if e["type"] == "final"] == FINALS and code == 1000
+
+
+def test_a_ping_is_answered_and_nothing_follows_the_end(address):
+    events, code = talk(address, config(), {"type": "ping"}, END, bytes(320))
+    assert [event["type"] for event in events][:2] == ["ready", "pong"] and code in (1000, 4400)
+
+
+def test_silence_of_a_client_ends_it(address, monkeypatch):
+    monkeypatch.setattr(live, "FIRST", 0.05)
+    assert talk(address)[1] == live.CODES["timeout"]
+    monkeypatch.setattr(live, "FIRST", 10)
+    monkeypatch.setattr(live, "IDLE", 0.05)
+    events, code = talk(address, config())
+    assert (events[-1]["code"], code) == ("timeout", 4408)
+
+
+def test_streams_are_counted(address):
+    with ExitStack() as stack:
+        for _ in range(9):
+            socket = stack.enter_context(connect(address))
+            socket.send(json.dumps(config()))
+            assert json.loads(socket.recv())["type"] == "ready"
+        events, code = talk(address, config())
+        assert (events[-1]["code"], code) == ("too_many", 4429)
+
+
+def test_a_failure_of_the_server_shows_nothing_of_it(address, monkeypatch, caplog):
+    def fail(*_):
+        raise RuntimeError("/home/secret")
+
+    monkeypatch.setattr(live, "samples", fail)
+    events, code = talk(address, config(), bytes(2))
+    assert (events[-1]["code"], code) == ("internal", 4500) and "secret" not in str(events)
+    assert "/home/secret" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def guarded(recognizer):  # noqa: F811
+    """Two models, one of which can't read streams, behind a token."""
+    whole = Recognizer(FEATURES, sizes(), LETTERS).eval()
+    engines = {"tones": Engine(recognizer, HOW), "whole": Engine(whole)}
+    with serving(engines, ServingOptions(cors="https://a.org"), SECRET) as address:
+        yield address
+
+
+def key(token):
+    return [live.KEY + token]
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "token", "code"),
+    [
+        ("stream", {}, SECRET, None),
+        ("stream", {}, "wrong", "unauthorized"),
+        ("stream", {}, "", "unauthorized"),
+        ("stream", {"additional_headers": {"Authorization": "Bearer bad"}}, SECRET, None),
+        ("stream", {"subprotocols": ["asr", live.KEY + "bad"]}, "", "unauthorized"),
+        ("realtime", {}, "", "unauthorized"),
+        ("realtime", {"subprotocols": ["realtime", live.KEY + "bad"]}, "", "unauthorized"),
+    ],
+)
+def test_a_token_is_asked_for(guarded, path, more, token, code):
+    events, closed = talk(
+        f"ws://{guarded}/v1/{path}", config(model="tones", token=token), END, **more
+    )
+    if code:
+        error = events[-1].get("error", events[-1])
+        assert (error["code"], closed, len(events)) == (code, 4401, 1)
+    else:
+        assert events[-1]["type"] == "end"
+
+
+def test_a_token_in_a_header_or_a_subprotocol(other):
+    with serving({"tones": other}, token="a-b.c_1") as address:
+        for path in ("stream", "realtime"):
+            for more in (
+                {"additional_headers": {"Authorization": "Bearer a-b.c_1"}},
+                {"subprotocols": ["x", live.KEY + "a-b.c_1"]},
+            ):
+                with connect(f"ws://{address}/v1/{path}", **more) as socket:
+                    socket.send(json.dumps(config()))
+                    assert json.loads(socket.recv())["type"] in ("ready", "session.created")
+                    assert socket.subprotocol == ("x" if "subprotocols" in more else None)
+
+
+@pytest.mark.parametrize(
+    ("origin", "admitted"),
+    [("http://{}", True), ("https://a.org", True), ("https://evil.org", False), ("null", False)],
+)
+def test_pages_of_other_sites_are_kept_out(guarded, origin, admitted):
+    refused = nullcontext() if admitted else pytest.raises(InvalidStatus, match="403")
+    url = f"ws://{guarded}/v1/stream"
+    with refused, connect(url, origin=origin.format(guarded)):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("model", "code"), [("whole", "not_live"), ("other", "unknown_model"), (None, "unknown_model")]
+)
+def test_models_by_name(guarded, model, code):
+    events, closed = talk(f"ws://{guarded}/v1/stream", config(model=model, token=SECRET))
+    assert (events[-1]["code"], closed) == (code, live.CODES[code])
+
+
+class Peer:
+    """The server's side of a WebSocket, without a network: what a client sends, and how fast it reads."""
+
+    def __init__(self, app, *messages):
+        self.app, self.messages, self.read, self.sent = app, list(messages), 0, []
+        self.blocked = lambda event: False
+
+    async def receive(self):
+        self.read += 1
+        if self.read == 1:
+            return {"type": "websocket.connect"}
+        if not self.messages:
+            await asyncio.sleep(60)
+        got = self.messages.pop(0)
+        return {"type": "websocket.receive", "text" if isinstance(got, str) else "bytes": got}
+
+    async def send(self, event):
+        while self.blocked(event):
+            await asyncio.sleep(0.01)
+        self.sent.append(event)
+
+    def run(self, seconds=20):
+        """Return the code with which it is closed."""
+        scope = {"type": "websocket", "path": "/v1/stream", "headers": [], "subprotocols": []}
+        scope |= {"query_string": b"", "scheme": "ws", "server": ("a", 1), "client": ("b", 2)}
+        asyncio.run(asyncio.wait_for(self.app(scope, self.receive, self.send), seconds))
+        return self.sent[-1]["code"]
+
+
+def test_nothing_more_is_read_while_much_waits(other, monkeypatch):
+    peer = Peer(
+        create_app({"tones": other}), json.dumps(config()), *[bytes(1600)] * 9, json.dumps(END)
+    )
+    reads = []
+
+    def backlog(_):
+        reads.append(peer.read)
+        return 99 if len(reads) < 8 else 0
+
+    monkeypatch.setattr(live.Live, "backlog", property(backlog))
+    assert peer.run() == 1000
+    assert (
+        reads[:8] == [3] * 8 and max(reads) == 11
+    )  # the config and one frame, until there was room
+
+
+@pytest.mark.parametrize(("slow", "waiting"), [(0.05, 1000), (60, 3)])
+def test_whoever_does_not_read_is_closed(other, monkeypatch, slow, waiting):
+    samples = pcm(say(SHORT)).tobytes()
+    peer = Peer(create_app({"tones": other}), json.dumps(config()), samples)
+    peer.blocked = lambda event: "partial" in event.get("text", "")
+    monkeypatch.setattr(live, "SLOW", slow)
+    monkeypatch.setattr(live, "WAITING", waiting)
+    assert peer.run() == live.CODES["slow_reader"]
+
+
+def session(**more):
+    settings = {"format": {"type": "audio/pcm", "rate": 24_000}, "transcription": {"model": "x"}}
+    return {"type": "transcription", "audio": {"input": settings | more}}
+
+
+def listen(connection, until):
+    """The events of OpenAI's client, as it has parsed them."""
+    for event in connection:
+        yield event
+        if until(event):
+            return
+
+
+ITEM = "conversation.item.input_audio_transcription"
+
+
+@pytest.fixture(scope="module")
+def official(address):
+    return openai.OpenAI(
+        api_key="x", base_url=address.replace("ws", "http", 1).replace("/stream", "")
+    )
+
+
+@pytest.mark.parametrize("turns", [{"type": "server_vad"}, None])
+def test_openai_s_client_speaks_with_it(official, recognizer, turns):  # noqa: F811
+    samples, found = pcm(say(SHORT, rate=24_000)), []
+    with official.realtime.connect(extra_query={"intent": "transcription"}) as connection:
+        connection.session.update(session=session(turn_detection=turns))
+        for part in portions(samples[:, None], 1):
+            connection.input_audio_buffer.append(audio=base64.b64encode(part).decode())
+        connection.input_audio_buffer.commit()
+        connection.input_audio_buffer.commit()  # a second one, of nothing
+        found = list(listen(connection, lambda event: event.type == "error"))
+    assert [event.type for event in found[:2]] == ["session.created", "session.updated"]
+    assert "without audio" in found[-1].error.message
+    items = [event.item_id for event in found if event.type == "input_audio_buffer.committed"]
+    completed = {event.item_id: event for event in found if event.type == f"{ITEM}.completed"}
+    assert list(completed) == items and len({*items}) == len(items)
+    texts = [event.transcript for event in completed.values()]
+    if turns:
+        finals = [e for e in alone(recognizer, samples, 24_000) if e["type"] == "final"]
+        assert texts == [final["text"] for final in finals] == FINALS
+        ends = [e.audio_end_ms for e in found if e.type == "input_audio_buffer.speech_stopped"]
+        assert ends == [round(1000 * final["end"]) for final in finals]
+        assert sum(e.type == "input_audio_buffer.speech_started" for e in found) == 2
+    else:  # these tones know no space in silence
+        assert texts == ["".join(FINALS)]
+        assert completed[items[0]].usage.seconds == pytest.approx(len(samples) / 24_000, abs=1e-3)
+    for item, text in zip(items, texts, strict=True):
+        deltas = [e.delta for e in found if e.type == f"{ITEM}.delta" and e.item_id == item]
+        assert "".join(deltas) == text and len(deltas) > 1 - bool(turns)
+
+
+def test_a_session_goes_on_after_mistakes_and_in_the_first_version(address):
+    audio = base64.b64encode(pcm(say("-AB--", rate=24_000))).decode()
+    append = {"type": "input_audio_buffer.append", "audio": audio}
+    update = {"type": "transcription_session.update", "session": {"turn_detection": None}}
+    mistakes = [
+        {"type": "response.create", "event_id": "mine"},
+        {"type": "input_audio_buffer.append", "audio": "§"},
+        {"type": "input_audio_buffer.append", "audio": "AAAA"},
+        {"type": "session.update", "session": {"type": "realtime"}},
+        {"type": "session.update", "session": session(format={"type": "audio/pcmu"})},
+        "{",
+        b"\0\0",
+    ]
+    commit, clear = ({"type": f"input_audio_buffer.{what}"} for what in ("commit", "clear"))
+    with connect(
+        address.replace("stream", "realtime"), additional_headers={"OpenAI-Beta": "realtime=v1"}
+    ) as socket:
+        for message in (*mistakes, update, append, update, clear, append, commit, append, commit):
+            socket.send(json.dumps(message) if isinstance(message, dict) else message)
+        events = []
+        while sum(event["type"] == f"{ITEM}.completed" for event in events) < 2:
+            events.append(json.loads(socket.recv(timeout=20)))
+    kinds = [event["type"] for event in events]
+    assert kinds[0] == "transcription_session.created"
+    assert kinds[1:8] == ["error"] * 7 and events[1]["error"]["event_id"] == "mine"
+    assert kinds[8] == "transcription_session.updated"
+    rest = [kind for kind in kinds[9:] if not kind.endswith("delta")]
+    turn = ["input_audio_buffer.committed", "conversation.item.created", f"{ITEM}.completed"]
+    assert rest == ["error", "input_audio_buffer.cleared", *turn, *turn]
+    assert [e["transcript"] for e in events if "transcript" in e] == ["AB", "AB"]

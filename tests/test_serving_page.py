@@ -1,0 +1,368 @@
+"""The page of asr-serve in Chromium: what is spoken into a microphone or dropped comes out as words that play.
+
+The recognizer is that of test_live.py, whose letters are tones. A recording of them is the browser's microphone. axe
+judges accessibility, pysubs2 subtitles, soxr the resampling.
+"""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pysubs2
+import pytest
+import soundfile
+import soxr
+from small import sizes
+from test_live import FEATURES, HOW, LETTERS, TEXT, recognizer, say  # noqa: F401 - a fixture
+from test_serving_live import FINALS, SHORT, serving
+
+import asr
+from asr.models.recognizer import Recognizer
+from asr.serving import app
+from asr.serving.engine import Engine
+from asr.transcript import Final
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+STATIC = sorted(app.STATIC.iterdir())
+SPOKEN = np.concatenate([say(each, rate=48_000) for each in ("----", SHORT, "-" * 99)])
+DROPPED = "AB CDA EB D"
+chromium = pytest.mark.skipif(not BROWSER, reason="no Chromium is installed: the page wasn't tried")
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize("path", STATIC, ids=lambda path: path.name)
+def test_files_are_small_and_know_no_other_host(path):
+    text = path.read_text()
+    assert len(text.splitlines()) < 270 and max(map(len, text.splitlines())) < 400
+    foreign = re.findall(
+        r"(?:https?:)?//[\w.-]+\.\w+", text.replace("http://www.w3.org/2000/svg", "")
+    )
+    assert foreign == []
+    assert not re.search(r"\binnerHTML|insertAdjacentHTML|document\.write|\beval\(", text)
+
+
+def test_markup_holds_what_scripts_look_for():
+    markup = (app.STATIC / "index.html").read_text()
+    assert not re.search(
+        r"<style|\bstyle=|\son\w+=|<script(?![^>]*src)", markup
+    )  # the policy forbids it
+    scripts = "".join(path.read_text() for path in STATIC if path.suffix == ".js")
+    assert {*re.findall(r'find\("([\w-]+)"\)|getElementById\("([\w-]+)"\)', scripts)}
+    ids = {*re.findall(r'\bid="([\w-]+)"', markup)}
+    looked_for = {
+        a or b for a, b in re.findall(r'find\("([\w-]+)"\)|getElementById\("([\w-]+)"\)', scripts)
+    }
+    classes = {"h2"} | {*re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]+)"', markup)))}
+    assert looked_for - ids - classes == {"footer"}
+    imported = {*re.findall(r'(?:from|URL\() ?"(?:\./)?([\w.]+)"', scripts)}
+    assert imported | {"app.js"} == {path.name for path in STATIC if path.suffix == ".js"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def served(recognizer):  # noqa: F811
+    with serving({"tones": Engine(recognizer, HOW)}) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser(folder):
+    """Chromium, with a recording as its microphone."""
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="no playwright: the page wasn't tried"
+    )
+    soundfile.write(folder / "spoken.wav", SPOKEN, 48_000, "PCM_16")
+    microphone = f"--use-file-for-fake-audio-capture={folder}/spoken.wav%noloop"
+    flags = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    flags += [microphone, "--autoplay-policy=no-user-gesture-required"]
+    with sync_api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=BROWSER, args=flags)
+
+
+@pytest.fixture
+def page(browser):
+    """A page in a browser of its own; no message may stand in its console that a test didn't cause."""
+    messages = []
+    with browser.new_context(viewport={"width": 1100, "height": 900}) as context:
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.messages = messages
+        yield page
+    assert messages == []
+
+
+def finished(page):
+    page.wait_for_selector(".take > footer:not([hidden])")
+    return page.locator(".segment p").evaluate_all(
+        "ps => ps.map((p) => [...p.querySelectorAll('.word')].map((w) => w.textContent).join(' '))"
+    )
+
+
+def drop(page, path):
+    """Drop a file on the page, as a browser tells it."""
+    data = list(path.read_bytes())
+    page.evaluate(
+        """([name, data]) => {
+          const dataTransfer = new DataTransfer();
+          dataTransfer.items.add(new File([new Uint8Array(data)], name));
+          for (const type of ["dragenter", "drop"]) {
+            document.body.dispatchEvent(new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer }));
+          }
+        }""",
+        [path.name, data],
+    )
+
+
+@pytest.fixture(scope="module")
+def dropped(folder):
+    path = folder / "<img src=x onerror=document.title='owned'> & co.wav"
+    soundfile.write(path, say("--AB_CDA_EB_D--"), 8000)
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(served, dropped):
+    """What the API tells of it."""
+    import httpx
+
+    form = {"response_format": "verbose_json", "timestamp_granularities[]": ["word", "segment"]}
+    url = f"http://{served}/v1/audio/transcriptions"
+    return httpx.post(url, data=form, files={"file": dropped.read_bytes()}).json()
+
+
+def watched(page):
+    """What a page sends by WebSocket, in order."""
+    sent = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
+    return sent
+
+
+def heard(sent):
+    """The samples of what was sent."""
+    return np.frombuffer(b"".join(frame for frame in sent if isinstance(frame, bytes)), "<i2")
+
+
+def finals(recognizer, samples):  # noqa: F811
+    """What asr.stream makes of them."""
+    stream = asr.stream(recognizer, mode="ctc", beam=4)
+    events = stream.push(samples, 16_000) + stream.finish()
+    return [event.segment.text for event in events if isinstance(event, Final)]
+
+
+@slow
+@chromium
+def test_what_is_spoken_is_read_on_the_page(page, served, recognizer, capsys):  # noqa: F811
+    sent = watched(page)
+    page.goto(f"http://{served}")
+    page.click("#speak")
+    page.wait_for_selector(".partial")
+    first = page.evaluate("performance.getEntriesByName('first-word')[0].startTime / 1000")
+    with capsys.disabled():
+        print(f"\nfirst word {first:.2f} s after the page began to load; it is spoken after 1.2 s")
+    gray, black = (
+        page.locator(which).first.evaluate("element => getComputedStyle(element).color")
+        for which in (".partial", "h1")
+    )
+    assert gray != black
+    page.wait_for_selector(".segment >> nth=1")
+    assert page.text_content("#speak-label") == "Stop"
+    page.click("#speak")
+    texts, samples = finished(page), heard(sent)
+    assert texts == finals(recognizer, samples) and len(texts) == 2
+    # tones that begin within a frame may be letters more
+    assert all(each in text for each, text in zip(FINALS, texts, strict=True))
+    loud = soxr.resample(samples / 32_768, 16_000, 48_000)
+    spectra = [np.fft.rfft(each, 2**20) for each in (SPOKEN, loud)]
+    alike = np.fft.irfft(spectra[0].conj() * spectra[1]).max()  # wherever they fit best
+    # less than 1 by the gain control; without a tenth of a second of it, less than 0.8
+    assert alike / np.linalg.norm(SPOKEN) / np.linalg.norm(loud) > 0.85
+    assert re.fullmatch(r"0:00 / 0:\d\d", page.text_content(".player output"))
+    page.click(".word >> nth=2")
+    page.wait_for_selector(".now >> text=EB")
+
+
+@slow
+@chromium
+def test_a_broken_connection_loses_no_word(page, served, recognizer):  # noqa: F811
+    servers, whole = [], {}
+
+    def pass_on(route):
+        server = route.connect_to_server()
+        servers.append(server)
+
+        def ask(message):
+            if isinstance(message, bytes):
+                whole.setdefault(len(servers), []).append(message)
+            server.send(message)
+
+        def answer(message):
+            route.send(message)
+            if len(servers) == 1 and '"final"' in message:
+                whole["position"] = json.loads(message)["position"]
+                route.close(code=1012)
+                server.close()
+
+        route.on_message(ask)
+        server.on_message(answer)
+
+    page.route_web_socket("**/v1/stream", pass_on)
+    page.goto(f"http://{served}")
+    page.click("#speak")
+    page.wait_for_selector(".segment >> nth=1")
+    page.click("#speak")
+    texts = finished(page)
+    before = heard(whole[1])[: round(16_000 * whole["position"])]
+    assert texts == finals(recognizer, np.concatenate([before, heard(whole[2])]))
+    assert len(servers) == 2 == len(texts)
+
+
+@slow
+@chromium
+def test_a_dropped_file_plays_at_the_word_that_is_clicked(page, served, dropped, found, folder):
+    page.goto(f"http://{served}")
+    drop(page, dropped)
+    assert finished(page) == [segment["text"] for segment in found["segments"]] == [DROPPED]
+    assert page.locator("h2").first.text_content() == dropped.name
+    assert page.title() == "Speech to text"  # its name stayed a name
+    words, shown = found["words"], page.locator(".word")
+    for n, word in enumerate(words):
+        assert f"{round(100 * word['confidence'])} % sure" in shown.nth(n).get_attribute("title")
+    shown.nth(1).click()
+    page.wait_for_selector(".now")
+    assert shown.nth(1).evaluate("word => word.classList.contains('now')")
+    position = float(page.locator(".player input").input_value())
+    assert words[1]["start"] <= position < words[1]["start"] + 0.5
+    page.locator(".play").click()
+    page.locator(".transcript").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".now:text-is('EB')")
+    page.keyboard.press(" ")
+    assert page.locator(".play").get_attribute("aria-label") == "Play"
+    if "nbest" in found["segments"][0]:
+        page.hover(".readings >> nth=0")
+    for kind in ("srt", "vtt", "json", "txt"):
+        with page.expect_download() as download:
+            page.click(f".save[data-format={kind}]")
+        path = folder / f"saved.{kind}"
+        download.value.save_as(path)
+        if kind in ("srt", "vtt"):
+            cues = pysubs2.load(str(path))
+            assert [cue.text for cue in cues] == [DROPPED]
+            starts = [segment["start"] for segment in found["segments"]]
+            assert [cue.start / 1000 for cue in cues] == pytest.approx(starts, abs=1e-3)
+        elif kind == "json":
+            saved = json.loads(path.read_text())["segments"]
+            assert [word["text"] for part in saved for word in part["words"]] == [
+                w["word"] for w in words
+            ]
+        else:
+            assert path.read_text().split("\n") == [DROPPED, ""]
+
+
+@slow
+@chromium
+def test_models_without_streams_transcribe_what_was_recorded(page, recognizer):  # noqa: F811
+    torch_model = Recognizer(FEATURES, sizes(), LETTERS).eval()
+    engines = {"tones": Engine(recognizer, HOW), "whole": Engine(torch_model)}
+    with serving(engines) as address:
+        page.goto(f"http://{address}")
+        page.select_option("#model", "whole")
+        page.click("#speak")
+        page.wait_for_selector("#notice:has-text('when you stop')")
+        with page.expect_response("**/v1/audio/transcriptions") as response:
+            page.click("#speak")
+        assert response.value.status == 200 and response.value.json()["model"] == "whole"
+
+
+@slow
+@chromium
+def test_a_token_is_asked_for_and_then_known(page, recognizer, dropped):  # noqa: F811
+    with serving({"tones": Engine(recognizer, HOW)}, token="geheim") as address:
+        page.goto(f"http://{address}")
+        for token in ("wrong", "geheim"):
+            page.fill("#token-field", token)
+            with page.expect_response("**/v1/models") as answer:
+                page.keyboard.press("Enter")
+        assert answer.value.status == 200
+        page.wait_for_selector("#token", state="hidden")
+        drop(page, dropped)
+        assert finished(page) == [DROPPED]
+        page.click("#speak")
+        page.wait_for_selector(".partial")
+        page.click("#speak")
+        page.wait_for_selector(".progress", state="hidden")
+    page.messages[:] = [
+        text for text in page.messages if "401" not in text
+    ]  # the browser logs them
+
+
+@slow
+@chromium
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1100)])
+def test_everyone_can_use_it(browser, served, dropped, scheme, width):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    with browser.new_context(
+        viewport={"width": width, "height": 844}, color_scheme=scheme, bypass_csp=True
+    ) as context:
+        page = context.new_page()
+        page.goto(f"http://{served}")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == "speak"
+        page.click("summary")
+        drop(page, dropped)
+        finished(page)
+        page.click(".word")
+        page.wait_for_selector(".now")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("[role=log]").get_attribute("aria-live") == "polite"
+        page.evaluate("document.getElementById('token').showModal()")
+        found = [axe.run(page)]
+        page.evaluate("document.getElementById('token').close()")
+        found.append(axe.run(page))
+    assert [problem for each in found for problem in each.response["violations"]] == []
+
+
+RESAMPLED = """async ([samples, from, to, sizes]) => {
+  const { Resampler } = await import("/resampler.js");
+  const [made, results] = [new Resampler(from, to), []];
+  let at = 0;
+  while (at < samples.length) {
+    const size = sizes[at % sizes.length];
+    results.push(...made.push(Float32Array.from(samples.slice(at, at + size))));
+    at += size;
+  }
+  return [...results, ...made.flush()];
+}"""
+
+
+@slow
+@chromium
+@pytest.mark.parametrize("rate", [8000, 44_100, 48_000])
+def test_the_microphone_is_resampled_as_soxr_does(page, served, rate):
+    page.goto(f"http://{served}")
+    draw, t = np.random.default_rng(rate), np.arange(rate // 8) / rate
+    tones = [
+        np.sin(2 * np.pi * hz * t + hz) for hz in draw.uniform(100, 0.42 * min(rate, 16_000), 20)
+    ]
+    samples = 0.04 * sum(tones)
+    made, again = (
+        np.array(page.evaluate(RESAMPLED, [samples.tolist(), rate, 16_000, sizes]))
+        for sizes in ([128], [1, 700, 33])
+    )
+    assert (made == again).all()  # however the samples come
+    expected = soxr.resample(samples, rate, 16_000, quality="VHQ")
+    inner = slice(400, -400)
+    assert len(made) == pytest.approx(len(expected), abs=1)
+    assert np.abs(made[: len(expected)] - expected[: len(made)])[inner].max() < 1e-3
+    if rate > 16_000:  # nothing above half of the rate folds back
+        high = np.sin(2 * np.pi * draw.uniform(8200, rate / 2 - 200) * t).tolist()
+        assert np.abs(page.evaluate(RESAMPLED, [high, rate, 16_000, [128]]))[inner].max() < 1e-3
