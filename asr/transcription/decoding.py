@@ -61,6 +61,7 @@ class Decoding:
             "times": False,
             "chunk": None,
             "vad": "energy",
+            "length_norm": 0.0,
         }  # they came later: other work has the same mark
         return {k: v for k, v in settings.items() if k not in unset or v != unset[k]}
 

@@ -1,4 +1,4 @@
-"""A recognizer's search: encoder outputs in, n-best lists out, one batch or a stream of them."""
+"""A recognizer's search, or a translator's: encoder outputs in, n-best lists out, one batch or a stream of them."""
 
 import copy
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -8,16 +8,17 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from asr.errors import UserError
 from asr.models import lm
-from asr.models.hybrid import Hybrid
 from asr.models.recognizer import Recognizer
+from asr.models.translator import Translator
 from asr.search.beam import BeamSearch
 from asr.search.ctc_beam import CTCBeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
+from asr.search.length import normalized
 from asr.search.neural import Network, NetworkScorer
 from asr.search.rescoring import rescore
 from asr.search.scorer import Hypothesis, Scorer, ScorerContext, ScorerOptions
@@ -27,6 +28,7 @@ from asr.transcription.options import SCORERS, SearchOptions
 from asr.transcription.times import Encoded, word_times
 
 Key = TypeVar("Key")
+M = TypeVar("M", bound=nn.Module)
 FEW_LABELS = 1000  # up to this number, CTC helps attention to pre-select candidates; with more it would be too slow
 REFILL = 1 / 2  # share of a batch that is still being searched when the next one enters
 NOTHING = Hypothesis([], -float("inf"), reason="limit")  # if every label sequence is impossible
@@ -35,19 +37,26 @@ NOTHING = Hypothesis([], -float("inf"), reason="limit")  # if every label sequen
 class Searcher:
     """Search as the options say.
 
-    recognizer  whose encoder made H (B, T', D), H_lens (B,)
+    recognizer  whose encoder made H (B, T', D), H_lens (B,); of a translator attention alone is
+                searched
     precision   "fp32" or "bf16": of the decoder, CTC's output layer and the language model
     chunk       encoder frames of a chunk of H; None: by default
     raises      UserError if a scorer's file can't be read, or doesn't fit the recognizer, or the
                 encoder wasn't trained with the chunk
     """
 
-    def __init__(self, recognizer: Recognizer, options: SearchOptions, precision: str = "fp32"):
-        self.recognizer, self.options, self.precision = recognizer, options, precision
+    def __init__(
+        self,
+        recognizer: Recognizer | Translator,
+        options: SearchOptions,
+        precision: str = "fp32",
+    ):
+        self.recognizer: Any = recognizer
+        self.options, self.precision = options, precision
         self.device = next(recognizer.parameters()).device
-        self.model = for_search(recognizer.model, precision)
-        self.dtype = self.model.decoder.out.weight.dtype
-        self.chunk = recognizer.chunk_frames(options.chunk) if options.chunk else None
+        self.model: Any = for_search(recognizer.model, precision)
+        self.dtype: torch.dtype = self.model.decoder.out.weight.dtype
+        self.chunk = self.recognizer.chunk_frames(options.chunk) if options.chunk else None
         self.extra = {kind: self._load(kind) for kind in SCORERS}
 
     def tuned(self, **values: Any) -> "Searcher":
@@ -147,11 +156,12 @@ class Searcher:
     def _beams(
         self, batches: Iterable[tuple[Sequence[Key], Tensor, Tensor]]
     ) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
-        search = self._beam(self.options.nbest)
+        # the best normalized score may be any of the beam's
+        search = self._beam(self.options.beam if self.options.length_norm else self.options.nbest)
         keys: dict[int, Key] = {}  # of the utterances that are being searched, by number
         for new, H, H_lens in batches:
             keys |= dict(enumerate(new, search.added))
-            search.add(H.to(self.dtype), H_lens, H_lens)
+            search.add(H.to(self.dtype), H_lens, self.model.limits(H_lens))
             yield from self._run(search, keys, int(len(H) * REFILL))
         yield from self._run(search, keys, 0)
 
@@ -162,7 +172,12 @@ class Searcher:
         while len(search) > enough:
             search.step()
             if found := search.take():
-                yield [(keys.pop(number), nbest or [NOTHING]) for number, nbest in found]
+                yield [(keys.pop(number), self._ranked(nbest)) for number, nbest in found]
+
+    def _ranked(self, nbest: list[Hypothesis]) -> list[Hypothesis]:
+        if self.options.length_norm:
+            nbest = normalized(nbest, self.options.length_norm)
+        return nbest[: self.options.nbest] or [NOTHING]
 
     def _batch(self, H: Tensor, H_lens: Tensor) -> list[list[Hypothesis]]:
         """Search a whole batch, in the modes that utterances can't enter one by one."""
@@ -174,10 +189,10 @@ class Searcher:
             read = frames.step(model.ctc_log_probs(H), H_lens, frames.start(len(H), H.device))
             return [nbest[: options.nbest] or [NOTHING] for nbest in frames.hypotheses(read)]
         if options.mode == "attention-greedy":
-            state = model.decoder.start(H, H_lens)
+            state, limits = model.decoder.start(H, H_lens), model.limits(H_lens)
             return [
                 [h]
-                for h in attention_greedy(model.decoder.step, state, len(H), model.sos_eos, H_lens)
+                for h in attention_greedy(model.decoder.step, state, len(H), model.sos_eos, limits)
             ]
         search = self._beam(options.beam)
         search.add(H, H_lens, H_lens)
@@ -196,14 +211,14 @@ class Searcher:
         )
 
 
-def for_search(model: Hybrid, precision: str) -> Hybrid:
+def for_search(model: M, precision: str) -> M:
     """The model for a search: in bf16, with a copy of the decoder and of CTC's output layer whose weights are bf16.
 
     So nothing is converted at each step, as autocast does. The encoder stays as it is.
     """
     if precision == "fp32":
         return model
-    other, parts = copy.copy(model), ("decoder", "ctc_out")
+    other, parts = copy.copy(model), {"decoder", "ctc_out"} & model._modules.keys()
     copies = {name: copy.deepcopy(getattr(model, name)).bfloat16() for name in parts}
     other._modules = model._modules | copies
     return other
