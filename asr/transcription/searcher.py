@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,11 +51,11 @@ class Searcher:
         options: SearchOptions,
         precision: str = "fp32",
     ):
-        self.recognizer: Any = recognizer
+        self.recognizer = cast(Any, recognizer)  # or a translator, which has no CTC
         self.options, self.precision = options, precision
         self.device = next(recognizer.parameters()).device
-        self.model: Any = for_search(recognizer.model, precision)
-        self.dtype: torch.dtype = self.model.decoder.out.weight.dtype
+        self.model = for_search(self.recognizer.model, precision)
+        self.dtype = self.model.decoder.out.weight.dtype
         self.chunk = self.recognizer.chunk_frames(options.chunk) if options.chunk else None
         self.extra = {kind: self._load(kind) for kind in SCORERS}
 
