@@ -4,8 +4,12 @@ The languages it learns are constructed: letters, copied or reversed, so that ev
 """
 
 import functools
+import gzip
+import json
 import math
 import random
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -16,11 +20,13 @@ from searches import exhaustive
 from small import PART, near, rows
 from torch import nn
 
-from asr import config, tasks
+from asr import api, config, tasks
+from asr.cli import decode, plot, prepare, score
 from asr.data.parallel import join
-from asr.data.texts import tokenize
+from asr.data.texts import Text, tokenize
 from asr.errors import UserError
 from asr.models import translator as translators
+from asr.models.lm import LanguageModel, LMSettings
 from asr.models.translator import TranslationModel, TranslatorSettings
 from asr.nn.positions import sinusoids
 from asr.tasks.translator import TranslatorTask
@@ -31,6 +37,8 @@ from asr.training.identity import stamp_of
 from asr.training.settings import PairDataSettings
 from asr.transcription.options import SearchOptions
 from asr.transcription.searcher import Searcher
+from asr.translation import attention
+from asr.translation.translate import BATCH_TOKENS, translate
 
 each = pytest.mark.parametrize
 V_SOURCE, V = 8, 7
@@ -109,7 +117,7 @@ def test_the_loss_is_that_of_each_pair_label_by_label(variant):
             logits = model(x[None, :S], torch.tensor([S]), before, torch.tensor([n]))[0, -1]
             log_probs = logits.log_softmax(0)
             nll -= log_probs[label].item()
-            smoothed -= float(0.9 * log_probs[label] + 0.1 * log_probs.mean())
+            smoothed -= (0.9 * log_probs[label] + 0.1 * log_probs.mean()).item()
             correct += int(logits.argmax() == label)
     loss = model.loss(X, X_lens, Y, Y_lens)
     assert (float(loss.total), float(loss.correct), int(loss.tokens)) == (
@@ -401,3 +409,255 @@ def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, 
     with pytest.raises(UserError, match=message):
         train(root, tmp_path / "x", override)
     assert not (tmp_path / "x").exists()
+
+
+# commands
+
+
+def run_command(command, *arguments, stdin=""):
+    """Run a command as a process of its own: status, standard output, standard error."""
+    words = [sys.executable, "-m", f"asr.cli.{command}", *map(str, arguments)]
+    done = subprocess.run(words, input=stdin, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def refused(capsys, command, *arguments):
+    """What a command says that ends with status 2."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(list(map(str, arguments)))
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch):
+    """Whatever shares its batch and its window, to rounding; an empty line stays empty."""
+    model = translators.load(whole[0])
+    lines = ["abc", "", "hgfedcba" * 5, "a", "  ", *(root / "dev.src").read_text().split()]
+    texts = [Text(f"x:{n}", n, line) for n, line in enumerate(lines, 1)]
+    options = SearchOptions("attention", beam=4, nbest=3, length_norm=0.6)
+    together = list(translate(model, texts, options))
+    assert [found.id for found in together] == [text.where for text in texts]
+    assert [
+        found.text for found, line in zip(together, lines, strict=True) if not line.strip()
+    ] == ["", ""]
+    alone = [found for text in texts for found in translate(model, [text], options)]
+    monkeypatch.setattr("asr.translation.translate.WINDOW", 7)
+    monkeypatch.setitem(BATCH_TOKENS, "cpu", 40)
+    for other in (alone, list(translate(model, texts, options))):
+        for one, same in zip(together, other, strict=True):
+            assert [a.tokens for a in one.nbest] == [a.tokens for a in same.nbest]
+            assert [a.score for a in one.nbest] == pytest.approx(
+                [a.score for a in same.nbest], abs=1e-4
+            )
+
+
+def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):
+    source = (root / "dev.src").read_text()
+    status, out, err = run_command("decode", "--model", whole[0], stdin="abc\n\n" + source)
+    assert (status, len(out.splitlines())) == (0, 42) and "41 lines translated, 1 empty" in err
+    files = ["--out", tmp_path / "x.txt", "--json", tmp_path / "x.json", "--nbest", 2]
+    how = ["--model", whole[0], root / "dev.src", *files]
+    decode.main(list(map(str, how)))
+    assert (tmp_path / "x.txt").read_text().splitlines() == out.splitlines()[2:]
+    for line, text in zip(
+        (tmp_path / "x.json").read_text().splitlines(), out.splitlines()[2:], strict=True
+    ):
+        found = json.loads(line)
+        assert found["text"] == text and len(found["nbest"]) == 2
+        assert found["nbest"][0]["score"] >= found["nbest"][1]["score"]
+    assert found["id"] == f"{root}/dev.src:40"
+
+
+def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, monkeypatch):
+    how = ["--model", str(whole[0]), str(root / "dev.src"), "--out", str(tmp_path / "x")]
+    decode.main(how)
+    decode.main(how)
+    assert "is up to date" in capsys.readouterr().err
+    decode.main([*how, "--length-norm", "1"])
+    assert "40 lines translated" in capsys.readouterr().err
+
+
+REFUSALS = r"""
+decode  | --model {m} {r}/dev.src --channel 1        | --channel: got 1, but {m} is a translator
+decode  | --model {m} {r}/dev.src --chunk 0.6        | --chunk: got '0.6', but {m} is a translator
+decode  | --model {m} {r}/dev.src --stream           | --stream: got True, but
+decode  | --model {m} {r}/dev.src --mode ctc         | --mode: got 'ctc', expected attention
+decode  | --model {m} {r}/no.src                     | {r}/no.src: no such file
+decode  | --model {m} {r}/long                       | {r}/long:2: got 1100 tokens, expected 1024
+decode  | --model {m} {r}/bytes                      | {r}/bytes:1: not UTF-8
+decode  | --model {m} {r}/dev.src --tune beam=1      | --tune: needs texts and their --reference
+decode  | --model {m} {r}/dev.src --reference {r}/x  | --reference: is for --tune
+decode  | --model {m} {r}/dev.src --out {r}/dev.src  | --out {r}/dev.src: is an input
+decode  | --model {l} {r}/dev.src --reference {r}/x  | --reference: is for translators
+plot    | --model {m} {r}/dev.src --line 99 --out x  | {r}/dev.src: has no line 99
+score   | {r}/dev.tgt {r}/long --bleu                | {r}/long: got 2 lines, expected 40
+score   | {r}/gap {r}/gap --bleu                     | {r}/gap:2: empty
+score   | {r}/gap {r}/gap --bleu --tokenize klingon  | --tokenize: got 'klingon'
+score   | {r}/gap {r}/gap --bleu --unit word         | --unit: is for error rates
+score   | {r}/gap {r}/gap --lowercase                | --tokenize, --lowercase: are for --bleu
+prepare | parallel {r}/pairs {r}/out                 | --languages: got none, expected two
+prepare | parallel {r}/pairs {r}/out --languages x y | {r}/pairs: no split has files of both
+prepare | parallel {r}/pairs {r}/out --languages en de --splits a | {r}/pairs/a.de: got 1 lines, but
+prepare | parallel {r}/pairs {r}/out --languages en de --splits b | {r}/pairs/b.en:2: empty, but
+prepare | parallel {r}/pairs {r}/out --languages en de --splits c | {r}/pairs/c.de:1: the text has a control
+prepare | parallel {r}/pairs {r}/out --languages en de --splits d | {r}/pairs/d.en:1: got 10001 characters
+prepare | parallel {r}/pairs {r}/out --languages en de --splits q | --splits: got 'q', no such split
+prepare | parallel {r}/pairs {r}/out --languages en de --dev 5    | --dev: is for recordings
+prepare | tsv {r}/pairs {r}/out --languages en de    | --languages: is for parallel texts
+"""
+PAIRS = {
+    "a": ("x\ny\n", "x\n"),
+    "b": ("x\n \n", "x\ny\n"),
+    "c": ("x\n", "x\x07\n"),
+    "d": ("x" * 10001, "y"),
+}
+
+
+@pytest.fixture(scope="module")
+def faulty(root):
+    (root / "long").write_text("a\n" + "b" * 1100 + "\n")
+    (root / "bytes").write_bytes(b"\xff\n")
+    (root / "gap").write_text("a\n\nb\n")
+    (root / "lm").mkdir()
+    (root / "lm/config.yaml").write_text("model: {kind: lm}\n")
+    (root / "pairs").mkdir()
+    for name, sides in PAIRS.items():
+        for language, text in zip(("en", "de"), sides, strict=True):
+            (root / f"pairs/{name}.{language}").write_text(text)
+    return root
+
+
+@each("name, arguments, message", rows(REFUSALS))
+def test_refusals(whole, faulty, capsys, name, arguments, message):
+    words = {"m": whole[0], "r": faulty, "l": faulty / "lm"}
+    command = {"decode": decode, "score": score, "plot": plot, "prepare": prepare}[name]
+    assert message.format(**words) in refused(capsys, command, *arguments.format(**words).split())
+    assert not (faulty / "out").exists()
+
+
+def test_a_recognizer_does_not_translate_nor_the_other_way_round(whole, root, tmp_path):
+    with pytest.raises(UserError, match="holds a translator .*, expected a recognizer"):
+        api.load(whole[0], "cpu")
+    LanguageModel(LMSettings(**PART | {"kind": "lm"}), tokenizer.load(root / "tokenizer")).save(
+        tmp_path / "lm", "model: {kind: lm}\n"
+    )
+    with pytest.raises(UserError, match=r"holds a language model .*, expected a translator"):
+        translators.load(tmp_path / "lm")
+    other = tokenizer.train("characters", ["abcdefgz"])
+    LanguageModel(LMSettings(**PART | {"kind": "lm"}), other).save(
+        tmp_path / "lm",
+        "model: {kind: lm, d_model: 12, layers: 2, heads: 3, ff: 16, dropout: 0.1}\n",
+    )
+    with pytest.raises(UserError, match="a language model of other tokens"):
+        options = SearchOptions("attention", lm=str(tmp_path / "lm"))
+        list(translate(translators.load(whole[0]), [Text("x", 1, "a")], options))
+
+
+def test_characters_that_no_token_has_are_left_out(whole, capsys):
+    model, options = translators.load(whole[0]), SearchOptions("attention")
+    texts = [Text("x", 1, "añb"), Text("y", 2, "ab")]
+    strange, plain = (found.text for found in translate(model, texts, options))
+    assert strange == plain and "doesn't know are left out" in capsys.readouterr().err
+
+
+def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/train.en").write_text("a  dog\n\ncafe\u0301 \n")
+    with gzip.open(tmp_path / "in/train.de.gz", "wt") as file:
+        file.write("ein\tHund\n \nCafe\u0301\n")
+    prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
+    assert (tmp_path / "out/train.en").read_text() == "a dog\ncafé\n"
+    assert (tmp_path / "out/train.de").read_text() == "ein Hund\nCafé\n"
+    assert "train: 2 pairs, 3 and 3 words" in capsys.readouterr().err
+    prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
+    assert "is up to date" in capsys.readouterr().err
+
+
+def test_scores_are_sacrebleu_s(tmp_path, capsys):
+    sacrebleu = pytest.importorskip("sacrebleu")
+    draw = random.Random(1)
+    words = [
+        "A",
+        "dog",
+        ",",
+        "runs",
+        "over",
+        "the",
+        "Grass",
+        "and",
+        "THE",
+        "man",
+        "sees",
+        "it",
+        ".",
+    ]
+    ref = [" ".join(draw.choices(words, k=9)) for _ in range(30)]
+    hyp, other = ([" ".join(draw.sample(line.split(), n)) for line in ref] for n in (9, 7))
+    for name, lines in (("ref", ref), ("hyp", hyp), ("other", other)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    paths = [str(tmp_path / name) for name in ("ref", "hyp")]
+    more = [
+        "--tokenize",
+        "none",
+        "--lowercase",
+        "--against",
+        str(tmp_path / "other"),
+        "--json",
+        "-",
+    ]
+    score.main([*paths, "--bleu", *more])
+    found = json.loads(capsys.readouterr().out)
+    how = {"tokenize": "none", "lowercase": True}
+    best = sacrebleu.corpus_bleu(hyp, [ref], **how).score
+    assert found["bleu"]["score"] == pytest.approx(best)
+    chrf = sacrebleu.CHRF(lowercase=True).corpus_score(hyp, [ref]).score
+    assert found["chrf"]["score"] == pytest.approx(chrf)
+    difference = best - sacrebleu.corpus_bleu(other, [ref], **how).score
+    assert found["bleu"]["difference"] == pytest.approx(difference) and found["bleu"]["p"] < 0.01
+    assert found["bleu"]["low"] < best < found["bleu"]["high"] and found["lines"] == 30
+    assert "|case:lc|eff:no|tok:none|" in found["bleu"]["signature"]
+    score.main([*paths, "--bleu"])
+    cased = sacrebleu.corpus_bleu(hyp, [ref]).score
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"BLEU {cased:.2f} [") and "|case:mixed|eff:no|tok:13a|" in first
+
+
+def test_tuning_prints_the_bleu_of_each_setting(whole, root, tmp_path, capsys):
+    """As asr-score finds it of what asr-decode writes."""
+    how = ["--model", str(whole[0]), str(root / "dev.src")]
+    decode.main([*how, "--tune", "length-norm=0,2", "--reference", str(root / "dev.tgt")])
+    printed, told = capsys.readouterr()
+    decode.main([*how, "--length-norm", "2", "--out", str(tmp_path / "x")])
+    score.main([str(root / "dev.tgt"), str(tmp_path / "x"), "--bleu"])
+    bleu = capsys.readouterr().out.split()[1]
+    assert printed.splitlines()[1] == f"{bleu}\t--length-norm 2.0" and "best: --length-norm" in told
+
+
+def test_attention_is_drawn_source_by_target(whole, root, tmp_path, capsys):
+    path = str(root / "dev.src")
+    plot.main(["--model", str(whole[0]), path, "--line", "3", "--out", str(tmp_path / "x.png")])
+    where, text = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG" and where == f"{path}:3"
+    line = Text(where, 3, (root / "dev.src").read_text().splitlines()[2])
+    seen = attention.observe(translators.load(whole[0]), line, SearchOptions("attention"))
+    assert seen.attention.shape == (1, 2, len(text) + 1, len(line.text) + 1) and seen.text == text
+    assert ["".join(side[:-1]) for side in (seen.source, seen.target)] == [line.text, text]
+    assert seen.attention.sum(3) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.slow
+@each("turn", [1, -1])
+def test_letters_are_copied_and_reversed(root, tmp_path, turn):
+    """All held-out words of the lengths of the training come out right."""
+    for name, count, seed in (("train", 6000, 3), ("dev", 100, 4), ("test", 200, 5)):
+        write_letters(tmp_path, name, count, seed, 10, turn)
+    more = "training.epochs=16 model.encoder.dropout=0.0 model.decoder.dropout=0.0 schedule.kind=cosine"
+    sizes = [f"model.{part}.d_model=64" for part in ("encoder", "decoder")]
+    files = [
+        f"data.{name}=[{tmp_path}/{name}.src,{tmp_path}/{name}.tgt]" for name in ("train", "dev")
+    ]
+    model = train(root, tmp_path / "x", *more.split(), *sizes, *files)
+    lines = (tmp_path / "test.src").read_text().split()
+    texts = [Text("x", n, line) for n, line in enumerate(lines)]
+    found = [one.text for one in translate(model, texts, SearchOptions("attention", beam=4))]
+    assert found == [line[::turn] for line in lines]

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from asr.errors import UserError, did_you_mean
 from asr.files import make_folder, replacing
 from asr.outputs import check_folder
 from asr.stamp import Stamp
-from asr.text.normalize import convention
+from asr.text.normalize import Convention, convention
 
 MOST = 10_000  # characters of a line: far beyond a sentence
 
@@ -62,7 +63,10 @@ def prepare_texts(
     if stamp.is_current() and all(path.is_file() for path in made):
         return None
     check_folder("OUT", out, [path.name for path in made], "asr-prepare", inputs, force)
-    folder, rewrite = make_folder(out), convention(normalize or "none")
+    rewrite = convention(normalize or "none")
+    for pair in found.values():
+        deque(clean(pair, rewrite), maxlen=0)  # a mistake shows before anything is written
+    folder = make_folder(out)
     stamp.begin()
     written = {}
     for split, pair in found.items():
@@ -112,17 +116,13 @@ def select(
     return {name: found[name] for name in wanted or found}
 
 
-def write(pair: tuple[Path, Path], files: tuple[Path, Path], rewrite) -> TextSplit:
+def write(pair: tuple[Path, Path], files: tuple[Path, Path], rewrite: Convention) -> TextSplit:
     """Write one split."""
     pairs, words = 0, [0, 0]
     with ExitStack() as held:
         into = [held.enter_context(replacing(file)) for file in files]
         opened = [held.enter_context(path.open("w", encoding="utf-8")) for path in into]
-        for lines in checked(pair):
-            sides = [rewrite(line.text) for line in lines]
-            check_sides(lines, sides)
-            if not sides[0]:
-                continue
+        for sides in clean(pair, rewrite):
             pairs += 1
             for n, text in enumerate(sides):
                 opened[n].write(text + "\n")
@@ -130,8 +130,17 @@ def write(pair: tuple[Path, Path], files: tuple[Path, Path], rewrite) -> TextSpl
     return TextSplit(files, pairs, (words[0], words[1]))
 
 
-def checked(pair: tuple[Path, Path]) -> Iterator[tuple[texts.Text, texts.Text]]:
-    """Read two files side by side."""
+def clean(pair: tuple[Path, Path], rewrite: Convention) -> Iterator[list[str]]:
+    """Read two files side by side; yield the pairs that have a text."""
+    for lines in beside(pair):
+        sides = [rewrite(line.text) for line in lines]
+        check_sides(lines, sides)
+        if sides[0]:
+            yield sides
+
+
+def beside(pair: tuple[Path, Path]) -> Iterator[tuple[texts.Text, texts.Text]]:
+    """Read two files line by line."""
     for first, second in zip_longest(*map(texts.read, pair)):
         if first is None or second is None:
             longer, shorter = (pair[1], pair[0]) if first is None else pair

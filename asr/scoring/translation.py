@@ -88,7 +88,7 @@ def score_translations(
     for name, metric in _metrics(tokenize, lowercase).items():
         found = metric.corpus_score(systems[0], [references], n_bootstrap=SAMPLES)
         low, high = found._mean - found._ci, found._mean + found._ci
-        facts = found.score, low, high, str(metric.get_signature())
+        facts = found.score, float(low), float(high), str(metric.get_signature())
         metrics[name] = Metric(*facts, *_compared(name, metric, systems, references))
     return TranslationReport(metrics, len(references))
 
@@ -115,8 +115,8 @@ def _compared(
     test = imports.sacrebleu("sacrebleu.significance").PairedTest
     named = [("second", systems[1]), ("first", systems[0])]  # sacrebleu's baseline comes first
     _, found = test(named, {name: metric}, [references], "bs", SAMPLES)()
-    second, first = found[name]
-    return first.score - second.score, first.p_value
+    second, first = next(scores for key, scores in found.items() if key != "System")
+    return float(first.score - second.score), float(first.p_value)
 
 
 def _matching(
