@@ -592,7 +592,7 @@ def test_scores_are_sacrebleu_s(tmp_path, capsys):
         ".",
     ]
     ref = [" ".join(draw.choices(words, k=9)) for _ in range(30)]
-    hyp, other = ([" ".join(draw.sample(line.split(), n)) for line in ref] for n in (9, 7))
+    hyp, other = ([" ".join(draw.sample(line.split(), n)) for line in ref] for n in (9, 4))
     for name, lines in (("ref", ref), ("hyp", hyp), ("other", other)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     paths = [str(tmp_path / name) for name in ("ref", "hyp")]
