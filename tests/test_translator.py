@@ -27,7 +27,8 @@ from asr.data.texts import Text, tokenize
 from asr.errors import UserError
 from asr.models import translator as translators
 from asr.models.lm import LanguageModel, LMSettings
-from asr.models.translator import TranslationModel, TranslatorSettings
+from asr.models.transfer import load_what_fits
+from asr.models.translator import TranslationModel, Translator, TranslatorSettings
 from asr.nn.positions import sinusoids
 from asr.tasks.translator import TranslatorTask
 from asr.text import tokenizer
@@ -331,6 +332,10 @@ def test_a_table_is_the_same_as_two_files(root, whole, tmp_path):
     near(weights(train(root, tmp_path / "x", *files)), whole[1])
 
 
+def settings_of(folder):
+    return config.load(tasks.Experiment, folder / "config.yaml").model
+
+
 @pytest.fixture(scope="module")
 def apart(root):
     """A translator of two tokenizers, hardly trained."""
@@ -349,6 +354,20 @@ def test_two_tokenizers_make_a_folder_that_gives_them_back(root, apart, tmp_path
     with pytest.raises(UserError, match="source/tokenizer.json: .* changed since"):
         translators.load(root / "apart")
     damaged.write_text(before)
+
+
+def test_weights_of_other_tokens_are_taken_by_their_rows(root, apart):
+    """Of the source by its tokenizer, of the target by its own."""
+    source, target = (tokenizer.train("characters", [text]) for text in ("bcdefghxy", "hgf edcba"))
+    old = translators.load(root / "apart")
+    model = Translator(settings_of(root / "apart"), target, source)
+    transfer = load_what_fits(model, root / "apart")
+    assert transfer.rows["model.embedding.weight"] == (9, 11)
+    place = {name: n for n, name in enumerate(old.source_tokenizer.symbols())}
+    for n, name in enumerate(source.symbols()):
+        if name in place and name not in "xy":
+            near(model.model.embedding.weight[n], old.model.embedding.weight[place[name]])
+    assert "model.decoder.embedding.weight" in transfer.loaded
 
 
 def test_long_pairs_are_left_out_together(root, tmp_path, capsys):
