@@ -21,6 +21,7 @@ _HOMES = {  # public name: the module within the package that defines it
     "stream": "api",
     "align": "api",
     "train": "api",
+    "translate": "api",
     "score": "scoring.report",
     "EndpointOptions": "transcription.endpoints",
     "Final": "transcript",
@@ -31,6 +32,7 @@ _HOMES = {  # public name: the module within the package that defines it
     "Segment": "transcript",
     "Streams": "transcription.streams",
     "Transcript": "transcript",
+    "Translator": "models.translator",
     "UserError": "errors",
     "Word": "transcript",
 }
@@ -38,10 +40,11 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     # ruff: noqa: F401 - all of these are in __all__
-    from asr.api import align, load, stream, train, transcribe, transcribe_all
+    from asr.api import align, load, stream, train, transcribe, transcribe_all, translate
     from asr.errors import UserError
     from asr.models.lm import LanguageModel
     from asr.models.recognizer import Recognizer
+    from asr.models.translator import Translator
     from asr.scoring.report import score
     from asr.transcript import Final, Partial, Segment, Transcript, Word
     from asr.transcription.endpoints import EndpointOptions

@@ -470,6 +470,12 @@ def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch)
             )
 
 
+def test_python_translates_in_one_call(whole):
+    plain, empty = api.translate(whole[0], ["abc", ""], beam=3)
+    [same] = api.translate(translators.load(whole[0]), ["abc"], beam=3)
+    assert (plain.id, plain.text, empty.text) == ("line 1", same.text, "")
+
+
 def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):
     source = (root / "dev.src").read_text()
     status, out, err = run_command("decode", "--model", whole[0], stdin="abc\n\n" + source)
