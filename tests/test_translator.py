@@ -5,6 +5,7 @@ The languages it learns are constructed: letters, copied or reversed, so that ev
 
 import functools
 import gzip
+import io
 import json
 import math
 import random
@@ -500,6 +501,11 @@ def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, monkeypatc
     assert "is up to date" in capsys.readouterr().err
     decode.main([*how, "--length-norm", "1"])
     assert "40 lines translated" in capsys.readouterr().err
+    for line in ("a", "b"):  # standard input is another one each time
+        given = io.TextIOWrapper(io.BytesIO(f"{line}\n".encode()))
+        monkeypatch.setattr("sys.stdin", given)
+        decode.main(["--model", str(whole[0]), "--out", str(tmp_path / "y")])
+        assert "1 lines translated" in capsys.readouterr().err
 
 
 REFUSALS = r"""

@@ -38,7 +38,8 @@ def decode(args):
         for path in (args.out, args.json)
         if path not in (None, STDOUT)
     ]
-    if stamps and named == args.sources and all(stamp.is_current() for stamp in stamps):
+    from_files = bool(named) and named == args.sources  # standard input is new each time
+    if stamps and from_files and all(stamp.is_current() for stamp in stamps):
         return logger.info("; ".join(f"{stamp.output} is up to date" for stamp in stamps))
     run(args, how)
     for stamp in stamps:
@@ -97,7 +98,7 @@ def writers(args, held):
         file = held.enter_context(temporary.open("w", encoding="utf-8"))
         return lambda translation: file.write(line(translation) + "\n")
 
-    text = STDOUT if not (args.out or args.json) else args.out
+    text = args.out or (None if args.json == STDOUT else STDOUT)
     given = (text, lambda t: t.text), (args.json, as_json)
     return [into(path, line) for path, line in given if path]
 

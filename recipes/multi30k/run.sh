@@ -4,6 +4,7 @@
 # Without MULTI30K_DIR, a folder with train.lc.norm.tok.en or .en.gz and the others, the corpus is downloaded (6 MB).
 # The corpus is CC BY-NC-SA 4.0: neither it nor a model that learns from it is for commercial use.
 set -euo pipefail
+ASR_EXTRAS=${ASR_EXTRAS:-mini,translate} # for scripts/environment.sh
 # shellcheck source=scripts/recipe.sh
 source "$(dirname -- "$0")/../../scripts/recipe.sh"
 
