@@ -31,6 +31,7 @@ from asr.models.lm import LanguageModel, LMSettings
 from asr.models.transfer import load_what_fits
 from asr.models.translator import TranslationModel, Translator, TranslatorSettings
 from asr.nn.positions import sinusoids
+from asr.preflight.check import check
 from asr.tasks.translator import TranslatorTask
 from asr.text import tokenizer
 from asr.training import run
@@ -431,6 +432,17 @@ def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, 
     assert not (tmp_path / "x").exists()
 
 
+def test_the_check_before_training_finds_what_training_refuses(root, tmp_path):
+    def looked(*overrides):
+        return check(config.load(tasks.Experiment, root / "x.yaml", overrides))
+
+    report = looked()
+    assert not report.problems and report.prediction.examples == 300
+    (tmp_path / "short").write_text("a\nb\n")
+    report = looked(f"data.dev=[{tmp_path}/short,{root}/dev.tgt]")
+    assert report.refused and "got 2 and 40 lines" in report.text()
+
+
 # commands
 
 
@@ -680,10 +692,14 @@ def test_attention_is_drawn_source_by_target(whole, root, tmp_path, capsys):
 @each("turn", [1, -1])
 def test_letters_are_copied_and_reversed(root, tmp_path, turn):
     """All held-out words of the lengths of the training come out right."""
-    for name, count, seed in (("train", 6000, 3), ("dev", 100, 4), ("test", 200, 5)):
+    for name, count, seed in (("train", 8000, 3), ("dev", 100, 4), ("test", 200, 5)):
         write_letters(tmp_path, name, count, seed, 10, turn)
-    more = "training.epochs=16 model.encoder.dropout=0.0 model.decoder.dropout=0.0 schedule.kind=cosine"
-    sizes = [f"model.{part}.d_model=64" for part in ("encoder", "decoder")]
+    more = "training.epochs=12 optimizer.lr=3e-3 schedule.kind=cosine data.batch_tokens=500"
+    sizes = [
+        f"model.{part}.{name}"
+        for part in ("encoder", "decoder")
+        for name in ("layers=2", "d_model=64", "dropout=0.0")
+    ]
     files = [
         f"data.{name}=[{tmp_path}/{name}.src,{tmp_path}/{name}.tgt]" for name in ("train", "dev")
     ]
