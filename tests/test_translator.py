@@ -439,7 +439,7 @@ def test_the_check_before_training_finds_what_training_refuses(root, tmp_path):
         return check(config.load(tasks.Experiment, root / "x.yaml", overrides))
 
     report = looked()
-    assert not report.problems and report.prediction.examples == 300
+    assert not report.refused and report.prediction.examples == 300
     (tmp_path / "short").write_text("a\nb\n")
     report = looked(f"data.dev=[{tmp_path}/short,{root}/dev.tgt]")
     assert report.refused and "got 2 and 40 lines" in report.text()
