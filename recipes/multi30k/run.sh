@@ -17,7 +17,7 @@ step asr-prepare parallel "$corpus" "$data" --languages en de --splits "${splits
 # shellcheck disable=SC2086  # word splitting is intended
 step asr-tokenizer "$data/train.$kind.en" "$data/train.$kind.de" "$exp/tokenizer" $tokens
 step asr-train --gpus all --config conf/multi30k.yaml ${settings[@]+"${settings[@]}"}
-# the exponent was chosen on val with asr-decode --tune (README.md)
+# --length-norm isn't tuned yet (README.md)
 for test in "${tests[@]}"; do
     step asr-decode --model "$exp/model" "$data/$test.$kind.en" --beam 5 --length-norm 1 --out "$exp/$test.de"
     asr-score "$data/$test.$kind.de" "$exp/$test.de" --bleu --tokenize none
