@@ -21,6 +21,7 @@ _HOMES = {  # public name: the module within the package that defines it
     "stream": "api",
     "align": "api",
     "train": "api",
+    "translate": "api",
     "score": "scoring.report",
     "EndpointOptions": "transcription.endpoints",
     "Engine": "serving.engine",
@@ -32,6 +33,7 @@ _HOMES = {  # public name: the module within the package that defines it
     "Segment": "transcript",
     "Streams": "transcription.streams",
     "Transcript": "transcript",
+    "Translator": "models.translator",
     "UserError": "errors",
     "Word": "transcript",
 }
@@ -39,10 +41,11 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     # ruff: noqa: F401 - all of these are in __all__
-    from asr.api import align, load, stream, train, transcribe, transcribe_all
+    from asr.api import align, load, stream, train, transcribe, transcribe_all, translate
     from asr.errors import UserError
     from asr.models.lm import LanguageModel
     from asr.models.recognizer import Recognizer
+    from asr.models.translator import Translator
     from asr.scoring.report import score
     from asr.serving.engine import Engine
     from asr.transcript import Final, Partial, Segment, Transcript, Word

@@ -1,4 +1,4 @@
-"""What `import asr` offers: load a model, transcribe recordings and streams, align texts, train; each in one call."""
+"""What `import asr` offers: load a model, transcribe recordings and streams, align and translate texts, train."""
 
 import dataclasses
 import os
@@ -9,10 +9,13 @@ import numpy as np
 import torch
 
 from asr import device as devices
+from asr.data.texts import Text
 from asr.logging import warn_once
 from asr.models import recognizer as recognizers
+from asr.models import translator as translators
 from asr.models.lm import LanguageModel
 from asr.models.recognizer import Recognizer
+from asr.models.translator import Translator
 from asr.transcript import Transcript
 from asr.transcription import alignment, pipeline, windows
 from asr.transcription.decoding import warn_calibrated_otherwise
@@ -20,6 +23,7 @@ from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, find, one_recording
 from asr.transcription.streams import Stream, Streams
+from asr.translation import translate as translation
 
 Path = str | os.PathLike[str]
 
@@ -130,7 +134,25 @@ def align(
     return alignment.align(recognizer, read, recording, lines, normalize)
 
 
-def train(config: Path, *overrides: str) -> Recognizer | LanguageModel:
+def translate(
+    translator: Translator | Path, lines: Iterable[str], **options: Any
+) -> Iterator[Transcript]:
+    """Translate lines of text.
+
+    translator   or its model folder
+    options      fields of `asr.SearchOptions` that need no CTC, such as beam=5 or length_norm=1.0
+    returns      a transcript of each line, in order, named `line N`; an empty one stays empty
+    raises       UserError if a line is too long
+    """
+    if not isinstance(translator, Translator):
+        translator = translators.load(os.fspath(translator), devices.choose()[0])
+    texts = (Text(f"line {n}", n, line) for n, line in enumerate(lines, 1))
+    return translation.translate(
+        translator, texts, SearchOptions(**{"mode": "attention"} | options)
+    )
+
+
+def train(config: Path, *overrides: str) -> Recognizer | LanguageModel | Translator:
     """Train a model as a YAML file describes it, or continue a training that was stopped.
 
     overrides  settings to change, such as "training.epochs=3"

@@ -46,6 +46,19 @@ def matplotlib(module: str) -> ModuleType:
         ) from None
 
 
+def sacrebleu(module: str) -> ModuleType:
+    """Import a module of sacrebleu.
+
+    raises   UserError, one sentence that names the fix
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"sacrebleu can't be imported ({_reason(error)}); pip install 'asr-toolkit[translate]'"
+        ) from None
+
+
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 

@@ -13,11 +13,14 @@ from typing import Any
 
 from asr.errors import UserError
 from asr.files import open_file
+from asr.yaml_tree import read_tree
 
 CONFIG, WEIGHTS, VERSIONS = "config.yaml", "model.safetensors", "versions.json"
 BOUNDARIES = "boundaries.safetensors"  # of words, learned at the end of a training
 CALIBRATION = "calibration.yaml"  # of confidences, if they were calibrated
-KINDS = {"hybrid": "recognizer", "lm": "language model"}  # `model.kind` and what people call it
+# `model.kind` and what people call it
+KINDS = {"hybrid": "recognizer", "lm": "language model", "translator": "translator"}
+SOURCE = "source"  # folder, within a translator's, of the tokenizer of what it reads, if that is another one
 DIGEST = "sha256"  # in the header's metadata: of all that the file holds
 MOST_HEADER = 32 << 20  # bytes; a thousand tensors take a tenth of a megabyte
 SIZES = {
@@ -36,6 +39,15 @@ STATISTICS = (
 )
 MISSING = "missing; a training writes it when it validates first, else copy the folder again"
 DAMAGED = "copy the model folder again"
+
+
+def kind_of(folder: str | Path) -> str | None:
+    """The `model.kind` of a model folder; None if that can't be read."""
+    try:
+        model = read_tree(Path(folder) / CONFIG)[0].get("model")
+        return model.get("kind") if isinstance(model, dict) else None
+    except UserError:
+        return None
 
 
 @dataclass(frozen=True)

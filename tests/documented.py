@@ -138,7 +138,20 @@ def live(root: Path) -> None:
     miniatures.speak(root / "talk.wav", "a talk of some seconds")
 
 
+def multi30k(root: Path) -> None:
+    """Multi30k's files, of another grammar, whose translation is the words backwards."""
+    sizes = {"train": 120, "val": 8, "test_2016_flickr": 4}
+    sizes |= {"test_2017_flickr": 4, "test_2017_mscoco": 4}
+    for seed, (split, count) in enumerate(sizes.items()):
+        source = [text.lower() for text in miniatures.english(count, seed)]
+        target = [" ".join(text.split()[::-1]) for text in source]
+        miniatures.write(root / f"multi30k/{split}.lc.norm.tok.en", source)
+        miniatures.write(root / f"multi30k/{split}.lc.norm.tok.de", target)
+
+
 SETUPS = {
+    "docs/transformer.md": (multi30k,),
+    "recipes/multi30k/README.md": (multi30k,),
     "docs/live.md": (live,),
     "docs/serving.md": (live,),
     "README.md": (mini, own),

@@ -16,7 +16,7 @@ ROOMS = """
 cli api
 tasks serving
 preflight
-training transcription scoring info
+training transcription translation scoring info
 data models search download
 features nn text
 seeding device ops
@@ -34,7 +34,8 @@ text: features nn
 download: data features models nn search text
 training: scoring transcription
 scoring: features models nn training transcription
-transcription: scoring training
+transcription: scoring training translation
+translation: scoring training
 info: features models nn scoring search training transcription
 serving: data nn scoring search tasks training
 """

@@ -13,6 +13,7 @@ from asr.errors import UserError
 from asr.failures import is_list
 from asr.formats import FormatOptions, check_names, write
 from asr.logging import logger
+from asr.model_files import kind_of
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_output
 from asr.stamp import Stamp, fingerprint_of_list, maker
@@ -31,6 +32,12 @@ BF16_IS_FASTER = (
 def main(argv):
     """Transcribe, unless it is done already."""
     args = parse(argv)
+    if kind_of(args.model) == "translator":
+        from asr.cli import translate
+
+        return translate.decode(args)
+    if args.reference:
+        raise UserError(f"--reference: is for translators, and {args.model} is none; leave it out")
     if args.stream:
         from asr.cli import live
 

@@ -15,7 +15,9 @@ from asr.transcription.recordings import matching, read_list
 
 NAME = "asr-decode"
 TRANSCRIPTS = "transcripts.jsonl"  # in --out-dir
-EXAMPLES = """Text goes to stdout or to --out as `id<TAB>text`, in the order of the input; the id of a file is its path
+EXAMPLES = """A translator (model.kind: translator) reads lines of text, and writes a line for each.
+
+Text goes to stdout or to --out as `id<TAB>text`, in the order of the input; the id of a file is its path
 as given. With --out or --json, a stopped decoding continues where it stopped: a journal beside the output keeps what is
 finished. Recordings that can't be read, or don't fit in memory, are named and listed in OUT.failed.tsv; the others are
 decoded, and the exit status is 3.
@@ -32,6 +34,8 @@ examples:
   asr-decode --model exp/an4/model recordings/ --join 200 --out recordings.txt
   asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --calibrate
   asr-decode --model exp/an4/model --manifest data/an4/dev.jsonl.gz --tune ctc-weight=0.3,0.5 --tune length-bonus=0,1
+  asr-decode --model exp/multi30k/model val.en --out val.de
+  echo "a dog runs ." | asr-decode --model exp/multi30k/model
 """
 
 
@@ -58,7 +62,7 @@ def add_sources(args):
         nargs="*",
         metavar="FILE",
         help="sound files (wav, flac, ogg, opus, mp3, sph; with ffmpeg m4a, mp4, webm, mkv, wma and others), "
-        "folders, patterns such as 'calls/**/*.wav'",
+        "folders, patterns such as 'calls/**/*.wav'; for a translator, texts with a sentence per line (default: stdin)",
     )
     args.add_argument(
         "--list",
@@ -192,11 +196,18 @@ def add_fitting(args):
         help="fit confidences to what is right of a dev --manifest, and keep the fit in the model's folder",
     )
     args.add_argument(
+        "--reference",
+        type=place,
+        metavar="FILE",
+        help="with --tune of a translator: the true translations of the lines",
+    )
+    args.add_argument(
         "--tune",
         action="append",
         default=[],
         metavar="NAME=VALUES",
-        help="print the WER of each setting, such as ctc-weight=0.3,0.5; given twice or more, of each combination",
+        help="print the WER of each setting, such as ctc-weight=0.3,0.5 (a translator's BLEU); given twice or more, of "
+        "each combination",
     )
 
 

@@ -2,12 +2,13 @@
 
 from asr.cli.command import command, parser, place
 
-EXAMPLES = """corpora and their parts (from OpenSLR, except an4):
+EXAMPLES = """corpora and their parts (from OpenSLR, except an4 and multi30k):
   librispeech     train-clean-100, train-clean-360, train-other-500, dev-clean, dev-other, test-clean, test-other
   librispeech-lm  text (librispeech-lm-norm.txt.gz, not unpacked), vocabulary
   aishell         data, resource
   an4, yesno      small
   musan, rirs     noises and impulse responses, for the augmentation of training (data.augment)
+  multi30k        English and German captions, for translation; each file is a part, such as val.en.gz
 
 Run it again, and it continues where it stopped; parts that are already there are left alone. Archives that you put
 into FOLDER yourself are checked and unpacked, and stay. Unfinished work is in FOLDER/.download. Choose a FOLDER that

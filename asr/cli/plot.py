@@ -3,14 +3,15 @@
 import os
 from pathlib import Path
 
-from asr.cli.command import ANEW, command, emit, parser, place
+from asr.cli.command import ANEW, command, count, emit, parser, place
 from asr.errors import UserError
 from asr.logging import logger
 
 NAME, CURVES = "asr-plot", "curves"
 EXAMPLES = """Without --attention it draws, under each other: the features, the posteriors of CTC with the tokens where
 it emits them, and the words with their times and confidences. With it: the decoder's attention to the recording, by
-layer and head, given the text that was found.
+layer and head, given the text that was found. Of a translator and a line of text, it always draws the attention to
+the source's tokens.
 
 `asr-plot curves RUN... --out FILE` draws the metrics of several trainings instead, a panel per metric and a
 line per run.
@@ -18,6 +19,7 @@ line per run.
 examples:
   asr-plot --model exp/an4/model a.wav --out a.png
   asr-plot --model exp/an4/model a.wav --attention --out attention.png
+  asr-plot --model exp/multi30k/model val.en --line 3 --out attention.png
   asr-plot curves exp/one/model exp/other/model --out curves.png
 """
 
@@ -28,7 +30,15 @@ def arguments():
     args.add_argument(
         "--model", type=place, required=True, metavar="DIR", help="model folder of asr-train"
     )
-    args.add_argument("recording", type=place, metavar="FILE", help="sound file, a minute or less")
+    args.add_argument(
+        "recording",
+        type=place,
+        metavar="FILE",
+        help="sound file, a minute or less; of a translator, a text with a sentence per line",
+    )
+    args.add_argument(
+        "--line", type=count, default=1, metavar="N", help="of a text, line N (default 1)"
+    )
     args.add_argument(
         "--attention", action="store_true", help="draw the decoder's attention instead"
     )
@@ -59,7 +69,7 @@ def add_output(args):
 @command(hint=ANEW)
 def main(argv):
     """Draw, and write the picture."""
-    draw = curves if argv[:1] == [CURVES] else utterance
+    draw = curves if argv[:1] == [CURVES] else drawing
     args = (
         arguments_of_curves().parse_args(argv[1:])
         if draw is curves
@@ -74,6 +84,31 @@ def main(argv):
     check_output("--out", args.out, NAME, inputs, args.force, is_plot)
     save(pixels(draw(args)), Path(args.out))
     logger.info(f"written: {args.out}")
+
+
+def drawing(args):
+    """Draw a recording, or, of a translator, a line of text."""
+    from asr.model_files import kind_of
+
+    return sentence(args) if kind_of(args.model) == "translator" else utterance(args)
+
+
+def sentence(args):
+    """Draw where a translator looks in a line; print the translation."""
+    import itertools
+
+    from asr.data import texts
+    from asr.models import translator
+    from asr.transcription.options import SearchOptions
+    from asr.translation import attention
+
+    text = next(itertools.islice(texts.read(args.recording), args.line - 1, None), None)
+    if text is None:
+        raise UserError(f"{args.recording}: has no line {args.line}; choose another --line")
+    options = SearchOptions("attention" if args.mode == "joint" else args.mode)
+    seen = attention.observe(translator.load(args.model), text, options)
+    emit(f"{text.where}\t{seen.text}")
+    return attention.draw(seen, f"{text.text.strip()}: {seen.text}")
 
 
 def utterance(args):

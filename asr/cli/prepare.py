@@ -1,4 +1,4 @@
-"""asr-prepare: a corpus in its own layout → one manifest per split."""
+"""asr-prepare: a corpus in its own layout → one manifest per split; parallel texts → two checked files per split."""
 
 import os
 from argparse import SUPPRESS
@@ -6,6 +6,7 @@ from textwrap import fill
 
 from asr.cli.command import SOME_FAILED, channel, command, count, parser, place
 from asr.data.corpora import CORPORA
+from asr.errors import UserError
 from asr.logging import logger
 from asr.parts import parse
 
@@ -22,18 +23,26 @@ examples:
   asr-prepare librispeech corpora data/librispeech --shar --join 200
   asr-prepare folder corpora/musan/noise data/noise
   asr-prepare tsv calls/agents.tsv data/agents --channel 1
+  asr-prepare parallel corpora/multi30k data/multi30k --languages en de
 """
+
+PARALLEL = "parallel"
+TEXTS = (
+    "SOURCE holds <split>.<language> for two --languages, a sentence per line, .gz or not; "
+    "they become OUT/<split>.<language>"
+)
 
 SHOWN = 20  # unusable files that are listed
 
 
 def layouts():
     """Describe what SOURCE holds, corpus by corpus."""
-    width = max(map(len, CORPORA))
+    corpora = CORPORA | {PARALLEL: TEXTS}
+    width = max(map(len, corpora))
     indent = " " * (width + 3)
     described = [
         fill(f"  {name:{width}} {text}", width=120, subsequent_indent=indent)
-        for name, text in CORPORA.items()
+        for name, text in corpora.items()
     ]
     return "\n".join(["corpora:", *described, "", ""])
 
@@ -42,7 +51,7 @@ def arguments():
     """Describe the command's arguments; the same as those of `asr.data.prepare.prepare`."""
     what = "Write one lhotse manifest, OUT/<split>.jsonl.gz, per split of a corpus."
     args = parser("asr-prepare", what, layouts() + EXAMPLES)
-    args.add_argument("corpus", metavar="CORPUS", help=", ".join(CORPORA))
+    args.add_argument("corpus", metavar="CORPUS", help=", ".join([*CORPORA, PARALLEL]))
     args.add_argument("source", type=place, metavar="SOURCE", help="the corpus, in its own layout")
     args.add_argument("out", type=place, metavar="OUT", help="folder for the manifests")
     args.add_argument(
@@ -102,6 +111,12 @@ def arguments():
         metavar="NAME",
         help="prepare only these splits of the corpus (default: all)",
     )
+    args.add_argument(
+        "--languages",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="of parallel texts, as the names of their files end, such as en de",
+    )
     return args
 
 
@@ -109,6 +124,11 @@ def arguments():
 def main(argv):
     """Prepare a corpus, then report what was made."""
     args = arguments().parse_args(argv)
+    if args.corpus == PARALLEL:
+        return parallel(args)
+    if args.languages:
+        raise UserError(f"--languages: is for parallel texts, not for {args.corpus}; leave it out")
+    del args.languages
     from asr.data.prepare import prepare
     from asr.data.statistics import histograms, table
 
@@ -124,6 +144,29 @@ def main(argv):
         logger.info(histograms(made.statistics))
     logger.info(f"written: {', '.join(str(path) for path in made.manifests.values())}")
     return tell(made.failed, args.out)
+
+
+def parallel(args):
+    """Prepare parallel texts."""
+    from asr.data.prepare_texts import prepare_texts
+
+    defaults = arguments()
+    used = {"corpus", "source", "out", "languages", "splits", "normalize", "force"}
+    for name, value in vars(args).items():
+        if name not in used and value != defaults.get_default(name):
+            raise UserError(
+                "is for recordings, not for parallel texts; leave it out", argument=name
+            )
+    made = prepare_texts(
+        args.source, args.out, args.languages or (), args.splits, args.normalize, args.force
+    )
+    if made is None:
+        return logger.info(f"{args.out} is up to date")
+    for name, split in made.items():
+        files = " and ".join(map(str, split.files))
+        logger.info(
+            f"{name}: {split.pairs} pairs, {split.words[0]} and {split.words[1]} words: {files}"
+        )
 
 
 def tell(failed, out):

@@ -1,4 +1,4 @@
-"""asr-score: reference and hypothesis → WER and CER, or MER, with their intervals."""
+"""asr-score: reference and hypothesis → WER and CER, or MER, or BLEU, with their intervals."""
 
 import os
 from argparse import SUPPRESS
@@ -39,12 +39,18 @@ examples:
   asr-score data/an4/test.jsonl.gz exp/new.txt --against exp/old.txt --unit word
   asr-score test.txt from-elsewhere.txt --normalize plain
   asr-score data/an4/test.jsonl.gz exp/an4/test.json --report exp/an4/report.html
+  asr-score val.de exp/multi30k/val.de --bleu --tokenize none
 """
+
+
+OF_ERRORS = {"unit": "auto", "normalize": None, "missing": "refuse", "report": None}
 
 
 def arguments():
     """Describe the command's arguments; the same as those of `asr.score`, and its outputs."""
-    args = parser("asr-score", "Count errors of words and characters.", EXAMPLES)
+    args = parser(
+        "asr-score", "Count errors of words and characters, or judge translations.", EXAMPLES
+    )
     args.add_argument("ref", type=place, metavar="REF", help="reference")
     args.add_argument(
         "hyp",
@@ -75,6 +81,18 @@ def arguments():
         help="an utterance without a hypothesis is refused (default), or all its words count as deleted",
     )
     args.add_argument(
+        "--bleu",
+        action="store_true",
+        help="judge translations: BLEU and chrF by sacrebleu; all files have a sentence per line",
+    )
+    args.add_argument(
+        "--tokenize",
+        default="13a",
+        metavar="NAME",
+        help="with --bleu: how it separates words: 13a (default), none for tokenized texts, intl, char, zh",
+    )
+    args.add_argument("--lowercase", action="store_true", help="with --bleu: ignore case")
+    args.add_argument(
         "--json",
         type=place,
         metavar="FILE",
@@ -96,32 +114,52 @@ def arguments():
 def main(argv):
     """Score, print one line per unit, and write the JSON file and the page."""
     args = arguments().parse_args(argv)
-    import json
-
-    from asr.files import write_text
-    from asr.outputs import STDOUT
     from asr.scoring import score
     from asr.scoring.page import Compared, is_page, write_page
     from asr.scoring.report import is_report
 
     check(args, is_report, is_page)
+    if args.bleu:
+        return show(args, translations(args))
     report = score(args.ref, args.hyp, args.unit, args.against, args.normalize, args.missing)
-    counts = json.dumps(report.as_json(), indent=1, ensure_ascii=False)
     for note in [*report.notes, f"normalization: {report.normalization}"]:
         logger.info(note)
+    show(args, report)
+    if args.report:
+        write_page(args.report, report, Compared(args.ref, args.hyp, args.against, args.normalize))
+        logger.info(f"written: {args.report}")
+
+
+def translations(args):
+    """Judge translations."""
+    from asr.scoring.translation import score_translations
+
+    return score_translations(args.ref, args.hyp, args.against, args.tokenize, args.lowercase)
+
+
+def show(args, report):
+    """Print one line per score, and write the JSON file."""
+    import json
+
+    from asr.files import write_text
+    from asr.outputs import STDOUT
+
+    counts = json.dumps(report.as_json(), indent=1, ensure_ascii=False)
     emit(counts if args.json == STDOUT else "\n".join(report.lines()))
     if args.json and args.json != STDOUT:
         write_text(args.json, counts + "\n")
         logger.info(f"written: {args.json}")
-    if args.report:
-        write_page(args.report, report, Compared(args.ref, args.hyp, args.against, args.normalize))
-        logger.info(f"written: {args.report}")
 
 
 def check(args, is_report, is_page):
     """See that the outputs replace no input, and nothing that isn't this command's."""
     from asr.outputs import STDOUT, check_output
 
+    other = [name for name, default in OF_ERRORS.items() if getattr(args, name) != default]
+    if args.bleu and other:
+        raise UserError(f"--{other[0]}: is for error rates, not for --bleu; leave it out")
+    if not args.bleu and (args.lowercase or args.tokenize != "13a"):
+        raise UserError("--tokenize, --lowercase: are for --bleu; add it, or leave them out")
     if args.report == STDOUT:
         raise UserError("--report: got -, expected the name of a file")
     if args.report and args.json and os.path.realpath(args.report) == os.path.realpath(args.json):

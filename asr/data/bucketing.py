@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from asr.audio import archive
-from asr.data.columns import Items, Ragged, Strings
+from asr.data.columns import Items, Lengths, Strings
 from asr.seeding import utterance_seed
 
 TOGETHER = 1000  # files, as recordings in a shard
@@ -204,7 +204,7 @@ class Windows(Items[list[list[int]]]):
     accumulate  batches a step; the last step of a window may have fewer
     """
 
-    def __init__(self, labels: Ragged, most: float, seed: int, epoch: int, accumulate: int):
+    def __init__(self, labels: Lengths, most: float, seed: int, epoch: int, accumulate: int):
         blocks = -(-len(labels) // BLOCK)
         order = np.random.default_rng(utterance_seed(seed, "windows", epoch)).permutation(blocks)
         parts = np.array_split(order, -(-blocks * BLOCK // WINDOW))
@@ -227,7 +227,7 @@ class Windows(Items[list[list[int]]]):
 
 
 def _window(
-    labels: Ragged, blocks: np.ndarray, most: float, seed: int, epoch: int, accumulate: int
+    labels: Lengths, blocks: np.ndarray, most: float, seed: int, epoch: int, accumulate: int
 ) -> list[list[list[int]]]:
     """The steps of a window of some blocks."""
     chosen = (np.sort(blocks)[:, None] * BLOCK + np.arange(BLOCK)).ravel()  # sentences, (N,)

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import TypeVar, overload
+from typing import Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -35,6 +35,25 @@ class Items(Sequence[T]):
     def __getitem__(self, n):
         places = range(len(self))[n]
         return list(map(self.item, places)) if isinstance(n, slice) else self.item(places)
+
+
+class Lengths(Protocol):
+    """Rows whose lengths can be asked for."""
+
+    def __len__(self) -> int:
+        """Count the rows."""
+
+    def lens_of(self, indices: np.ndarray) -> np.ndarray:
+        """Length of some rows, (M,) int64."""
+
+
+def longest(rows: Lengths, n: int) -> list[int]:
+    """The n longest rows, the longest first; all if there are fewer."""
+    found = np.empty(0, np.int64)
+    for first in range(0, len(rows), AT_ONCE):
+        some = np.concatenate([found, np.arange(first, min(first + AT_ONCE, len(rows)))])
+        found = some[np.argsort(-rows.lens_of(some), kind="stable")[:n]]
+    return found.tolist()
 
 
 @dataclass(frozen=True)
@@ -74,11 +93,7 @@ class Ragged(Items[np.ndarray]):
 
     def longest(self, n: int) -> list[int]:
         """The n longest rows, the longest first; all if there are fewer."""
-        found = np.empty(0, np.int64)
-        for first in range(0, len(self), AT_ONCE):
-            rows = np.concatenate([found, np.arange(first, min(first + AT_ONCE, len(self)))])
-            found = rows[np.argsort(-self.lens_of(rows), kind="stable")[:n]]
-        return found.tolist()
+        return longest(self, n)
 
     def select(self, indices: np.ndarray) -> "Ragged":
         """Copy some rows, (M,) int, in their order."""

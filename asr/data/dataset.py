@@ -356,6 +356,31 @@ class SentenceBatch:
         return SentenceBatch(trim(self.Y[part], Y_lens), Y_lens)
 
 
+@dataclass(frozen=True)
+class PairBatch:
+    """Sentences and their translations, each side padded by itself."""
+
+    source: SentenceBatch
+    target: SentenceBatch
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def elements(self) -> int:
+        """What memory grows with: tokens of both sides, padding included."""
+        return self.source.elements + self.target.elements
+
+    def to(self, device: torch.device) -> "PairBatch":
+        """Move the tensors to a device."""
+        return PairBatch(self.source.to(device), self.target.to(device))
+
+    def halves(self) -> "tuple[PairBatch, PairBatch]":
+        """The first and the second half of the pairs; see `SentenceBatch.halves`."""
+        first, second = zip(self.source.halves(), self.target.halves(), strict=True)
+        return PairBatch(*first), PairBatch(*second)
+
+
 def collate_sentences(sentences: Sentences, indices: Sequence[int]) -> SentenceBatch:
     """Pad the chosen sentences to the longest."""
     labels, chosen = sentences.labels, np.asarray(indices)

@@ -12,7 +12,7 @@ import threading
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -54,37 +54,41 @@ class Block(NamedTuple):
     path      of the file
     first     number of the first line, from 1
     lines     as bytes; of a manifest as Texts
+    column    of a table of two texts a line, 0 or 1; None: a line is a text
     position  bytes of the file that have been read, up to the end of the block or somewhat further
     """
 
     path: str
     first: int
-    lines: Sequence[bytes | Text]
+    lines: Iterable[bytes | Text]
     position: int
+    column: int | None = None
 
 
-def read(path: str | os.PathLike) -> Iterator[Text]:
+def read(path: str | os.PathLike, column: int | None = None) -> Iterator[Text]:
     """Yield the texts of a UTF-8 text file, `.gz` or not, or of a manifest, `.jsonl` or `.jsonl.gz`.
 
+    column   0 or 1, of a file whose lines are `text<TAB>text`; None: a line is a text
     raises   UserError if the file is absent, damaged, no UTF-8, or has a line of more than 16 MB;
              names file and line
     """
-    for block in blocks(path):
+    for block in blocks(path, column):
         yield from parse(block)
 
 
-def blocks(path: str | os.PathLike) -> Iterator[Block]:
+def blocks(path: str | os.PathLike, column: int | None = None) -> Iterator[Block]:
     """Yield a file's lines in blocks, the same at every reading; see `read` for arguments and errors."""
     path = str(path)
     if path.endswith((".jsonl", ".jsonl.gz")):
         return _blocks_of_manifest(path)
-    return _blocks_of_text(path)
+    return _blocks_of_text(path, column)
 
 
 def parse(block: Block) -> Iterator[Text]:
     """Yield the texts of a block.
 
-    raises   UserError if a line is no UTF-8; names file and line
+    raises   UserError if a line is no UTF-8, or not of two columns where one is to be taken; names
+             file and line
     """
     for number, line in enumerate(block.lines, block.first):
         if isinstance(line, Text):
@@ -101,7 +105,21 @@ def parse(block: Block) -> Iterator[Text]:
             raise UserError(
                 f"{where}: not UTF-8 text (byte {error.start + 1} of the line)"
             ) from None
-        yield Text(where, number, text)
+        yield Text(
+            where, number, text if block.column is None else _cell(where, text, block.column)
+        )
+
+
+def _cell(where: str, line: str, column: int) -> str:
+    """Take a column of a line."""
+    if not line.strip():
+        return ""
+    cells = line.split("\t")
+    if len(cells) != 2:
+        raise UserError(
+            f"{where}: got {len(cells)} columns, expected 2: source text, a tab, target text"
+        )
+    return cells[column]
 
 
 def _decode(line: bytes, number: int) -> str:
@@ -127,7 +145,7 @@ def _blocks_of_manifest(path: str) -> Iterator[Block]:
         yield Block(path, lines[0].line, lines, 0)
 
 
-def _blocks_of_text(path: str) -> Iterator[Block]:
+def _blocks_of_text(path: str, column: int | None) -> Iterator[Block]:
     number = 0
     try:
         with open(path, "rb") as raw:
@@ -138,7 +156,7 @@ def _blocks_of_text(path: str) -> Iterator[Block]:
             )
             lines = read_lines(file, path)
             while block := _block(lines):
-                yield Block(path, number + 1, block, raw.tell())
+                yield Block(path, number + 1, block, raw.tell(), column)
                 number += len(block)
     except FileNotFoundError:
         raise UserError(
@@ -206,15 +224,19 @@ class Sentences:
 
 
 def tokenize(
-    path: str | os.PathLike, tokenizer: Tokenizer, max_tokens: int | None = None
+    path: str | os.PathLike,
+    tokenizer: Tokenizer,
+    max_tokens: int | None = None,
+    column: int | None = None,
 ) -> Sentences:
     """Read and tokenize a text file or a manifest's texts (`read`).
 
     max_tokens  of a sentence; None = any number
+    column      as in `read`
     raises      UserError if the file can't be read, holds no sentence, or one with a character that
                 the tokenizer doesn't know; names file and line
     """
-    return gather(path, read(path), tokenizer, max_tokens)
+    return gather(path, read(path, column), tokenizer, max_tokens)
 
 
 def gather(

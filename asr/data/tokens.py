@@ -63,22 +63,29 @@ class State:
         return np.dtype(TYPES.get(name, self.ids))
 
 
-def stored(path: str, tokenizer: str, folder: str | os.PathLike, max_tokens: int) -> Sentences:
+def stored(
+    path: str,
+    tokenizer: str,
+    folder: str | os.PathLike,
+    max_tokens: int,
+    column: int | None = None,
+) -> Sentences:
     """Tokenize a text into a folder, unless that is done, and map it.
 
-    path        of the text; see `texts.read`
+    path, column  of the text; see `texts.read`
     tokenizer   its folder
     max_tokens  of a sentence
     raises      UserError as `sentences.tokenize` does, and if the folder can't be written
     """
     folder = Path(folder)
-    stamp = Stamp(
-        folder, "tokens", {"max_tokens": max_tokens}, [path, *tokenizers.paths_of(tokenizer)]
-    )
+    facts = {"max_tokens": max_tokens} | ({} if column is None else {"column": column})
+    stamp = Stamp(folder, "tokens", facts, [path, *tokenizers.paths_of(tokenizer)])
     if not stamp.is_current():
         refuse_other(folder)
         state = begun(folder, stamp.facts)
-        parts = encoded(path, islice(shown(path), state.blocks, None), tokenizer, max_tokens)
+        parts = encoded(
+            path, islice(shown(path, column), state.blocks, None), tokenizer, max_tokens
+        )
         write(folder, state, parts)
         if not state.bytes["lines"]:
             raise none_to_use(path, state.count("long"), max_tokens)
@@ -115,13 +122,13 @@ def found(folder: Path) -> State | None:
         return None
 
 
-def shown(path: str) -> Iterator[texts.Block]:
+def shown(path: str, column: int | None) -> Iterator[texts.Block]:
     """Read a text's blocks and show how far they are."""
     size = os.path.getsize(path) if os.path.isfile(path) else None
     with progress_bar(
         total=size, desc=f"tokenize {path}", unit="B", unit_scale=True, mininterval=0.5
     ) as bar:
-        for block in texts.blocks(path):
+        for block in texts.blocks(path, column):
             bar.update(block.position - bar.n)
             yield block
 

@@ -149,6 +149,94 @@ AN4 = (  # NVIDIA's copy, made for its tutorials, comes first: it is available o
 )
 
 
+# of Multi30k's repository: bytes and SHA-256, computed of the commit in its address
+MULTI30K = {
+    "tok/train.lc.norm.tok.en": (
+        1_837_696,
+        "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119",
+    ),
+    "tok/train.lc.norm.tok.de": (
+        2_150_008,
+        "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
+    ),
+    "tok/val.lc.norm.tok.en": (
+        64_608,
+        "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec",
+    ),
+    "tok/val.lc.norm.tok.de": (
+        77_273,
+        "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00",
+    ),
+    "tok/test_2016_flickr.lc.norm.tok.en": (
+        63_307,
+        "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
+    ),
+    "tok/test_2016_flickr.lc.norm.tok.de": (
+        71_917,
+        "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
+    ),
+    "tok/test_2017_flickr.lc.norm.tok.en": (
+        56_123,
+        "c9d1dfd7a26add989382e534af235af9f0f658b2a30e7eb0efdaf142496ee54f",
+    ),
+    "tok/test_2017_flickr.lc.norm.tok.de": (
+        65_228,
+        "02067e4a9402786a4fcb8c1b6f4307e4a5073ced64800abead5273b54f5f31f6",
+    ),
+    "tok/test_2017_mscoco.lc.norm.tok.en": (
+        25_380,
+        "fe69ae004d71c42ead0301e70c57de5b1b6b5fb7f52210d42b22801e98e656f3",
+    ),
+    "tok/test_2017_mscoco.lc.norm.tok.de": (
+        30_464,
+        "e2825990b8a4e5289d2cdba801d57c187810bab9b4f5d87a30c35800a0d871b6",
+    ),
+    "raw/train.en.gz": (
+        568_929,
+        "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    ),
+    "raw/train.de.gz": (
+        637_044,
+        "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    ),
+    "raw/val.en.gz": (21_650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
+    "raw/val.de.gz": (24_681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
+    "raw/test_2016_flickr.en.gz": (
+        21_077,
+        "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    ),
+    "raw/test_2016_flickr.de.gz": (
+        22_890,
+        "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    ),
+    "raw/test_2017_flickr.en.gz": (
+        19_138,
+        "76a444ee25172e72695cddb13ae4a3bda59430617be88e0bb46b60504f054074",
+    ),
+    "raw/test_2017_flickr.de.gz": (
+        21_471,
+        "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
+    ),
+    "raw/test_2017_mscoco.en.gz": (
+        8_844,
+        "aab300bfb4427697987e02cd0aacd44bfe8aa50456231b6474c08038bbed2b58",
+    ),
+    "raw/test_2017_mscoco.de.gz": (
+        10_230,
+        "799e4854c25d601cb6cb6be29eabe5667734c61ace2f495e03e429031a0bc338",
+    ),
+}
+MULTI30K_FILES = (
+    "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1",
+)
+
+
+def multi30k(path: str) -> Part:
+    """Describe a file of Multi30k, which is read as it is."""
+    (size, sha256), name = MULTI30K[path], path.partition("/")[2]
+    return Part(name, MULTI30K_FILES, path, size, name, 0, digest=f"sha256:{sha256}")
+
+
 def librispeech(name: str) -> Part:
     """Describe a subset of LibriSpeech, OpenSLR 12."""
     size, utterances, sha256 = LIBRISPEECH[name]
@@ -231,6 +319,7 @@ SOURCES = {
         ),
         "recipes/yesno/run.sh DIR",
     ),
+    "multi30k": Source("multi30k", tuple(map(multi30k, MULTI30K)), "recipes/multi30k/run.sh DIR"),
     "musan": Source(
         "musan",
         (openslr("musan", "17/musan.tar.gz", 11_086_114_085, "musan", 13_000_000_000, 2200),),

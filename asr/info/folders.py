@@ -10,7 +10,16 @@ from pathlib import Path
 from asr import stamp
 from asr.audio import load as audio
 from asr.errors import UserError, did_you_mean, shorten
-from asr.model_files import CONFIG, DIGEST, KINDS, VERSIONS, WEIGHTS, Header, read_header
+from asr.model_files import (
+    CONFIG,
+    DIGEST,
+    KINDS,
+    SOURCE,
+    VERSIONS,
+    WEIGHTS,
+    Header,
+    read_header,
+)
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
 from asr.yaml_tree import read_tree
@@ -152,6 +161,7 @@ def model(path: str, folder: Path, names: set[str]) -> Finding:
             "parameters": header and header.parameters,
             **architecture(part, kind),
             "tokenizer": in_words(tokens),
+            "source_tokenizer": source_tokenizer(folder),
             **features(tree),
             "longest_heard_s": made.get("longest_seconds"),
             "trained_on": plain(section(tree, "data").get("train")),
@@ -200,6 +210,8 @@ def architecture(part: dict, kind: str) -> dict:
     """Describe the sizes of the parts, one line each."""
     if kind == "lm":
         return {"layers": sizes(part)}
+    if kind == "translator":
+        return {name: sizes(section(part, name)) for name in ("encoder", "decoder")}
     return {name: sizes(section(part, name)) for name in ("encoder", "decoder")} | {
         "ctc_weight": part.get("ctc_weight")
     }
@@ -224,6 +236,12 @@ def in_words(tokens: Tokenizer) -> str:
     return f"{type(tokens).__name__.lower()}, {tokens.vocabulary} ids with blank and <sos/eos>"
 
 
+def source_tokenizer(folder: Path) -> str | None:
+    """Describe the tokenizer of what a translator reads, if that is another one."""
+    path = folder / SOURCE
+    return in_words(tokenizers.load(path)) if path.is_dir() else None
+
+
 def check_vocabulary(folder: Path, header: Header, tokens: Tokenizer) -> None:
     """Check that the weights have one row per token.
 
@@ -237,10 +255,13 @@ def check_vocabulary(folder: Path, header: Header, tokens: Tokenizer) -> None:
         ),
         None,
     )
-    rows = rows or next(
-        (shape[0] for name, shape in header.shapes.items() if name.endswith("embedding.weight")),
-        None,
-    )
+    embeddings = {  # of the target's tokens, the decoder's, unless a translator has one for both
+        name: shape[0]
+        for name, shape in header.shapes.items()
+        if name.endswith("embedding.weight") and shape
+    }
+    own = [rows for name, rows in embeddings.items() if "decoder." in name]
+    rows = rows or next(iter(own or embeddings.values()), None)
     if rows is not None and rows != tokens.vocabulary:
         raise UserError(
             f"{folder / tokenizers.DESCRIPTION}: has {tokens.vocabulary} ids, the weights have {rows}; "

@@ -21,7 +21,7 @@ from asr.errors import UserError, shorten
 from asr.files import make_folder, read_bytes, write_text
 from asr.logging import logger
 from asr.memory import is_oom
-from asr.model_files import CONFIG, KINDS, VERSIONS, WEIGHTS
+from asr.model_files import CONFIG, KINDS, SOURCE, VERSIONS, WEIGHTS
 from asr.models import weights
 from asr.models.weights import Weights
 from asr.text import tokenizer as tokenizers
@@ -136,10 +136,11 @@ def fill(make: Callable[[], M], folder: str | Path) -> M:
 
 def beside(folder: Path) -> dict[str, str]:
     """Digests of what identifies a model beside its weights, as far as it is there and can be read."""
-    digests = {}
+    digests, files = {}, tokenizers.names_of_files()
     for name, digest in {
         CONFIG: _digest_of_settings,
-        **dict.fromkeys(tokenizers.names_of_files(), _digest_of_file),
+        **dict.fromkeys(files, _digest_of_file),
+        **dict.fromkeys((f"{SOURCE}/{name}" for name in files), _digest_of_file),
     }.items():
         try:
             digests[name] = digest(folder / name)
@@ -183,6 +184,8 @@ def accept(folder: str | Path) -> list[str]:
     """
     folder = make_folder(folder) if Path(folder).is_dir() else Path(folder)
     changed = tokenizers.accept(folder)
+    if (source := Path(folder) / SOURCE / tokenizers.DESCRIPTION).exists():
+        changed += [f"{SOURCE}/{name}" for name in tokenizers.accept(source.parent)]
     if not (folder / CONFIG).exists() and not (folder / WEIGHTS).exists():
         return changed
     read_tree(folder / CONFIG)

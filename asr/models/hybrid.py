@@ -105,6 +105,10 @@ class Hybrid(nn.Module):
         """H (B, T', D) → (B, T', V) float32, log posteriors of blank and labels"""
         return self.ctc_out(H).float().log_softmax(-1)
 
+    def limits(self, H_lens: Tensor) -> Tensor:
+        """The most labels of a search, (B,): one per encoder frame, H_lens (B,)."""
+        return H_lens
+
     @property
     def term_names(self) -> tuple[str, ...]:
         """Names of the loss's terms in training."""

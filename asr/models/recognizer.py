@@ -166,9 +166,13 @@ class Recognizer(nn.Module):
             )
         return kind != its_kind, notes
 
-    def save(self, folder: str | Path, config: str) -> None:
-        """Write the model folder; `config` is the YAML text of the full experiment."""
+    def describe(self, folder: str | Path, config: str) -> None:
+        """Write all of the model folder but the weights; `config` is the YAML text of the full experiment."""
         folders.describe(folder, config, self.tokenizer)
+
+    def save(self, folder: str | Path, config: str) -> None:
+        """Write the model folder."""
+        self.describe(folder, config)
         save_weights(self, Path(folder) / WEIGHTS)
 
     @staticmethod

@@ -14,9 +14,12 @@ from asr.models.folder import CONFIG
 from asr.ops import BLANK
 from asr.text.tokenizer import Tokenizer, sos_eos
 
-# the modules with one row per token, of recognizers and language models; a test finds them by their
-# shapes
-BY_TOKEN = {"model.ctc_out", "model.decoder.embedding", "model.decoder.out"}
+# the modules with one row per token, and whose; a test finds those of recognizers and language
+# models by their shapes
+BY_TOKEN = dict.fromkeys(
+    ("model.ctc_out", "model.decoder.embedding", "model.decoder.out"), "tokenizer"
+)
+BY_TOKEN["model.embedding"] = "source_tokenizer"  # of a translator
 STATISTICS = "frontend.cmvn."
 SIZES = {
     "kind",
@@ -141,18 +144,14 @@ def load_what_fits(model: Any, folder: str | Path, unlike: Sequence[str] = ()) -
     theirs, own = other.state_dict(), _unique(model)
     anew, notes = model.unlike(other, str(folder))
     transfer = Transfer(str(folder), notes=notes, unlike=list(unlike))
-    old, new = other.tokenizer, model.tokenizer
-    tokens = None if old.symbols() == new.symbols() else shared_tokens(old, new)
+    pairs = {kind: moved_tokens(other, model, kind) for kind in {*BY_TOKEN.values()}}
     for name, tensor in own.items():
+        tokens = pairs.get(BY_TOKEN.get(name.rpartition(".")[0], ""))
         if name not in theirs:
             transfer.missing.append(name)
         elif anew and name.startswith(STATISTICS):
             transfer.anew.append(name)
-        elif (
-            tokens
-            and name.rpartition(".")[0] in BY_TOKEN
-            and tensor.shape[1:] == theirs[name].shape[1:]
-        ):
+        elif tokens and tensor.shape[1:] == theirs[name].shape[1:]:
             tensor[tokens[1]] = theirs[name][tokens[0]]
             transfer.rows[name] = len(tokens[1]), len(tensor)
         elif tensor.shape == theirs[name].shape:
@@ -197,6 +196,14 @@ def flat(tree: dict, prefix: str = "") -> dict:
         for k, v in tree.items()
     ]
     return {name: value for pair in pairs for name, value in pair.items()}
+
+
+def moved_tokens(other: Any, model: Any, kind: str) -> tuple[list[int], list[int]] | None:
+    """Pair the tokens of two models' tokenizers of a kind, unless they are the same, or there are none."""
+    if not hasattr(model, kind):
+        return None
+    old, new = getattr(other, kind), getattr(model, kind)
+    return None if old.symbols() == new.symbols() else shared_tokens(old, new)
 
 
 def shared_tokens(old: Tokenizer, new: Tokenizer) -> tuple[list[int], list[int]]:

@@ -15,7 +15,7 @@ from asr.config import Settings
 from asr.device import product_dtype
 from asr.nn.layers import LayerContext, Past, layerdrop_mask
 from asr.nn.positions import ScaledInput, ScaledPositions, attention_positions
-from asr.nn.subsampling import Subsampling
+from asr.nn.subsampling import NoSubsampling, Subsampling
 from asr.nn.transformer import MOST, SizeSettings
 from asr.ops import additive, chunk_mask, key_mask, length_mask, zero_padding
 from asr.seeding import another, uniforms
@@ -67,7 +67,7 @@ class ChunkSettings(Settings):
 class EncoderSettings(SizeSettings):
     """What all encoders have: convolutional subsampling of time, positions, chunks, layers left out in training."""
 
-    subsampling: Literal[4, 6, 8] = 4
+    subsampling: Literal[1, 4, 6, 8] = 4  # 1: none, as of text
     channels: int | None = Field(
         None, gt=0, le=MOST["d_model"]
     )  # of the subsampling; d_model unless given
@@ -181,7 +181,11 @@ class Encoder(nn.Module):
         self.sizes: Tensor  # of chunks, to draw from
         sizes = s.chunk.sizes if s.chunk else [WHOLE]
         self.register_buffer("sizes", torch.tensor(sizes), persistent=False)
-        self.subsampling = Subsampling(features, s.d_model, s.subsampling, s.channels)
+        self.subsampling: Subsampling | NoSubsampling
+        if s.subsampling == 1:
+            self.subsampling = NoSubsampling(features, s.d_model)
+        else:
+            self.subsampling = Subsampling(features, s.d_model, s.subsampling, s.channels)
         scaled = ScaledPositions if s.positions == "sinusoidal" else ScaledInput
         self.positions = scaled(s.d_model, s.dropout)
         positions = attention_positions(s.positions, s.d_model, s.heads, s.d_k, s.layers)
@@ -241,12 +245,13 @@ class Encoder(nn.Module):
             raise ValueError(
                 "chunk: got none, expected an encoder with chunks; only such a one can read a stream"
             )
-        new, N = self.subsampling.project.weight.new_zeros, len(self.layers)
+        weight, N = next(self.layers.parameters()), len(self.layers)
+        new = weight.new_zeros
         probe = Past({}, self.left)  # collects what a layer carries, of a frame of zeros
         with torch.no_grad():
             self.layers[0](new(1, 1, self.d_model), LayerContext(past=probe, cache=probe.cache))
         past = {name: X.new_zeros(N, B, *X.shape[1:]) for name, X in probe.after.items()}
-        frames = torch.zeros(B, dtype=torch.long, device=self.subsampling.project.weight.device)
+        frames = torch.zeros(B, dtype=torch.long, device=weight.device)
         rest = new(B, 0, self.subsampling.features)
         return EncoderState(chunk or self.chunk.default, rest, past, frames)
 

@@ -1,4 +1,4 @@
-"""Convolutional subsampling of time by 4, 6 or 8, without padding: a frame depends on real frames only.
+"""Convolutional subsampling of time by 4, 6 or 8, without padding: a frame depends on real frames only; or none.
 
 B batch, T frames of 10 ms, F log-mel bins, C channels, T' subsampled frames, D model width.
 """
@@ -9,6 +9,35 @@ from torch import Tensor, nn
 
 # (kernel, stride) of the convolutions over time and frequency
 STAGES = {4: [(3, 2), (3, 2)], 6: [(3, 2), (5, 3)], 8: [(3, 2), (3, 2), (3, 2)]}
+
+
+class NoSubsampling(nn.Module):
+    """Hand on what has the encoder's width already, such as embeddings of tokens; no weight.
+
+    raises   ValueError if the features aren't of the width D
+    """
+
+    factor = shortest = 1
+
+    def __init__(self, features: int, d_model: int):
+        super().__init__()
+        if features != d_model:
+            raise ValueError(
+                f"features: got {features}, expected d_model = {d_model}, for subsampling: 1 projects nothing"
+            )
+        self.features = features
+
+    def forward(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
+        """X (B, T, D), X_lens (B,) → the same"""
+        return X, X_lens
+
+    def lengths(self, X_lens):
+        """X_lens, an int or (B,) int tensor."""
+        return X_lens
+
+    def frames(self, subsampled: int) -> int:
+        """The same number."""
+        return subsampled
 
 
 class Subsampling(nn.Module):

@@ -12,6 +12,7 @@ from asr.audio.headers import read_headers
 from asr.data import manifest, texts
 from asr.data.columns import Ragged, Table
 from asr.data.manifest import Utterance, listed
+from asr.data.parallel import join, sides
 from asr.data.texts import Text, gather
 from asr.data.validate import (
     ALIGN_FIX,
@@ -31,7 +32,7 @@ from asr.errors import UserError, shorten
 from asr.models.recognizer import Recognizer
 from asr.text.normalize import normalize
 from asr.text.tokenizer import UNKNOWN_FIX, Tokenizer, describe_character
-from asr.training.settings import DataSettings, TextDataSettings
+from asr.training.settings import DataSettings, PairDataSettings, TextDataSettings
 
 SHOWN = 3  # examples of a problem
 LINES = 1_000_000  # checked of a text
@@ -217,9 +218,39 @@ def kinds_of_audio(
     ]
 
 
-def look_at_text(role: str, path: str, data: TextDataSettings, tokenizer: Tokenizer) -> Look:
-    """Check a language model's text."""
-    source, problems = read_text(role, path)
+def look_at_pairs(
+    role: str,
+    paths: str | Sequence[str],
+    data: PairDataSettings,
+    tokenizers: Sequence[Tokenizer],
+) -> Look:
+    """Check a translator's sentences, those of the source and of the target, and that their lines belong together.
+
+    returns   with the source of `Look` the target's texts, by which a set shares something with
+              another
+    """
+    looks = [
+        look_at_text(role, path, data, tokenizer, column)
+        for (path, column), tokenizer in zip(sides(paths), tokenizers, strict=True)
+    ]
+    problems, usable = [problem for look in looks for problem in look.problems], None
+    if all(look.usable for look in looks) and not any(problem.stops for problem in problems):
+        try:
+            usable = join(*(look.usable for look in looks))
+        except UserError as error:
+            problems.append(Problem(role != "test", role, str(error)))
+    return Look(looks[1].source, problems, usable)
+
+
+def look_at_text(
+    role: str,
+    path: str,
+    data: TextDataSettings | PairDataSettings,
+    tokenizer: Tokenizer,
+    column: int | None = None,
+) -> Look:
+    """Check a language model's text, or one side of a translator's."""
+    source, problems = read_text(role, path, column)
     unknown, empty = unknown_characters(source, tokenizer), find_empty(source.texts)
     counts = [len(y) for y in encode_known(source, unknown[1], tokenizer)]
     # of dev and test nothing is left out
@@ -268,9 +299,9 @@ def read_manifests(role: str, paths: Sequence[str]) -> tuple[DataSet, list[Probl
     ), problems
 
 
-def read_text(role: str, path: str) -> tuple[DataSet, list[Problem]]:
+def read_text(role: str, path: str, column: int | None = None) -> tuple[DataSet, list[Problem]]:
     """Read a text up to its first error, and at most LINES lines of it."""
-    read, problems = as_far_as_possible(role, islice(texts.read(path), LINES + 1))
+    read, problems = as_far_as_possible(role, islice(texts.read(path, column), LINES + 1))
     if len(read) > LINES:
         read.pop()
         problems.append(

@@ -14,7 +14,7 @@ from asr.text.units import has_spaceless
 
 UNITS = {"word": "WER", "char": "CER", "mixed": "MER"}
 COUNTED = {"word": "words", "char": "chars", "mixed": "characters and words"}
-REPORT = re.compile(r'\{\s*"(wer|cer|mer)": \{\s*"rate": ')
+REPORT = re.compile(r'\{\s*"(wer|cer|mer|bleu)": \{\s*"(rate|score)": ')
 CHOICES = ("auto", "word", "char", "mixed", "both")
 
 

@@ -8,6 +8,7 @@ the validation.
 from asr.config import by_part
 from asr.tasks.language_model import LanguageModelExperiment, LanguageModelTask
 from asr.tasks.recognizer import RecognizerExperiment, RecognizerTask
+from asr.tasks.translator import TranslatorExperiment, TranslatorTask
 
 __all__ = [
     "Experiment",
@@ -15,7 +16,9 @@ __all__ = [
     "LanguageModelTask",
     "RecognizerExperiment",
     "RecognizerTask",
+    "TranslatorExperiment",
+    "TranslatorTask",
 ]
 
 # told apart by model.kind
-Experiment = by_part("model", RecognizerExperiment, LanguageModelExperiment)
+Experiment = by_part("model", RecognizerExperiment, LanguageModelExperiment, TranslatorExperiment)

@@ -16,6 +16,8 @@ def stamp_of(config: str | Path, overrides: Sequence[str] = ()) -> Stamp:
     """Make the stamp of a run: its settings and the content of what it reads."""
     tree, _ = read_tree(config, overrides)
     inputs = [*_manifests(tree), *tokenizer.paths_of(str(tree.get("tokenizer")))]
+    if source := tree.get("source_tokenizer"):
+        inputs += tokenizer.paths_of(str(source))
     if begun := tree.get("init_from"):
         inputs += [os.path.join(str(begun), "model.safetensors"), *tokenizer.paths_of(str(begun))]
     facts = {
@@ -47,13 +49,14 @@ def check_files(config: str | Path, overrides: Sequence[str] = ()) -> None:
             raise UserError(f"{name}: no such {made}")
     for key, what in (
         ("tokenizer", "tokenizer here; asr-tokenizer makes one"),
+        ("source_tokenizer", "tokenizer here; asr-tokenizer makes one"),
         ("init_from", "such model folder"),
     ):
         folder = tree.get(key)
         if isinstance(folder, str) and not os.path.exists(
             os.path.join(folder, tokenizer.DESCRIPTION)
         ):
-            raise UserError(f"{folder}{'/tokenizer.json' * (key == 'tokenizer')}: no {what}")
+            raise UserError(f"{folder}{'/tokenizer.json' * (key != 'init_from')}: no {what}")
 
 
 def _manifests(tree: Mapping[str, Any]) -> list[Any]:
@@ -67,5 +70,7 @@ def _manifests(tree: Mapping[str, Any]) -> list[Any]:
         for effect in effects
         if isinstance(effect, dict) and "manifest" in effect
     ]
-    train = data.get("train")
-    return [*(train if isinstance(train, list) else [train]), data.get("dev"), *drawn]
+    sets = [data.get("train"), data.get("dev")]
+    return [
+        path for paths in sets for path in (paths if isinstance(paths, list) else [paths])
+    ] + drawn

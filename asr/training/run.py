@@ -15,7 +15,7 @@ from asr import provenance
 from asr.config import Settings, dump
 from asr.files import write_text
 from asr.logging import logger
-from asr.models.folder import VERSIONS, describe
+from asr.models.folder import VERSIONS
 from asr.stamp import Stamp
 from asr.training import memory
 from asr.training.build import build, choose_device, count_parameters, fine_tune
@@ -104,7 +104,7 @@ def prepare(
         )
     elif not continued:
         experiment.fit_statistics(model, examples.train)
-    describe(out, dump(cast(Settings, experiment)), model.tokenizer)
+    model.describe(out, dump(cast(Settings, experiment)))
     session = {"commit": provenance.commit(), "hardware": devices.hardware(device, size)}
     facts = versions(which, experiment.seed) | {
         name: added(out, name, now) for name, now in session.items()

@@ -110,6 +110,38 @@ class TextDataSettings(Settings):
     )
 
 
+class PairDataSettings(Settings):
+    """Sentences and their translations, and batches.
+
+    A data set is a pair of files, [source, target], as of `TextDataSettings`, whose lines belong
+    together; or one whose lines are `source<TAB>target`.
+    """
+
+    train: str | list[str]
+    dev: str | list[str]
+    # of a padded batch, on the side that has more: a sentence's tokens and its end
+    batch_tokens: int = Field(gt=0)
+    # of a training sentence, on either side; longer pairs are left out, of dev none
+    max_tokens: int = Field(256, gt=0)
+    tokens: str | None = (
+        None  # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
+    )
+
+    @field_validator("train", "dev", mode="before")
+    @classmethod
+    def _two_sides(cls, value):
+        paths = value if isinstance(value, list) else [value]
+        if (
+            not all(isinstance(path, str) for path in paths)
+            or len(paths) > 2
+            or value in ([], [""])
+        ):
+            raise ValueError(
+                f"got {value!r}, expected [source, target], two files, or a table of `source<TAB>target`"
+            )
+        return value
+
+
 class LoopSettings(Settings):
     """The loop."""
 

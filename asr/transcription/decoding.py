@@ -21,7 +21,7 @@ from asr.files import replacing
 from asr.journal import Journal, beside
 from asr.logging import logger, printable, progress_bar
 from asr.memory import is_oom, limited
-from asr.model_files import BOUNDARIES, CALIBRATION, CONFIG, WEIGHTS
+from asr.model_files import BOUNDARIES, CALIBRATION, CONFIG, SOURCE, WEIGHTS
 from asr.options import paths
 from asr.stamp import Stamp, fingerprint
 from asr.text.tokenizer import paths_of
@@ -61,6 +61,7 @@ class Decoding:
             "times": False,
             "chunk": None,
             "vad": "energy",
+            "length_norm": 0.0,
         }  # they came later: other work has the same mark
         return {k: v for k, v in settings.items() if k not in unset or v != unset[k]}
 
@@ -101,6 +102,8 @@ def _settings_and_weights(folder: str) -> list[str]:
         [os.path.join(folder, name) for name in names]
         for names in ((CONFIG, WEIGHTS), (CALIBRATION, BOUNDARIES))
     )
+    source = os.path.join(folder, SOURCE)
+    given += paths_of(source) if os.path.isdir(source) else []
     return given + [path for path in learned if os.path.exists(path)]
 
 

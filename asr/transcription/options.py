@@ -29,6 +29,8 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scor
 
     vad         how speech is found in recordings that are cut into pieces: by "energy", or by
                 Silero's network (pip install silero-vad)
+    length_norm  exponent α: when a beam has ended, its hypotheses' scores are divided by
+                ((5 + labels) / 6)^α
 
     The scorers' options are for every beam. `asr-decode --help` describes all options.
     """
@@ -47,12 +49,20 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scor
         "how speech is found in long recordings: energy, silero (needs pip install silero-vad)",
         choices=DETECTORS,
     )
+    length_norm: float = option(
+        0.0, "exponent of the length that divides scores; 0.6 in the paper", least=0, most=10
+    )
 
     def __post_init__(self):
         check(self)
         if self.nbest > self.beam:
             raise UserError(
                 f"got {self.nbest}, expected at most the `beam` of {self.beam}", argument="nbest"
+            )
+        if self.length_norm and self.length_bonus:
+            raise UserError(
+                f"got {self.length_norm:g} beside a length bonus; give one of them",
+                argument="length_norm",
             )
         if self.mode.endswith("greedy") and (
             used := [name for name in SWITCHES if getattr(self, name)]
@@ -78,6 +88,8 @@ def idle_options(options: SearchOptions) -> dict[str, str]:
     idle = {"nbest": "of the best text"}
     if options.mode not in ("joint", "rescoring"):
         idle["ctc_weight"] = f"in mode {options.mode}"
+    if options.mode not in ("joint", "attention", "ctc"):
+        idle["length_norm"] = f"in mode {options.mode}"
     if options.mode.endswith("greedy"):
         idle |= dict.fromkeys(TUNABLE, f"in mode {options.mode}")
     unused = [kind.scorer for kind in SCORERS if not getattr(options, kind.scorer.switch)]
@@ -86,7 +98,7 @@ def idle_options(options: SearchOptions) -> dict[str, str]:
 
 def effective(options: SearchOptions) -> dict[str, Any]:
     """Return the options that change the scores of a search, by name; without scorers that are off."""
-    switches = [*SWITCHES, "chunk"]
+    switches = [*SWITCHES, "chunk", "length_norm"]
     off = set(idle_options(options)) | {name for name in switches if not getattr(options, name)}
     off.add("vad")  # chooses what is searched
     return {name: value for name, value in asdict(options).items() if name not in off}

@@ -18,6 +18,7 @@ from asr.failures import Failure
 from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
+from asr.text.tokenizer import Tokenizer
 from asr.transcript import Alternative, Segment, Transcript, Word
 from asr.transcription.long import Results, in_pieces
 from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS, SearchOptions
@@ -232,17 +233,11 @@ def _searched(searcher: Searcher, batches: _EncodedBatches) -> Results:
     yield from batches.unreadable
 
 
-def transcript_of(
-    recording: Recording,
-    nbest: Sequence[Hypothesis],
-    recognizer: Recognizer,
-    words: Sequence[Word] = (),
-) -> Transcript:
-    """Decode the tokens of an n-best list; words: of the best, in seconds from the part's beginning."""
-    decode, calibration = recognizer.tokenizer.decode, recognizer.calibration
-    found = tuple(
+def alternatives(nbest: Sequence[Hypothesis], tokenizer: Tokenizer) -> tuple[Alternative, ...]:
+    """Decode the tokens of an n-best list."""
+    return tuple(
         Alternative(
-            decode(h.tokens),
+            tokenizer.decode(h.tokens),
             h.tokens,
             h.score,
             h.scores,
@@ -253,6 +248,16 @@ def transcript_of(
         )
         for h in nbest
     )
+
+
+def transcript_of(
+    recording: Recording,
+    nbest: Sequence[Hypothesis],
+    recognizer: Recognizer,
+    words: Sequence[Word] = (),
+) -> Transcript:
+    """Decode the tokens of an n-best list; words: of the best, in seconds from the part's beginning."""
+    found, calibration = alternatives(nbest, recognizer.tokenizer), recognizer.calibration
     if calibration:
         found = tuple(replace(a, confidence=calibration.utterances(a.confidence)) for a in found)
         words = [replace(word, confidence=calibration.words(word.confidence)) for word in words]

@@ -151,25 +151,47 @@ def attention(seen: Observation, title: str) -> Any:
 
     raises   UserError if matplotlib can't be imported
     """
-    layers, heads, rows, _ = seen.attention.shape
-    size = (1.2 + 3.2 * heads, 0.8 + layers * min(8.0, max(2.2, 0.15 * rows)))
+    return heads(seen.attention, [*seen.labels, END], title, seen.seconds)
+
+
+def heads(
+    weights: np.ndarray,
+    labels: Sequence[str],
+    title: str,
+    seconds: float | None = None,
+    columns: Sequence[str] = (),
+) -> Any:
+    """Draw attention weights (layers, H, U, T'), a panel per layer and head; matplotlib's Figure.
+
+    labels    of the rows, (U,)
+    seconds   that the columns span, or else `columns`: their labels, (T',)
+    """
+    layers, heads, rows, width = weights.shape
+    wide = 3.2 if seconds is not None else min(8.0, max(3.2, 0.18 * width))
+    size = (1.2 + wide * heads, 0.8 + layers * min(8.0, max(2.2, 0.15 * rows)))
+    right = (seconds, 0.0) if seconds is not None else (width - 0.5, -0.5)
     figure = imports.matplotlib("matplotlib.figure").Figure(size, dpi=80, layout="constrained")
     panels = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
     for layer, row in enumerate(panels):
         for head, axes in enumerate(row):
             axes.imshow(
-                seen.attention[layer, head],
+                weights[layer, head],
                 aspect="auto",
                 cmap="Blues",
                 vmin=0,
                 vmax=1,
                 interpolation="nearest",
-                extent=(0, seen.seconds, rows - 0.5, -0.5),
+                extent=(right[1], right[0], rows - 0.5, -0.5),
             )
             axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9, loc="left")
-        _name(row[0], [*seen.labels, END])
+        _name(row[0], labels)
     for axes in panels[-1]:
-        axes.set_xlabel("seconds")
+        if seconds is not None:
+            axes.set_xlabel("seconds")
+        elif len(columns) <= NAMED:
+            axes.set_xticks(range(width), columns, fontsize=8, rotation=90, parse_math=False)
+        else:
+            axes.set_xlabel("source token")
     figure.suptitle(title, fontsize=11, parse_math=False)
     return figure
 

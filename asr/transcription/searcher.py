@@ -1,23 +1,24 @@
-"""A recognizer's search: encoder outputs in, n-best lists out, one batch or a stream of them."""
+"""A recognizer's search, or a translator's: encoder outputs in, n-best lists out, one batch or a stream of them."""
 
 import copy
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from asr.errors import UserError
 from asr.models import lm
-from asr.models.hybrid import Hybrid
 from asr.models.recognizer import Recognizer
+from asr.models.translator import Translator
 from asr.search.beam import BeamSearch
 from asr.search.ctc_beam import CTCBeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
+from asr.search.length import normalized
 from asr.search.neural import Network, NetworkScorer
 from asr.search.rescoring import rescore
 from asr.search.scorer import Hypothesis, Scorer, ScorerContext, ScorerOptions
@@ -27,6 +28,7 @@ from asr.transcription.options import SCORERS, SearchOptions
 from asr.transcription.times import Encoded, word_times
 
 Key = TypeVar("Key")
+M = TypeVar("M", bound=nn.Module)
 FEW_LABELS = 1000  # up to this number, CTC helps attention to pre-select candidates; with more it would be too slow
 REFILL = 1 / 2  # share of a batch that is still being searched when the next one enters
 NOTHING = Hypothesis([], -float("inf"), reason="limit")  # if every label sequence is impossible
@@ -35,19 +37,26 @@ NOTHING = Hypothesis([], -float("inf"), reason="limit")  # if every label sequen
 class Searcher:
     """Search as the options say.
 
-    recognizer  whose encoder made H (B, T', D), H_lens (B,)
+    recognizer  whose encoder made H (B, T', D), H_lens (B,); of a translator attention alone is
+                searched
     precision   "fp32" or "bf16": of the decoder, CTC's output layer and the language model
     chunk       encoder frames of a chunk of H; None: by default
     raises      UserError if a scorer's file can't be read, or doesn't fit the recognizer, or the
                 encoder wasn't trained with the chunk
     """
 
-    def __init__(self, recognizer: Recognizer, options: SearchOptions, precision: str = "fp32"):
-        self.recognizer, self.options, self.precision = recognizer, options, precision
+    def __init__(
+        self,
+        recognizer: Recognizer | Translator,
+        options: SearchOptions,
+        precision: str = "fp32",
+    ):
+        self.recognizer = cast(Any, recognizer)  # or a translator, which has no CTC
+        self.options, self.precision = options, precision
         self.device = next(recognizer.parameters()).device
-        self.model = for_search(recognizer.model, precision)
+        self.model = for_search(self.recognizer.model, precision)
         self.dtype = self.model.decoder.out.weight.dtype
-        self.chunk = recognizer.chunk_frames(options.chunk) if options.chunk else None
+        self.chunk = self.recognizer.chunk_frames(options.chunk) if options.chunk else None
         self.extra = {kind: self._load(kind) for kind in SCORERS}
 
     def tuned(self, **values: Any) -> "Searcher":
@@ -154,10 +163,10 @@ class Searcher:
             read = frames.step(model.ctc_log_probs(H), H_lens, frames.start(len(H), H.device))
             return [nbest[: options.nbest] or [NOTHING] for nbest in frames.hypotheses(read)]
         if options.mode == "attention-greedy":
-            state = model.decoder.start(H, H_lens)
+            state, limits = model.decoder.start(H, H_lens), model.limits(H_lens)
             return [
                 [h]
-                for h in attention_greedy(model.decoder.step, state, len(H), model.sos_eos, H_lens)
+                for h in attention_greedy(model.decoder.step, state, len(H), model.sos_eos, limits)
             ]
         search = self.beam(options.beam)
         search.add(H, H_lens, H_lens)
@@ -167,6 +176,12 @@ class Searcher:
         weight, score = 1 - options.ctc_weight, lambda *inputs: model.decoder(*inputs).logits
         nbests = rescore(nbests, score, H, H_lens, model.sos_eos, weight, model.vocabulary)
         return [nbest[: options.nbest] or [NOTHING] for nbest in nbests]
+
+    def ranked(self, nbest: list[Hypothesis]) -> list[Hypothesis]:
+        """The n-best list to return of what a beam has found, normalized by length if that is asked for."""
+        if self.options.length_norm:
+            nbest = normalized(nbest, self.options.length_norm)
+        return nbest[: self.options.nbest] or [NOTHING]
 
     def beam(self, nbest: int) -> BeamSearch:
         """Make the beam search, with all scorers."""
@@ -183,11 +198,12 @@ class Running(Generic[Key]):
     def __init__(self, searcher: Searcher):
         self._searcher = searcher
         one_by_one = searcher.options.mode in ("joint", "attention", "ctc")
-        self._search = searcher.beam(searcher.options.nbest) if one_by_one else None
+        options = searcher.options  # the best normalized score may be any of the beam's
+        nbest = options.beam if options.length_norm else options.nbest
+        self._search = searcher.beam(nbest) if one_by_one else None
         self._keys = dict[int, Key]()  # of the utterances that are being searched, by number
-        self._done = list[
-            tuple[Key, list[Hypothesis]]
-        ]()  # found, where a batch is searched at once
+        # found, where a batch is searched at once
+        self._done = list[tuple[Key, list[Hypothesis]]]()
 
     def __len__(self) -> int:
         """Count the utterances that are in it."""
@@ -201,7 +217,7 @@ class Running(Generic[Key]):
             self._done += zip(keys, self._searcher.batch(H, H_lens), strict=True)
             return
         self._keys |= dict(enumerate(keys, self._search.added))
-        self._search.add(H, H_lens, H_lens)
+        self._search.add(H, H_lens, self._searcher.model.limits(H_lens))
 
     def step(self) -> list[tuple[Key, list[Hypothesis]]]:
         """Go on by one label, and take what is done, with its n-best list."""
@@ -209,7 +225,9 @@ class Running(Generic[Key]):
         if self._search is not None and len(self._search):
             self._search.step()
             nbests = self._search.take()
-            found = [(self._keys.pop(number), nbest or [NOTHING]) for number, nbest in nbests]
+            found = [
+                (self._keys.pop(number), self._searcher.ranked(nbest)) for number, nbest in nbests
+            ]
         return found
 
     def until(self, enough: int) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
@@ -227,14 +245,14 @@ class Running(Generic[Key]):
             self._keys = {n: key for n, key in self._keys.items() if n not in numbers}
 
 
-def for_search(model: Hybrid, precision: str) -> Hybrid:
+def for_search(model: M, precision: str) -> M:
     """The model for a search: in bf16, with a copy of the decoder and of CTC's output layer whose weights are bf16.
 
     So nothing is converted at each step, as autocast does. The encoder stays as it is.
     """
     if precision == "fp32":
         return model
-    other, parts = copy.copy(model), ("decoder", "ctc_out")
+    other, parts = copy.copy(model), {"decoder", "ctc_out"} & model._modules.keys()
     copies = {name: copy.deepcopy(getattr(model, name)).bfloat16() for name in parts}
     other._modules = model._modules | copies
     return other

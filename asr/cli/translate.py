@@ -1,0 +1,164 @@
+"""asr-decode of a translator: lines of text in, a translation of each out."""
+
+import itertools
+import json
+import sys
+from contextlib import ExitStack
+
+from asr.cli.command import emit
+from asr.cli.decode_arguments import NAME, arguments
+from asr.errors import UserError
+from asr.files import replacing
+from asr.logging import logger, progress_bar
+from asr.options import declared, paths
+from asr.outputs import STDOUT, check_inputs, check_output
+from asr.stamp import Stamp
+from asr.transcription.decoding import Decoding
+from asr.transcription.options import SearchOptions
+
+MODES = {"joint": "attention", "attention": "attention", "attention-greedy": "attention-greedy"}
+USED = {"model", "sources", "order", "named", "out", "json", "force", "device", "precision"}
+USED |= {"tune", "reference", *(option.name for option in declared(SearchOptions))}
+UNUSED = {"chunk", "vad", "ctc_weight"}
+
+
+def decode(args):
+    """Translate, unless it is done already; or try settings on a dev set."""
+    how = Decoding(args.model, search(args), None, args.precision, args.device)
+    how.check_files()
+    named = [path for path in args.sources if path != STDOUT]
+    check_inputs(named)
+    if args.tune:
+        return tune(args, how)
+    if args.reference:
+        raise UserError("--reference: is for --tune; asr-score judges translations")
+    check_outputs(args, [args.model, *paths(how.options).values(), *named])
+    stamps = [
+        Stamp(path, NAME, how.settings() | {"order": args.sources}, [*how.files(), *named])
+        for path in (args.out, args.json)
+        if path not in (None, STDOUT)
+    ]
+    from_files = bool(named) and named == args.sources  # standard input is new each time
+    if stamps and from_files and all(stamp.is_current() for stamp in stamps):
+        return logger.info("; ".join(f"{stamp.output} is up to date" for stamp in stamps))
+    run(args, how)
+    for stamp in stamps:
+        stamp.write()
+
+
+def search(args):
+    """How to search, checked: what a translator has no use for is refused."""
+    defaults = arguments()
+    for name, value in vars(args).items():
+        known = name in USED - UNUSED
+        if not known and value != defaults.get_default(name):
+            raise UserError(
+                f"got {value!r}, but {args.model} is a translator, which reads text; leave it out",
+                argument=name,
+            )
+    if args.mode not in MODES:
+        raise UserError(
+            f"got {args.mode!r}, expected attention or attention-greedy, for a translator has no CTC",
+            argument="mode",
+        )
+    values = {option.name: getattr(args, option.name) for option in declared(SearchOptions)}
+    return SearchOptions(**values | {"mode": MODES[args.mode]})
+
+
+def check_outputs(args, inputs):
+    """See that no output replaces an input, or what isn't this command's."""
+    for option, path in (("--out", args.out), ("--json", args.json)):
+        if path not in (None, STDOUT):
+            check_output(option, path, NAME, inputs, args.force)
+    if args.out and args.out == args.json:
+        raise UserError(f"--out and --json: both are {args.out}; give each its own file")
+
+
+def run(args, how):
+    """Translate, and write each line as soon as all before it are done; files are complete or not there."""
+    translated = lines = 0
+    with ExitStack() as held:
+        write = writers(args, held)
+        for translation in progress_bar(translations(args, how), unit=" lines"):
+            lines += 1
+            translated += bool(translation.nbest)
+            for one in write:
+                one(translation)
+    empty = f", {lines - translated} empty ones stay empty" if translated < lines else ""
+    logger.info(f"{translated} lines translated{empty}")
+
+
+def writers(args, held):
+    """What takes each translation: files, or standard output."""
+
+    def into(path, line):
+        if path == STDOUT:
+            return lambda translation: emit(line(translation))
+        temporary = held.enter_context(replacing(path))
+        file = held.enter_context(temporary.open("w", encoding="utf-8"))
+        return lambda translation: file.write(line(translation) + "\n")
+
+    text = args.out or (None if args.json == STDOUT else STDOUT)
+    given = (text, lambda t: t.text), (args.json, as_json)
+    return [into(path, line) for path, line in given if path]
+
+
+def as_json(translation):
+    """One line of JSON."""
+    return json.dumps(translation.as_json(), ensure_ascii=False)
+
+
+def translations(args, how):
+    """Load the model, and translate the lines of all sources."""
+    from asr.translation.translate import translate
+
+    texts = itertools.chain.from_iterable(map(read, args.sources or [STDOUT]))
+    return translate(load(how), texts, how.options, how.precision)
+
+
+def load(how):
+    """Load the model onto its device."""
+    from asr.device import choose, keep_memory
+    from asr.models.translator import load
+
+    try:
+        device, which = choose(how.device)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    keep_memory()
+    logger.info(which)
+    return load(how.model, device)
+
+
+def read(path):
+    """Read the lines of a file, or of standard input."""
+    from asr.data.texts import Block, parse
+    from asr.data.texts import read as read_file
+    from asr.files import read_lines
+
+    if path != STDOUT:
+        return read_file(path)
+    return parse(Block(STDOUT, 1, read_lines(sys.stdin.buffer, "standard input"), 0))
+
+
+def tune(args, how):
+    """Print the BLEU of each setting of --tune, and then the best."""
+    from asr.scoring.translation import bleu
+    from asr.transcription.tuning import parse_grid
+    from asr.translation.translate import tuned
+
+    if not args.sources or not args.reference or args.out or args.json:
+        raise UserError("--tune: needs texts and their --reference, and neither --out nor --json")
+    grid, results = parse_grid(args.tune, how.options), []
+    texts = [text for path in args.sources for text in read(path)]
+    references = [text.text.strip() for text in read(args.reference)]
+    if len(texts) != len(references):
+        raise UserError(
+            f"{args.reference}: got {len(references)} lines, expected {len(texts)}, as many as are translated"
+        )
+    for setting, found in tuned(load(how), texts, how.options, grid, how.precision):
+        options = " ".join(f"--{name.replace('_', '-')} {v}" for name, v in setting.items())
+        results.append((bleu(references, found), options))
+        emit(f"{results[-1][0]:.2f}\t{options}")
+    score, options = max(results, key=lambda result: result[0])  # of equals the first
+    logger.info(f"best: {options} (BLEU {score:.2f})")

@@ -1,0 +1,137 @@
+"""BLEU and chrF of translations by sacrebleu, with its signatures, its bootstrap intervals and its paired test."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from asr import imports
+from asr.data import texts
+from asr.errors import UserError
+from asr.scoring.texts import has_transcripts, transcripts
+
+SAMPLES = 1000  # of the bootstrap
+TOKENIZERS = "13a", "none", "intl", "char", "zh"  # of sacrebleu, which need nothing else
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score of a system.
+
+    score       0 to 100
+    low, high   95 % bootstrap interval over lines
+    signature   sacrebleu's: all that the score depends on
+    difference  to the other system, if one was given; p: of the paired bootstrap
+    """
+
+    score: float
+    low: float
+    high: float
+    signature: str
+    difference: float | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class TranslationReport:
+    """The scores of a system: "BLEU" and "chrF"; count: lines."""
+
+    metrics: dict[str, Metric]
+    count: int
+
+    def lines(self) -> list[str]:
+        """Write it in lines."""
+        scores = [
+            f"{name} {m.score:.2f} [{m.low:.2f}, {m.high:.2f}]: {self.count} lines, {m.signature}"
+            for name, m in self.metrics.items()
+        ]
+        return scores + [
+            f"{name} difference {m.difference:+.2f}, p = {m.p:.4f} (paired bootstrap; above 0: the first is better)"
+            for name, m in self.metrics.items()
+            if m.difference is not None
+        ]
+
+    def as_json(self) -> dict:
+        """Return all as plain values, under "bleu" and "chrf"."""
+        return {name.lower(): asdict(metric) for name, metric in self.metrics.items()} | {
+            "lines": self.count
+        }
+
+
+def score_translations(
+    ref: str | os.PathLike,
+    hyp: str | os.PathLike,
+    against: str | os.PathLike | None = None,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> TranslationReport:
+    """Score translations, a line each, against their references.
+
+    ref, hyp   files of texts, a sentence per line, or JSON lines of `asr-decode --json`
+    against    translations of a second system, for the significance of the difference
+    tokenize   by which BLEU separates words: one of TOKENIZERS; "none" for texts that are tokenized
+    lowercase  ignore case
+    raises     UserError if the files have different numbers of lines, a reference is empty, or
+               sacrebleu isn't installed
+    """
+    if tokenize not in TOKENIZERS:
+        raise UserError(
+            f"got {tokenize!r}, expected one of {', '.join(TOKENIZERS)}", argument="tokenize"
+        )
+    references = read_lines(ref)
+    if empty := [n for n, line in enumerate(references, 1) if not line]:
+        raise UserError(
+            f"{os.fspath(ref)}:{empty[0]}: empty, expected a translation to compare with"
+        )
+    systems = [_matching(path, references, ref) for path in (hyp, against) if path is not None]
+    metrics = {}
+    for name, metric in _metrics(tokenize, lowercase).items():
+        found = metric.corpus_score(systems[0], [references], n_bootstrap=SAMPLES)
+        low, high = found._mean - found._ci, found._mean + found._ci
+        facts = found.score, float(low), float(high), str(metric.get_signature())
+        metrics[name] = Metric(*facts, *_compared(name, metric, systems, references))
+    return TranslationReport(metrics, len(references))
+
+
+def bleu(references: Sequence[str], hypotheses: Sequence[str]) -> float:
+    """BLEU, 0 to 100, as sacrebleu computes it unless told otherwise."""
+    return imports.sacrebleu("sacrebleu").corpus_bleu(hypotheses, [references]).score
+
+
+def _metrics(tokenize: str, lowercase: bool) -> dict[str, Any]:
+    kinds = imports.sacrebleu("sacrebleu.metrics")
+    return {
+        "BLEU": kinds.BLEU(tokenize=tokenize, lowercase=lowercase),
+        "chrF": kinds.CHRF(lowercase=lowercase),
+    }
+
+
+def _compared(
+    name: str, metric: Any, systems: Sequence[list[str]], references: list[str]
+) -> tuple[float | None, float | None]:
+    """Difference to the second system, and p; None if there's no second one."""
+    if len(systems) < 2:
+        return None, None
+    test = imports.sacrebleu("sacrebleu.significance").PairedTest
+    named = [("second", systems[1]), ("first", systems[0])]  # sacrebleu's baseline comes first
+    _, found = test(named, {name: metric}, [references], "bs", SAMPLES)()
+    second, first = next(scores for key, scores in found.items() if key != "System")
+    return float(first.score - second.score), float(first.p_value)
+
+
+def _matching(
+    path: str | os.PathLike, references: Sequence[str], ref: str | os.PathLike
+) -> list[str]:
+    lines = read_lines(path)
+    if len(lines) != len(references):
+        raise UserError(
+            f"{os.fspath(path)}: got {len(lines)} lines, expected {len(references)}, those of {os.fspath(ref)}"
+        )
+    return lines
+
+
+def read_lines(path: str | os.PathLike) -> list[str]:
+    """Read the texts of a file, in order."""
+    if has_transcripts(path):
+        return [transcript.text for transcript in transcripts(path)]
+    return [text.text.strip() for text in texts.read(path)]

@@ -1,0 +1,1 @@
+"""Sentences in, translations out, by the recognizer's search."""

@@ -1,0 +1,107 @@
+"""Lines of text in, their translations out, in order: batches of like length, searched as recordings are.
+
+B batch, S source tokens, D model width.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from asr.data.bucketing import plan
+from asr.data.texts import Text
+from asr.device import autocast
+from asr.errors import UserError
+from asr.logging import warn_once
+from asr.models.translator import Translator
+from asr.search.scorer import Hypothesis
+from asr.text.normalize import normalize
+from asr.transcript import Transcript
+from asr.transcription.options import SearchOptions
+from asr.transcription.pipeline import alternatives
+from asr.transcription.searcher import Searcher
+
+WINDOW = 4096  # lines that are sorted by length together
+LONGEST = 1024  # tokens of a line: a search's memory grows with them
+BATCH_TOKENS = {"cpu": 2000, "cuda": 40_000}  # of padded sources
+
+Encoded = tuple[Sequence[int], Tensor, Tensor]  # places of lines, H (B, S + 1, D), H_lens (B,)
+
+
+def translate(
+    translator: Translator,
+    texts: Iterable[Text],
+    options: SearchOptions,
+    precision: str = "fp32",
+) -> Iterator[Transcript]:
+    """Translate lines of text; an empty one stays empty.
+
+    precision   "fp32" or "bf16"
+    returns     translations in order, each under its `where`; a window of lines is read ahead
+    raises      UserError if a line is too long, or a file of the options can't be used
+    """
+    searcher, texts = Searcher(translator, options, precision), iter(texts)
+    while window := list(itertools.islice(texts, WINDOW)):
+        batches = encode(translator, window, precision)
+        found = dict(searcher.stream(batches))
+        for place, text in enumerate(window):
+            yield translation_of(text, found.get(place, []), translator)
+
+
+def tuned(
+    translator: Translator,
+    texts: Sequence[Text],
+    options: SearchOptions,
+    grid: Mapping[str, Sequence[float]],
+    precision: str = "fp32",
+) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Translate with every combination of the grid's values: the setting, and the translations in order."""
+    settings: list[dict[str, Any]] = [
+        dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
+    ]
+    chosen = [replace(options, **setting) for setting in settings]  # a wrong value shows now
+    for setting, how in zip(settings, chosen, strict=True):
+        yield setting, [found.text for found in translate(translator, texts, how, precision)]
+
+
+def encode(translator: Translator, window: Sequence[Text], precision: str) -> Iterator[Encoded]:
+    """Encode lines that aren't empty, those of like length together, the longest first."""
+    ids = [tokens(translator, text) for text in window]
+    places = [place for place, sentence in enumerate(ids) if sentence]
+    lens = [len(ids[place]) + 1 for place in places]
+    device = next(translator.parameters()).device
+    steps = plan(lens, BATCH_TOKENS[device.type], 0, 0, ascending=True) if lens else []
+    for [batch] in reversed(steps):
+        chosen = [places[n] for n in batch]
+        rows = [torch.tensor(ids[place]) for place in chosen]
+        X = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)  # (B, S)
+        X_lens = torch.tensor([len(row) for row in rows], device=device)
+        with torch.no_grad(), autocast(device, precision):
+            H, H_lens = translator.model.encode(X, X_lens)  # (B, S + 1, D)
+        yield chosen, H, H_lens
+
+
+def tokens(translator: Translator, text: Text) -> list[int]:
+    """Tokenize a line, without the characters that the tokenizer doesn't know.
+
+    raises   UserError if it has more than LONGEST tokens; names it
+    """
+    tokenizer, line = translator.source_tokenizer, normalize(text.text)
+    if unknown := set(tokenizer.unknown(line)):
+        warn_once("characters that the tokenizer doesn't know are left out of the sources")
+        line = "".join(c for c in line if c not in unknown)
+    found = tokenizer.encode(line, text.where)
+    if len(found) > LONGEST:
+        raise UserError(
+            f"{text.where}: got {len(found)} tokens, expected {LONGEST} or fewer; put each sentence on a line"
+        )
+    return found
+
+
+def translation_of(text: Text, nbest: Sequence[Hypothesis], translator: Translator) -> Transcript:
+    """Decode the n-best list of a line; none of an empty one."""
+    found = alternatives(nbest, translator.tokenizer)
+    return Transcript(text.where, found[0].text if found else "", nbest=found)

@@ -1,0 +1,712 @@
+"""Prove the translator: its model by PyTorch's own Transformer, its search by exhaustive search, its training by laws.
+
+The languages it learns are constructed: letters, copied or reversed, so that every answer is known.
+"""
+
+import functools
+import gzip
+import io
+import json
+import math
+import random
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from partly import partly
+from runs import Stop, history, stopping, weights
+from searches import exhaustive
+from small import PART, near, rows
+from torch import nn
+
+from asr import api, config, tasks
+from asr.cli import decode, plot, prepare, score
+from asr.data.parallel import join
+from asr.data.texts import Text, tokenize
+from asr.errors import UserError
+from asr.models import translator as translators
+from asr.models.lm import LanguageModel, LMSettings
+from asr.models.transfer import load_what_fits
+from asr.models.translator import TranslationModel, Translator, TranslatorSettings
+from asr.nn.positions import sinusoids
+from asr.preflight.check import check
+from asr.tasks.translator import TranslatorTask
+from asr.text import tokenizer
+from asr.training import run
+from asr.training.distributed.group import Group
+from asr.training.identity import stamp_of
+from asr.training.settings import PairDataSettings
+from asr.transcription.options import SearchOptions
+from asr.transcription.searcher import Searcher
+from asr.translation import attention
+from asr.translation.translate import BATCH_TOKENS, translate
+
+each = pytest.mark.parametrize
+V_SOURCE, V = 8, 7
+VARIANTS = {
+    "pre-norm": {},
+    "post-norm": {"encoder": {"norm": "post"}, "decoder": {"norm": "post"}},
+    "rotary": {"encoder": {"positions": "rotary"}},
+    "conformer": {"encoder": {"kind": "conformer", "kernel": 5}},
+    "widths": {"decoder": {"d_model": 8, "heads": 2}},
+    "tied": {"decoder": {"tied": True}},
+    "shared": {"shared": True, "decoder": {"tied": True}},
+}
+
+
+def settings(encoder=None, decoder=None, **more):
+    parts = {
+        "encoder": PART | {"subsampling": 1} | (encoder or {}),
+        "decoder": PART | (decoder or {}),
+    }
+    return TranslatorSettings(kind="translator", source="text", **parts, **more)
+
+
+def build(variant="pre-norm"):
+    """A model with weights so large that a mistake shows."""
+    torch.manual_seed(1)
+    more = VARIANTS[variant]
+    model = TranslationModel(settings(**more), V if more.get("shared") else V_SOURCE, V)
+    for parameter in model.parameters():
+        parameter.data += torch.randn_like(parameter) * 0.2
+    return model.double().eval()
+
+
+def batch(padding=-1):
+    """Four pairs of different lengths, an empty target among them."""
+    draw = torch.Generator().manual_seed(2)
+    X, Y = (torch.randint(1, 6, (4, n), generator=draw) for n in (5, 6))
+    X_lens, Y_lens = torch.tensor([2, 5, 1, 3]), torch.tensor([6, 1, 0, 4])
+    for ids, lens in ((X, X_lens), (Y, Y_lens)):
+        ids[torch.arange(ids.size(1)) >= lens[:, None]] = padding
+    return X, X_lens, Y, Y_lens
+
+
+@each("variant", VARIANTS)
+def test_padding_never_matters_on_both_sides_and_batched_is_alone(variant):
+    model, (X, X_lens, Y, Y_lens) = build(variant), batch()
+    logits = model(X, X_lens, Y, Y_lens)
+    assert logits.shape == (4, 7, V)
+    for n, (S, U) in enumerate(zip(X_lens.tolist(), Y_lens.tolist(), strict=True)):
+        alone = model(X[n : n + 1, :S], X_lens[n : n + 1], Y[n : n + 1, :U], Y_lens[n : n + 1])
+        near(logits[n : n + 1, : U + 1], alone, 1e-12)
+    for padding in (0, 3):  # a valid id
+        other = batch(padding)
+        real = torch.arange(7) <= Y_lens[:, None]
+        near(model(*other)[real], logits[real])
+    wide = [F.pad(ids, (0, 3), value=-1) for ids in (X, Y)]
+    near(model(wide[0], X_lens, wide[1], Y_lens)[:, :7][real], logits[real], 1e-12)
+
+
+def test_padding_has_no_gradient():
+    """Nor has a token that no sentence has."""
+    model = build()
+    model.loss(*batch()).total.backward()
+    used = set(batch(padding=1)[0].flatten().tolist()) | {V_SOURCE - 1}  # and the end
+    found = model.embedding.weight.grad.abs().sum(1)
+    assert {n for n in range(V_SOURCE) if found[n]} == used and 0 not in used
+
+
+@each("variant", VARIANTS)
+def test_the_loss_is_that_of_each_pair_label_by_label(variant):
+    model, (X, X_lens, Y, Y_lens) = build(variant), batch()
+    smoothed = nll = correct = 0.0
+    for x, S, y, U in zip(X, X_lens.tolist(), Y, Y_lens.tolist(), strict=True):
+        sentence = [*y[:U].tolist(), V - 1]
+        for n, label in enumerate(sentence):
+            before = torch.tensor([sentence[:n]], dtype=torch.long)
+            logits = model(x[None, :S], torch.tensor([S]), before, torch.tensor([n]))[0, -1]
+            log_probs = logits.log_softmax(0)
+            nll -= log_probs[label].item()
+            smoothed -= (0.9 * log_probs[label] + 0.1 * log_probs.mean()).item()
+            correct += int(logits.argmax() == label)
+    loss = model.loss(X, X_lens, Y, Y_lens)
+    assert (float(loss.total), float(loss.correct), int(loss.tokens)) == (
+        pytest.approx(nll, rel=1e-5),
+        correct,
+        15,
+    )
+    model.train()
+    for module in model.modules():  # the labels alone are another in training
+        for name in ("p", "dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    assert float(model.loss(X, X_lens, Y, Y_lens).total) == pytest.approx(smoothed, rel=1e-5)
+
+
+# PyTorch's own Transformer: name of a part of a layer → ours
+SELF = {
+    "self_attn": "attention",
+    "norm1": "norm_attention",
+    "linear1": "ff.inner",
+    "linear2": "ff.outer",
+}
+PARTS = {
+    "encoder": SELF | {"norm2": "norm_ff"},
+    "decoder": SELF | {"multihead_attn": "cross", "norm2": "norm_cross", "norm3": "norm_ff"},
+}
+
+
+def pytorchs(stack, layers):
+    """PyTorch's stack of layers with the weights of ours."""
+    kind = f"Transformer{stack.capitalize()}"
+    layer = getattr(nn, f"{kind}Layer")(12, 3, 16, 0.0, batch_first=True)
+    theirs = getattr(nn, kind)(layer, len(layers)).double().eval()
+    for their, our in zip(theirs.layers, layers, strict=True):
+        for name, ours in PARTS[stack].items():
+            module, given = their.get_submodule(name), our.get_submodule(ours)
+            if isinstance(module, nn.MultiheadAttention):
+                parts = given.query, given.key, given.value
+                module.in_proj_weight.data = torch.cat([part.weight for part in parts])
+                module.in_proj_bias.data = torch.cat([part.bias for part in parts])
+                module, given = module.out_proj, given.out
+            module.load_state_dict(given.state_dict())
+    return theirs
+
+
+@torch.no_grad()
+def test_the_model_is_the_paper_s():
+    """Post-norm, sinusoids, embeddings · √D: by PyTorch's Transformer, which pads and masks by itself."""
+    model, (X, X_lens, Y, Y_lens) = build("post-norm"), batch(padding=0)
+    ends = F.pad(X, (0, 1)).scatter(1, X_lens[:, None], V_SOURCE - 1)  # (B, S + 1)
+    starts = F.pad(Y, (1, 0), value=V - 1)  # (B, U + 1)
+    X_, Y_ = (
+        part.weight[ids] * math.sqrt(12) + sinusoids(ids.size(1), 12)
+        for part, ids in ((model.embedding, ends), (model.decoder.embedding, starts))
+    )
+    padding = torch.arange(6) > X_lens[:, None]
+    H = pytorchs("encoder", model.encoder.layers)(X_, src_key_padding_mask=padding)
+    future = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    decoder = pytorchs("decoder", model.decoder.layers)
+    Z = decoder(Y_, H, tgt_mask=future, memory_key_padding_mask=padding)
+    real = torch.arange(7) <= Y_lens[:, None]
+    near(
+        model(X, X_lens, Y, Y_lens)[real], model.decoder.out(Z)[real], 1e-6
+    )  # sinusoids are float32
+
+
+def test_the_base_model_has_the_paper_s_size():
+    """Of 37,000 shared tokens; the paper rounds it to 65 M."""
+    made = config.load(tasks.Experiment, "conf/translator_base.yaml").model
+    with torch.device("meta"):
+        model = TranslationModel(made, 37_000, 37_000)
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(63.1, abs=0.1)
+
+
+# search
+
+
+def searcher(model, limit, **options):
+    model.limits = lambda H_lens: torch.full_like(H_lens, limit)
+    fake = SimpleNamespace(model=model, tokenizer=None, parameters=model.parameters)
+    return Searcher(fake, SearchOptions("attention", **options))
+
+
+@torch.no_grad()
+@each("options", partly([{"length_norm": 0.6}, {}, {"length_bonus": 0.7}, {"length_norm": 2.0}], 2))
+def test_the_search_is_exhaustive_on_a_tiny_vocabulary(options):
+    model, (X, X_lens, *_) = build(), batch()
+    limit, bonus = 3, options.get("length_bonus", 0.0)
+
+    @functools.cache
+    def log_probs(b, labels):
+        S, y = int(X_lens[b]), torch.tensor([labels], dtype=torch.long)
+        logits = model(X[b : b + 1, :S], X_lens[b : b + 1], y, torch.tensor([len(labels)]))[0, -1]
+        return (logits.log_softmax(0) + bonus * (torch.arange(V) < V - 1)).tolist()
+
+    found = searcher(model, limit, beam=200, nbest=9, **options).search(*model.encode(X, X_lens))
+    for b, nbest in enumerate(found):
+        every = exhaustive({"a": (log_probs, True, 1.0)}, b, limit, V)
+        alpha = options.get("length_norm", 0.0)
+        every = [(total / ((6 + len(y)) / 6) ** alpha, y) for total, y in every]
+        expected = sorted(every, reverse=True)[:9]
+        assert [h.tokens for h in nbest] == [y for _, y in expected]
+        assert [h.score for h in nbest] == pytest.approx([x for x, _ in expected], abs=1e-5)
+
+
+# training, on letters that are reversed or copied
+
+CONFIG = """
+out: {root}/model
+seed: 3
+tokenizer: {root}/tokenizer
+data:
+  train: [{root}/train.src, {root}/train.tgt]
+  dev: [{root}/dev.src, {root}/dev.tgt]
+  batch_tokens: 300
+model:
+  kind: translator
+  source: text
+  encoder: {{kind: transformer, d_model: 32, layers: 1, heads: 2, ff: 64, dropout: 0.1, subsampling: 1}}
+  decoder: {{kind: transformer, d_model: 32, layers: 1, heads: 2, ff: 64, dropout: 0.1, tied: true}}
+  shared: true
+optimizer: {{kind: adam, lr: 5e-3}}
+schedule: {{kind: noam, warmup: 20}}
+training: {{epochs: 3, average: 2, device: cpu, processes: 1}}
+"""
+
+
+def write_letters(root, name, count, seed, most=8, turn=-1):
+    """Write words of letters, and what becomes of them."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, most))) for _ in range(count)]
+    (root / f"{name}.src").write_text("".join(f"{word}\n" for word in words))
+    (root / f"{name}.tgt").write_text("".join(f"{word[::turn]}\n" for word in words))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("letters")
+    write_letters(root, "train", 300, 1)
+    write_letters(root, "dev", 40, 2)
+    tokenizer.train("characters", ["a b c d e f g h"]).save(root / "tokenizer")
+    tokenizer.train("characters", ["hgfedcba"]).save(root / "other")
+    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    return root
+
+
+def train(root, out, *overrides):
+    arguments = (root / "x.yaml", [f"out={out}", *overrides])
+    return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
+
+
+@pytest.fixture(scope="module")
+def whole(root):
+    return root / "whole", weights(train(root, root / "whole"))
+
+
+def test_the_metrics_are_plain_computations(root, whole):
+    loaded = translators.load(whole[0])
+    lines = [(root / f"dev.{side}").read_text().splitlines() for side in ("src", "tgt")]
+    nll, correct, tokens = 0.0, 0, 0
+    for source, target in zip(*lines, strict=True):
+        x, y = (torch.tensor([loaded.tokenizer.encode(text)]) for text in (source, target))
+        logits = loaded.model(x, torch.tensor([x.size(1)]), y, torch.tensor([y.size(1)]))[
+            0
+        ].detach()
+        targets = torch.tensor([*y[0], loaded.model.sos_eos])
+        nll += float(F.cross_entropy(logits.double(), targets, reduction="sum"))
+        correct, tokens = correct + int((logits.argmax(1) == targets).sum()), tokens + len(targets)
+    dev = join(*(tokenize(root / f"dev.{side}", loaded.tokenizer) for side in ("src", "tgt")))
+    expected = {"loss": nll / tokens, "accuracy": correct / tokens}
+    expected["perplexity"] = math.exp(expected["loss"])
+    for size in (1, 300):
+        data = PairDataSettings(train="x", dev="x", batch_tokens=size)
+        figures = TranslatorTask(loaded, data, dev, dev, 0).validate("fp32", Group())
+        assert figures == pytest.approx(expected, rel=1e-6)
+    recorded = history(whole[0])[-1]
+    assert {name: recorded[name] for name in figures} == pytest.approx(figures, rel=1e-6)
+    assert len(list((whole[0] / "alignments").iterdir())) == 4
+
+
+@each("stop_at", partly([3, 15], 2))
+def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
+    stopping(monkeypatch, stop_at)
+    with pytest.raises(Stop):
+        train(root, tmp_path / "stopped", "training.save_steps=1")
+    monkeypatch.undo()
+    near(weights(train(root, tmp_path / "stopped")), whole[1])
+    assert history(tmp_path / "stopped") == history(whole[0])
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_changes_nothing(root, tmp_path):
+    """Not a bit."""
+    one, two = (
+        (weights(train(root, out, *more)), history(out))
+        for out, more in (
+            (tmp_path / str(n), ["training.accumulate=3", f"training.processes={n}"])
+            for n in (1, 2)
+        )
+    )
+    near(two[0], one[0])
+    assert two[1] == one[1]
+
+
+@pytest.mark.slow
+def test_a_table_is_the_same_as_two_files(root, whole, tmp_path):
+    for name in ("train", "dev"):
+        both = ((root / f"{name}.{side}").read_text().splitlines() for side in ("src", "tgt"))
+        lines = "".join(f"{x}\t{y}\n" for x, y in zip(*both, strict=True))
+        (tmp_path / f"{name}.tsv").write_text(lines)
+    files = [f"data.{name}={tmp_path}/{name}.tsv" for name in ("train", "dev")]
+    near(weights(train(root, tmp_path / "x", *files)), whole[1])
+
+
+def settings_of(folder):
+    return config.load(tasks.Experiment, folder / "config.yaml").model
+
+
+@pytest.fixture(scope="module")
+def apart(root):
+    """A translator of two tokenizers, hardly trained."""
+    more = f"source_tokenizer={root}/other", "model.shared=false", "training.epochs=1"
+    return train(root, root / "apart", *more)
+
+
+def test_two_tokenizers_make_a_folder_that_gives_them_back(root, apart, tmp_path):
+    loaded = translators.load(root / "apart")
+    assert loaded.source_tokenizer.symbols() == list(tokenizer.load(root / "other").symbols())
+    assert loaded.tokenizer.symbols() != loaded.source_tokenizer.symbols()
+    near(weights(loaded), weights(apart))
+    damaged = root / "apart/source/tokenizer.json"
+    before = damaged.read_text()
+    tokenizer.train("characters", ["hgfedcbz"]).save(damaged.parent)
+    with pytest.raises(UserError, match="source/tokenizer.json: .* changed since"):
+        translators.load(root / "apart")
+    damaged.write_text(before)
+
+
+def test_weights_of_other_tokens_are_taken_by_their_rows(root, apart):
+    """Of the source by its tokenizer, of the target by its own."""
+    source, target = (tokenizer.train("characters", [text]) for text in ("bcdefghxy", "hgf edcba"))
+    old = translators.load(root / "apart")
+    model = Translator(settings_of(root / "apart"), target, source)
+    transfer = load_what_fits(model, root / "apart")
+    assert transfer.rows["model.embedding.weight"] == (9, 11)
+    place = {name: n for n, name in enumerate(old.source_tokenizer.symbols())}
+    for n, name in enumerate(source.symbols()):
+        if name in place and name not in "xy":
+            near(model.model.embedding.weight[n], old.model.embedding.weight[place[name]])
+    assert "model.decoder.embedding.weight" in transfer.loaded
+
+
+def test_long_pairs_are_left_out_together(root, tmp_path, capsys):
+    source, target = (root / "train.src").read_text(), (root / "train.tgt").read_text()
+    (tmp_path / "train.src").write_text("a\n" + "b" * 30 + "\n\nc\n" + source)
+    (tmp_path / "train.tgt").write_text("d" * 30 + "\ne\n\nf\n" + target)
+    files = f"data.train=[{tmp_path}/train.src,{tmp_path}/train.tgt]"
+    train(root, tmp_path / "x", files, "data.max_tokens=20", "training.epochs=1")
+    log = capsys.readouterr().err
+    assert "301 pairs of sentences" in log and "left out (lines 1, 2)" in log
+    dropped = (tmp_path / "x/dropped.tsv").read_text()
+    reason = "more tokens than max_tokens"
+    assert dropped == f"{tmp_path}/train.src:2\t{reason}\n{tmp_path}/train.tgt:1\t{reason}\n"
+
+
+def test_pairs_are_joined_by_lines(tmp_path):
+    tokens = tokenizer.train("characters", ["abc"])
+    texts = {"x": ["a", "ab" * 9, "", "b", "c"], "y": ["c" * 9, "c", " ", "cc", "aa"]}
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    pairs = join(*(tokenize(tmp_path / name, tokens, 8) for name in texts))
+    made = pairs.batch([1, 0])
+    assert made.source.Y.tolist() == [tokens.encode("c"), tokens.encode("b")]
+    assert made.target.Y.tolist() == [tokens.encode("aa"), tokens.encode("cc")]
+    assert (pairs.lines([1, 0]), pairs.lens.tolist(), len(pairs)) == ([5, 4], [2, 2], 2)
+    assert pairs.longest(5) == [0, 1]
+
+
+# what is wrong
+
+MISTAKES = r"""
+data.dev=[short.src,dev.tgt]   | short.src and .*dev.tgt: got 2 and 40 lines, expected as many
+data.dev=[empty.src,dev.tgt]   | empty.src:2: empty, but line 2 of .*dev.tgt isn't \(1 such lines\)
+data.dev=[dev.src,strange.tgt] | strange.tgt:1: character 'x' \(U\+0078\)
+data.dev=columns.tsv           | columns.tsv:2: got 3 columns, expected 2
+data.dev=[dev.src]             | dev.src:1: got 1 columns, expected 2
+data.dev=[a,b,c]               | data.dev: got \['a', 'b', 'c'\], expected \[source, target\]
+data.train=[no.src,dev.tgt]    | no.src: no such text file
+model.encoder.subsampling=4    | encoder.subsampling: got 4, expected 1
+model.source=speech            | model.source: got 'speech', expected: 'text'
+source_tokenizer=other         | model.shared: the tokens of the two languages differ
+source_tokenizer=nowhere       | nowhere/tokenizer.json: no tokenizer here
+model.decoder.d_model=64       | shared: got encoder.d_model = 32 and decoder.d_model = 64
+"""
+
+
+@each("override, message", rows(MISTAKES))
+def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, override, message):
+    for name in ("dev.src", "dev.tgt"):
+        (tmp_path / name).write_text((root / name).read_text())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").symlink_to(root / "other")
+    lines = (root / "dev.src").read_text().splitlines()
+    (tmp_path / "short.src").write_text("a\nb\n")
+    (tmp_path / "empty.src").write_text("\n".join([lines[0], "", *lines[2:]]) + "\n")
+    (tmp_path / "strange.tgt").write_text("x\n" + "a\n" * 39)
+    (tmp_path / "columns.tsv").write_text("a\tb\na\tb\tc\n")
+    with pytest.raises(UserError, match=message):
+        train(root, tmp_path / "x", override)
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_check_before_training_finds_what_training_refuses(root, tmp_path):
+    def looked(*overrides):
+        return check(config.load(tasks.Experiment, root / "x.yaml", overrides))
+
+    report = looked()
+    assert not report.refused and report.prediction.examples == 300
+    (tmp_path / "short").write_text("a\nb\n")
+    report = looked(f"data.dev=[{tmp_path}/short,{root}/dev.tgt]")
+    assert report.refused and "got 2 and 40 lines" in report.text()
+
+
+# commands
+
+
+def run_command(command, *arguments, stdin=""):
+    """Run a command as a process of its own: status, standard output, standard error."""
+    words = [sys.executable, "-m", f"asr.cli.{command}", *map(str, arguments)]
+    done = subprocess.run(words, input=stdin, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def refused(capsys, command, *arguments):
+    """What a command says that ends with status 2."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(list(map(str, arguments)))
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch):
+    """Whatever shares its batch and its window, to rounding; an empty line stays empty."""
+    model = translators.load(whole[0])
+    lines = ["abc", "", "hgfedcba" * 5, "a", "  ", *(root / "dev.src").read_text().split()]
+    texts = [Text(f"x:{n}", n, line) for n, line in enumerate(lines, 1)]
+    options = SearchOptions("attention", beam=4, nbest=3, length_norm=0.6)
+    together = list(translate(model, texts, options))
+    assert [found.id for found in together] == [text.where for text in texts]
+    assert [
+        found.text for found, line in zip(together, lines, strict=True) if not line.strip()
+    ] == ["", ""]
+    alone = [found for text in texts for found in translate(model, [text], options)]
+    monkeypatch.setattr("asr.translation.translate.WINDOW", 7)
+    monkeypatch.setitem(BATCH_TOKENS, "cpu", 40)
+    for other in (alone, list(translate(model, texts, options))):
+        for one, same in zip(together, other, strict=True):
+            assert [a.tokens for a in one.nbest] == [a.tokens for a in same.nbest]
+            assert [a.score for a in one.nbest] == pytest.approx(
+                [a.score for a in same.nbest], abs=1e-4
+            )
+
+
+def test_python_translates_in_one_call(whole):
+    plain, empty = api.translate(whole[0], ["abc", ""], beam=3)
+    [same] = api.translate(translators.load(whole[0]), ["abc"], beam=3)
+    assert (plain.id, plain.text, empty.text) == ("line 1", same.text, "")
+
+
+def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):
+    source = (root / "dev.src").read_text()
+    status, out, err = run_command("decode", "--model", whole[0], stdin="abc\n\n" + source)
+    assert (status, len(out.splitlines())) == (0, 42) and "41 lines translated, 1 empty" in err
+    files = ["--out", tmp_path / "x.txt", "--json", tmp_path / "x.json", "--nbest", 2]
+    how = ["--model", whole[0], root / "dev.src", *files]
+    decode.main(list(map(str, how)))
+    assert (tmp_path / "x.txt").read_text().splitlines() == out.splitlines()[2:]
+    for line, text in zip(
+        (tmp_path / "x.json").read_text().splitlines(), out.splitlines()[2:], strict=True
+    ):
+        found = json.loads(line)
+        assert found["text"] == text and len(found["nbest"]) == 2
+        assert found["nbest"][0]["score"] >= found["nbest"][1]["score"]
+    assert found["id"] == f"{root}/dev.src:40"
+
+
+def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, monkeypatch):
+    how = ["--model", str(whole[0]), str(root / "dev.src"), "--out", str(tmp_path / "x")]
+    decode.main(how)
+    decode.main(how)
+    assert "is up to date" in capsys.readouterr().err
+    decode.main([*how, "--length-norm", "1"])
+    assert "40 lines translated" in capsys.readouterr().err
+    for line in ("a", "b"):  # standard input is another one each time
+        given = io.TextIOWrapper(io.BytesIO(f"{line}\n".encode()))
+        monkeypatch.setattr("sys.stdin", given)
+        decode.main(["--model", str(whole[0]), "--out", str(tmp_path / "y")])
+        assert "1 lines translated" in capsys.readouterr().err
+
+
+REFUSALS = r"""
+decode  | --model {m} {r}/dev.src --channel 1        | --channel: got 1, but {m} is a translator
+decode  | --model {m} {r}/dev.src --chunk 0.6        | --chunk: got '0.6', but {m} is a translator
+decode  | --model {m} {r}/dev.src --stream           | --stream: got True, but
+decode  | --model {m} {r}/dev.src --mode ctc         | --mode: got 'ctc', expected attention
+decode  | --model {m} {r}/no.src                     | {r}/no.src: no such file
+decode  | --model {m} {r}/long                       | {r}/long:2: got 1100 tokens, expected 1024
+decode  | --model {m} {r}/bytes                      | {r}/bytes:1: not UTF-8
+decode  | --model {m} {r}/dev.src --tune beam=1      | --tune: needs texts and their --reference
+decode  | --model {m} {r}/dev.src --reference {r}/x  | --reference: is for --tune
+decode  | --model {m} {r}/dev.src --out {r}/dev.src  | --out {r}/dev.src: is an input
+decode  | --model {l} {r}/dev.src --reference {r}/x  | --reference: is for translators
+plot    | --model {m} {r}/dev.src --line 99 --out x  | {r}/dev.src: has no line 99
+score   | {r}/dev.tgt {r}/long --bleu                | {r}/long: got 2 lines, expected 40
+score   | {r}/gap {r}/gap --bleu                     | {r}/gap:2: empty
+score   | {r}/gap {r}/gap --bleu --tokenize klingon  | --tokenize: got 'klingon'
+score   | {r}/gap {r}/gap --bleu --unit word         | --unit: is for error rates
+score   | {r}/gap {r}/gap --lowercase                | --tokenize, --lowercase: are for --bleu
+prepare | parallel {r}/pairs {r}/out                 | --languages: got none, expected two
+prepare | parallel {r}/pairs {r}/out --languages x y | {r}/pairs: no split has files of both
+prepare | parallel {r}/pairs {r}/out --languages en de --splits a | {r}/pairs/a.de: got 1 lines, but
+prepare | parallel {r}/pairs {r}/out --languages en de --splits b | {r}/pairs/b.en:2: empty, but
+prepare | parallel {r}/pairs {r}/out --languages en de --splits c | {r}/pairs/c.de:1: the text has a control
+prepare | parallel {r}/pairs {r}/out --languages en de --splits d | {r}/pairs/d.en:1: got 10001 characters
+prepare | parallel {r}/pairs {r}/out --languages en de --splits q | --splits: got 'q', no such split
+prepare | parallel {r}/pairs {r}/out --languages en de --dev 5    | --dev: is for recordings
+prepare | tsv {r}/pairs {r}/out --languages en de    | --languages: is for parallel texts
+"""
+PAIRS = {
+    "a": ("x\ny\n", "x\n"),
+    "b": ("x\n \n", "x\ny\n"),
+    "c": ("x\n", "x\x07\n"),
+    "d": ("x" * 10001, "y"),
+}
+
+
+@pytest.fixture(scope="module")
+def faulty(root):
+    (root / "long").write_text("a\n" + "b" * 1100 + "\n")
+    (root / "bytes").write_bytes(b"\xff\n")
+    (root / "gap").write_text("a\n\nb\n")
+    (root / "lm").mkdir()
+    (root / "lm/config.yaml").write_text("model: {kind: lm}\n")
+    (root / "pairs").mkdir()
+    for name, sides in PAIRS.items():
+        for language, text in zip(("en", "de"), sides, strict=True):
+            (root / f"pairs/{name}.{language}").write_text(text)
+    return root
+
+
+@each("name, arguments, message", rows(REFUSALS))
+def test_refusals(whole, faulty, capsys, name, arguments, message):
+    words = {"m": whole[0], "r": faulty, "l": faulty / "lm"}
+    command = {"decode": decode, "score": score, "plot": plot, "prepare": prepare}[name]
+    assert message.format(**words) in refused(capsys, command, *arguments.format(**words).split())
+    assert not (faulty / "out").exists()
+
+
+def test_a_recognizer_does_not_translate_nor_the_other_way_round(whole, root, tmp_path):
+    with pytest.raises(UserError, match="holds a translator .*, expected a recognizer"):
+        api.load(whole[0], "cpu")
+    LanguageModel(LMSettings(**PART | {"kind": "lm"}), tokenizer.load(root / "tokenizer")).save(
+        tmp_path / "lm", "model: {kind: lm}\n"
+    )
+    with pytest.raises(UserError, match=r"holds a language model .*, expected a translator"):
+        translators.load(tmp_path / "lm")
+    other = tokenizer.train("characters", ["abcdefgz"])
+    LanguageModel(LMSettings(**PART | {"kind": "lm"}), other).save(
+        tmp_path / "lm",
+        "model: {kind: lm, d_model: 12, layers: 2, heads: 3, ff: 16, dropout: 0.1}\n",
+    )
+    with pytest.raises(UserError, match="a language model of other tokens"):
+        options = SearchOptions("attention", lm=str(tmp_path / "lm"))
+        list(translate(translators.load(whole[0]), [Text("x", 1, "a")], options))
+
+
+def test_characters_that_no_token_has_are_left_out(whole, capsys):
+    model, options = translators.load(whole[0]), SearchOptions("attention")
+    texts = [Text("x", 1, "añb"), Text("y", 2, "ab")]
+    strange, plain = (found.text for found in translate(model, texts, options))
+    assert strange == plain and "doesn't know are left out" in capsys.readouterr().err
+
+
+def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/train.en").write_text("a  dog\n\ncafe\u0301 \n")
+    with gzip.open(tmp_path / "in/train.de.gz", "wt") as file:
+        file.write("ein\tHund\n \nCafe\u0301\n")
+    prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
+    assert (tmp_path / "out/train.en").read_text() == "a dog\ncafé\n"
+    assert (tmp_path / "out/train.de").read_text() == "ein Hund\nCafé\n"
+    assert "train: 2 pairs, 3 and 3 words" in capsys.readouterr().err
+    prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
+    assert "is up to date" in capsys.readouterr().err
+
+
+def test_scores_are_sacrebleu_s(tmp_path, capsys):
+    sacrebleu = pytest.importorskip("sacrebleu")
+    draw = random.Random(1)
+    words = [
+        "A",
+        "dog",
+        ",",
+        "runs",
+        "over",
+        "the",
+        "Grass",
+        "and",
+        "THE",
+        "man",
+        "sees",
+        "it",
+        ".",
+    ]
+    ref = [" ".join(draw.choices(words, k=9)) for _ in range(30)]
+    hyp, other = ([" ".join(draw.sample(line.split(), n)) for line in ref] for n in (9, 4))
+    for name, lines in (("ref", ref), ("hyp", hyp), ("other", other)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    paths = [str(tmp_path / name) for name in ("ref", "hyp")]
+    more = [
+        "--tokenize",
+        "none",
+        "--lowercase",
+        "--against",
+        str(tmp_path / "other"),
+        "--json",
+        "-",
+    ]
+    score.main([*paths, "--bleu", *more])
+    found = json.loads(capsys.readouterr().out)
+    how = {"tokenize": "none", "lowercase": True}
+    best = sacrebleu.corpus_bleu(hyp, [ref], **how).score
+    assert found["bleu"]["score"] == pytest.approx(best)
+    chrf = sacrebleu.CHRF(lowercase=True).corpus_score(hyp, [ref]).score
+    assert found["chrf"]["score"] == pytest.approx(chrf)
+    difference = best - sacrebleu.corpus_bleu(other, [ref], **how).score
+    assert found["bleu"]["difference"] == pytest.approx(difference) and found["bleu"]["p"] < 0.01
+    assert found["bleu"]["low"] < best < found["bleu"]["high"] and found["lines"] == 30
+    assert "|case:lc|eff:no|tok:none|" in found["bleu"]["signature"]
+    score.main([*paths, "--bleu"])
+    cased = sacrebleu.corpus_bleu(hyp, [ref]).score
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"BLEU {cased:.2f} [") and "|case:mixed|eff:no|tok:13a|" in first
+
+
+def test_tuning_prints_the_bleu_of_each_setting(whole, root, tmp_path, capsys):
+    """As asr-score finds it of what asr-decode writes."""
+    how = ["--model", str(whole[0]), str(root / "dev.src")]
+    decode.main([*how, "--tune", "length-norm=0,2", "--reference", str(root / "dev.tgt")])
+    printed, told = capsys.readouterr()
+    decode.main([*how, "--length-norm", "2", "--out", str(tmp_path / "x")])
+    score.main([str(root / "dev.tgt"), str(tmp_path / "x"), "--bleu"])
+    bleu = capsys.readouterr().out.split()[1]
+    assert printed.splitlines()[1] == f"{bleu}\t--length-norm 2.0" and "best: --length-norm" in told
+
+
+def test_attention_is_drawn_source_by_target(whole, root, tmp_path, capsys):
+    path = str(root / "dev.src")
+    plot.main(["--model", str(whole[0]), path, "--line", "3", "--out", str(tmp_path / "x.png")])
+    where, text = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG" and where == f"{path}:3"
+    line = Text(where, 3, (root / "dev.src").read_text().splitlines()[2])
+    seen = attention.observe(translators.load(whole[0]), line, SearchOptions("attention"))
+    assert seen.attention.shape == (1, 2, len(text) + 1, len(line.text) + 1) and seen.text == text
+    assert ["".join(side[:-1]) for side in (seen.source, seen.target)] == [line.text, text]
+    assert seen.attention.sum(3) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.slow
+@each("turn", [1, -1])
+def test_letters_are_copied_and_reversed(root, tmp_path, turn):
+    """All held-out words of the lengths of the training come out right."""
+    for name, count, seed in (("train", 8000, 3), ("dev", 100, 4), ("test", 200, 5)):
+        write_letters(tmp_path, name, count, seed, 10, turn)
+    more = "training.epochs=12 optimizer.lr=3e-3 schedule.kind=cosine data.batch_tokens=500"
+    sizes = [
+        f"model.{part}.{name}"
+        for part in ("encoder", "decoder")
+        for name in ("layers=2", "d_model=64", "dropout=0.0")
+    ]
+    files = [
+        f"data.{name}=[{tmp_path}/{name}.src,{tmp_path}/{name}.tgt]" for name in ("train", "dev")
+    ]
+    model = train(root, tmp_path / "x", *more.split(), *sizes, *files)
+    lines = (tmp_path / "test.src").read_text().split()
+    texts = [Text("x", n, line) for n, line in enumerate(lines)]
+    found = [one.text for one in translate(model, texts, SearchOptions("attention", beam=4))]
+    assert found == [line[::turn] for line in lines]
