@@ -1,5 +1,6 @@
 """Recordings of any length: long ones are cut into pieces, searched among all others, and joined again."""
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -12,7 +13,10 @@ from asr.transcription.segmentation import Piece, segment
 
 FAR = 1.5  # times the longest recording of training; shorter ones are searched whole
 AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
-SURE = 0.6  # confidence of a text that is believed in what sounds like music; chosen on mini's dev with music
+# of a text that is believed in what sounds like music; chosen on mini's dev with music, and on music
+SURE = 0.6  # confidence
+SURE_CTC = 0.8  # the same for CTC's searches frame by frame, which are sure of what they emit
+SPOKEN = 5.0  # bytes a second in UTF-8, without spaces; speech has some 12 in any script
 APART = 0.4  # seconds between the middles of a word in two pieces, at most
 
 Results = Iterator[tuple[Recording, Transcript | Failure]]
@@ -25,6 +29,7 @@ def in_pieces(
     search: Callable[[Sequence[Recording], bool], Results],
     times: bool,
     vad: str = "energy",
+    sure: float = SURE,
 ) -> Results:
     """Yield a result of each recording when it is finished; far longer ones than `longest` seconds are cut.
 
@@ -32,6 +37,7 @@ def in_pieces(
     search   recordings, and whether to give them times → a result of each, in any order
     times    whether short recordings shall have them, too; pieces are joined by theirs
     vad      how speech is found, as in `SearchOptions`
+    sure     confidence of a text that is believed in what sounds like music
     """
     if all(recording.duration <= FAR * longest for recording in recordings):
         yield from search(recordings, times)
@@ -60,7 +66,7 @@ def in_pieces(
             whole |= dict.fromkeys(parts, (recording, pieces))
             todo += parts
             if not parts:
-                yield recording, joined(recording, [], [])
+                yield recording, joined(recording, [], [], sure)
         found: dict[Recording, dict[str, Transcript | Failure]] = {}
         for part, result in search(todo, times or bool(whole)):
             if part not in whole:
@@ -71,7 +77,7 @@ def in_pieces(
             results[part.id] = result
             if len(results) == len(pieces):
                 in_order = [results[_part(recording, n, p).id] for n, p in enumerate(pieces)]
-                yield recording, _result(recording, pieces, in_order)
+                yield recording, _result(recording, pieces, in_order, sure)
                 del found[recording]
 
 
@@ -87,21 +93,27 @@ def _without_times(result: Transcript | Failure) -> Transcript | Failure:
 
 
 def _result(
-    recording: Recording, pieces: Sequence[Piece], results: Sequence[Transcript | Failure]
+    recording: Recording,
+    pieces: Sequence[Piece],
+    results: Sequence[Transcript | Failure],
+    sure: float,
 ) -> Transcript | Failure:
     for result in results:
         if isinstance(result, Failure):
             return Failure(recording.id, recording.path, result.reason)
     transcripts = [result for result in results if isinstance(result, Transcript)]
-    return joined(recording, pieces, transcripts)
+    return joined(recording, pieces, transcripts, sure)
 
 
 def joined(
-    recording: Recording, pieces: Sequence[Piece], transcripts: Sequence[Transcript]
+    recording: Recording,
+    pieces: Sequence[Piece],
+    transcripts: Sequence[Transcript],
+    sure: float = SURE,
 ) -> Transcript:
     """Join the transcripts of a recording's pieces, in order."""
     segments: list[Segment] = []
-    pieces, transcripts = _believed(pieces, transcripts)
+    pieces, transcripts = _believed(pieces, transcripts, sure)
     for piece, transcript in zip(pieces, transcripts, strict=True):
         # what can't be aligned has a text without times of its words
         own = transcript.segments or (Segment(piece.start, piece.end, transcript.text),)
@@ -127,17 +139,25 @@ def joined(
 
 
 def _believed(
-    pieces: Sequence[Piece], transcripts: Sequence[Transcript]
+    pieces: Sequence[Piece], transcripts: Sequence[Transcript], sure: float
 ) -> tuple[list[Piece], list[Transcript]]:
     """Leave out doubtful pieces of whose text the model isn't sure; what follows one shares nothing with it."""
     kept: list[tuple[Piece, Transcript]] = []
     follows = False
     for piece, transcript in zip(pieces, transcripts, strict=True):
-        sure = any(best.uncalibrated >= SURE for best in transcript.nbest[:1])
-        if believed := sure or not piece.doubtful:
+        if believed := not piece.doubtful or _is_sure(transcript, piece.end - piece.start, sure):
             kept.append((piece if follows else replace(piece, overlap=0.0), transcript))
         follows = believed
     return [piece for piece, _ in kept], [transcript for _, transcript in kept]
+
+
+def _is_sure(transcript: Transcript, seconds: float, sure: float) -> bool:
+    """Tell whether a model is sure of a text, of each token too, and it's as long as what is said in the time."""
+    for best in transcript.nbest[:1]:
+        mean = statistics.geometric_mean(max(p, 1e-9) for p in best.confidences or [1.0])
+        length = len(best.text.replace(" ", "").encode())
+        return min(best.uncalibrated, mean) >= sure and length >= SPOKEN * seconds
+    return False
 
 
 def merged(one: Segment, next: Segment, start: float, overlap: float) -> tuple[Segment, Segment]:

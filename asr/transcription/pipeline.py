@@ -19,7 +19,7 @@ from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
 from asr.transcript import Alternative, Segment, Transcript, Word
-from asr.transcription.long import Results, in_pieces
+from asr.transcription.long import SURE, SURE_CTC, Results, in_pieces
 from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS, SearchOptions
 from asr.transcription.recordings import Recording, cut, in_order
 from asr.transcription.searcher import Searcher
@@ -106,7 +106,8 @@ def finished(
         times and recognizer.has_times,
     )
     started, rate = time.perf_counter(), recognizer.sample_rate
-    found = in_pieces(recordings, longest, rate, search, times, searcher.options.vad)
+    sure = SURE_CTC if searcher.options.mode in ("ctc-greedy", "ctc-beam") else SURE
+    found = in_pieces(recordings, longest, rate, search, times, searcher.options.vad, sure)
     for recording, result in found:
         clock.wall += time.perf_counter() - started
         clock.audio += recording.duration if isinstance(result, Transcript) else 0.0
