@@ -33,7 +33,7 @@ MARGIN = 0.14  # seconds of silence that a piece keeps at its ends; chosen on mi
 NETWORK_MARGIN = 0.3  # the same for Silero's network, which finds faint beginnings and ends late
 SHORTEST = 0.1  # seconds of speech; less is a click
 NEAR = 15.0  # seconds before and after a piece, within which others are its company
-COMPANY = 0.75  # share of doubtful seconds in it with which the piece is doubtful, too
+COMPANY = 0.5  # share of doubtful seconds in it with which the piece is doubtful, too
 OVERLAP = 2.0  # seconds that pieces share where no pause is found
 
 
