@@ -1,6 +1,8 @@
 """Stop a decoding at random moments, go on each time, and compare with an undisturbed one.
 
-    python -m scripts.soak_decode [--files 1000] [--stops 20] [--seed 1] [--parts 200 --processes 4 --kills 3]
+    python -m scripts.soak_decode [--files 1000] [--stops 20] [--seed 1]
+    python -m scripts.soak_decode --stops 0 --parts 200 --processes 4 --kills 3
+    python -m scripts.soak_decode --stops 0 --worker-kills 3 --command-kills 5
 
 A tiny model decodes many short files. Each stop is a Ctrl-C, a SIGTERM or a SIGKILL at a moment
 drawn from the time that the undisturbed decoding takes; then the same command is run to its end.
@@ -10,6 +12,10 @@ then, and both runs' seconds.
 
 With --parts the same files are decoded in parts, some at a time; some are killed when a few of
 their files are finished, and run again. What is joined must come out the same.
+
+With --worker-kills some of the processes of one decoding are killed, with --command-kills it is itself,
+and run again, each time a further share of the files is finished. The bytes must be those of a decoding
+by one process that nobody disturbs.
 """
 
 import argparse
@@ -31,6 +37,7 @@ sys.path.insert(
 )  # the constructed corpus lives there
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+SHORT = "2"  # seconds of a batch where there shall be many, to be killed between them
 SCORES = re.compile(r"-?\d+\.\d+(e-?\d+)?")
 
 
@@ -67,9 +74,9 @@ def start(root: Path, out: str, *more: str) -> subprocess.Popen:
     )
 
 
-def finished(root: Path, out: str) -> int:
-    """Count the whole results in a journal."""
-    path = root / f".{out}.txt.journal"
+def finished(root: Path, output: str) -> int:
+    """Count the whole results in the journal of an output."""
+    path = root / f".{output}.journal"
     return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
 
 
@@ -99,7 +106,7 @@ def stop_once(root: Path, number: int, moment: float) -> tuple[int, float, float
         sys.exit(
             f"soak_decode: the stopped decoding ended with status {process.returncode}:\n{said}"
         )
-    kept, begun = finished(root, "stopped"), time.monotonic()
+    kept, begun = finished(root, "stopped.txt"), time.monotonic()
     process = start(root, "stopped")
     said = process.communicate()[1]
     if process.returncode:
@@ -144,9 +151,47 @@ def stop_often(root: Path, args, draw: random.Random, whole: float, expected) ->
             )
 
 
+def kill_often(root: Path, args, draw: random.Random, kills: int, processes: int) -> None:
+    """Decode by some processes, kill one of several or else the command again and again, and compare the bytes."""
+    worker = processes > 1
+    marks = [args.files * n // (kills + 1) for n in range(1, kills + 1)]  # files finished by then
+    how = "--batch-seconds", SHORT if worker else "20", "--processes"
+    start(root, "one", *how, "1").communicate()
+    how = *how, str(processes)
+    begun, process = time.monotonic(), start(root, "killed", *how)
+    while process.poll() is None:
+        if marks and finished(root, "killed.txt") >= marks[0]:
+            marks.pop(0)
+            os.kill(draw.choice(workers(process.pid)) if worker else process.pid, signal.SIGKILL)
+            if not worker:
+                process.communicate()  # until its workers have ended, too
+                process = start(root, "killed", *how)
+        time.sleep(0.05)
+    if process.returncode or marks:
+        sys.exit(f"soak_decode: {len(marks)} kills left:\n{process.communicate()[1]}")
+    for kind in ("txt", "json"):
+        killed, whole = ((root / f"{out}.{kind}").read_bytes() for out in ("killed", "one"))
+        if killed != whole:
+            shutil.copytree(root, "soak_decode.differs")
+            sys.exit("soak_decode: the bytes differ; all is in soak_decode.differs")
+    print(
+        f"{processes} processes, {kills} {'of them' if worker else 'times the command'} killed: "
+        f"the bytes of an undisturbed one, {time.monotonic() - begun:.0f} s",
+        flush=True,
+    )
+    for path in (*root.glob("*killed*"), *root.glob("*one*")):
+        path.unlink()
+
+
+def workers(process: int) -> list[int]:
+    """The processes that a decoding has started to search."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    return [int(n) for n in children if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()]
+
+
 def decode_parts(root: Path, args, draw: random.Random, expected) -> None:
     """Decode in parts, some at a time, of which some are killed and run again; join, and compare."""
-    begun, done, running = time.monotonic(), 0, dict[int, subprocess.Popen]()
+    begun, done, running, kills = time.monotonic(), 0, dict[int, subprocess.Popen](), 0
     waiting, fatal = (
         list(range(args.parts, 0, -1)),
         {*draw.sample(range(1, args.parts + 1), args.kills)},
@@ -154,11 +199,13 @@ def decode_parts(root: Path, args, draw: random.Random, expected) -> None:
     while waiting or running:
         while waiting and len(running) < args.processes:
             number = waiting.pop()
-            running[number] = start(root, "parts", "--part", f"{number}/{args.parts}")
+            part = "--part", f"{number}/{args.parts}", "--batch-seconds", SHORT
+            running[number] = start(root, "parts", *part)
         for number, process in list(running.items()):
-            journals = [*root.glob(f".parts.txt.part-{number}-of-*.journal")]
-            if number in fatal and journals and journals[0].read_bytes().count(b"\n") > 1:
+            kept = finished(root, f"parts.txt.part-{number}-of-{args.parts}")
+            if number in fatal and 0 < kept < args.files // args.parts:
                 process.kill()  # in the middle: some of its files are finished
+                kills += 1
                 fatal.remove(number)
                 waiting.append(number)
             elif process.poll() is None:
@@ -167,13 +214,16 @@ def decode_parts(root: Path, args, draw: random.Random, expected) -> None:
                 sys.exit(f"soak_decode: part {number} failed:\n{process.communicate()[1]}")
             else:
                 done += 1
+                if number in fatal:  # it was done too soon
+                    others = sorted({*waiting} - fatal) or sys.exit("soak_decode: none to kill")
+                    fatal ^= {number, draw.choice(others)}
             process.communicate()
             del running[number]
         time.sleep(0.01)
     said = start(root, "parts", "--join", str(args.parts)).communicate()[1]
     compare(root, "parts", expected)
     print(
-        f"{done} parts on {args.processes} processes, {args.kills} killed of them and run again, joined: the same "
+        f"{done} parts on {args.processes} processes, {kills} killed of them and run again, joined: the same "
         f"output as undivided, {time.monotonic() - begun:.0f} s ({said.strip().splitlines()[-1]})"
     )
 
@@ -189,6 +239,7 @@ def main() -> None:
     """Stop, go on, compare."""
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     numbers = {"files": 1000, "stops": 20, "parts": 0, "processes": 4, "kills": 3, "seed": 1}
+    numbers |= {"worker-kills": 0, "command-kills": 0}
     for name, default in numbers.items():
         args.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
     args = args.parse_args()
@@ -203,6 +254,9 @@ def main() -> None:
         whole, expected = time.monotonic() - begun, outputs(root, "whole")
         print(f"undisturbed: {whole:.1f} s", flush=True)
         stop_often(root, args, draw, whole, expected)
+        for kills, processes in ((args.worker_kills, args.processes), (args.command_kills, 1)):
+            if kills:
+                kill_often(root, args, draw, kills, processes)
         if args.parts:
             decode_parts(root, args, draw, expected)
 

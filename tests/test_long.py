@@ -101,9 +101,7 @@ def pieces_of(path, waveform):
 def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(tmp_path, slope):
     """Noise of any color, as loud always and swelling by 25 dB within seconds."""
     n = 60 * RATE
-    levels = np.random.default_rng(1).uniform(-25, 0, 61)
-    swelling = 10 ** (np.interp(np.arange(n) / RATE, np.arange(61), levels) / 20)
-    for noise in (0.05 * colored(n, slope), 0.05 * colored(n, slope) * swelling):
+    for noise in (0.05 * colored(n, slope), 0.05 * colored(n, slope) * swelling(n)):
         assert pieces_of(tmp_path / "x.wav", noise) == []
     speech = 0.05 * colored(n, slope)
     speech[n // 2 :] += 0.3 * gliding(n // 2)
@@ -112,6 +110,42 @@ def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(tmp_path
     first, *rest = [piece for piece in found if not piece.doubtful]
     assert first.overlap == 0 and first.start >= 19.0 and first.end > 30.0
     assert rest and all(piece.overlap > 0 for piece in rest) and rest[-1].end > 59.0
+
+
+def swelling(n, seed=1):
+    """Levels between -25 and 0 dB, (n,)."""
+    levels = np.random.default_rng(seed).uniform(-25, 0, n // RATE + 1)
+    return 10 ** (np.interp(np.arange(n) / RATE, np.arange(len(levels)), levels) / 20)
+
+
+def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(tmp_path):
+    n = 60 * RATE
+    rng, time = np.random.default_rng(0), np.arange(n) / RATE
+    faint = 0.003 * rng.standard_normal(n)
+    hum = sum(0.1 / k * np.sin(2 * np.pi * 50 * k * time) for k in range(1, 8))
+    pieces = pieces_of(tmp_path / "x.wav", hum * swelling(n) + faint)
+    assert all(piece.doubtful and piece.end - piece.start < 1 for piece in pieces)  # swells
+    clicks = np.zeros(n)
+    clicks[rng.integers(0, n, 400)] = rng.uniform(-0.5, 0.5, 400)
+    ringing = np.exp(-np.arange(200) / 30) * np.sin(np.arange(200) * 1.2)
+    pieces = pieces_of(tmp_path / "x.wav", np.convolve(clicks, ringing, "same") + faint)
+    assert len(pieces) > 5 and all(piece.doubtful for piece in pieces)
+
+
+def test_a_piece_ends_before_noise_that_ends_at_once(tmp_path):
+    """A noise gate that opens 0.2 s before speech, and closes as long after it: a step of 40 dB."""
+    rng, parts, steps, at = np.random.default_rng(0), [], [], 0.0
+    for _ in range(20):
+        n = round(rng.uniform(1, 3) * RATE)
+        noise = 0.01 * rng.standard_normal(n + round(0.4 * RATE))
+        noise[round(0.2 * RATE) :][:n] += 0.3 * gliding(n)
+        parts += [1e-4 * rng.standard_normal(RATE), noise]
+        steps.append((at + 1.0, at + 1.0 + len(noise) / RATE))
+        at = steps[-1][1]
+    pieces = pieces_of(tmp_path / "x.wav", np.concatenate([*parts, parts[0]]))
+    assert len(pieces) == len(steps)
+    for piece, (opens, closes) in zip(pieces, steps, strict=True):
+        assert opens <= piece.start <= opens + 0.2 and closes - 0.2 <= piece.end <= closes
 
 
 def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
@@ -133,19 +167,24 @@ def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
     assert len(among) == 21 and all(piece.doubtful for piece in among)
     after = np.concatenate([0.2 * waveform, *[voice] * 12])
     doubtful = [piece.doubtful for piece in pieces_of(tmp_path / "x.wav", after)]
-    assert doubtful[:10] == [True] * 10 and not any(doubtful[11:])
+    assert doubtful[:10] == [True] * 10 and not any(doubtful[12:])
 
 
-@pytest.mark.parametrize("confidence", [SURE - 0.01, SURE + 0.01])
-def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence):
+@pytest.mark.parametrize("confidence, token, text", [
+    (SURE + 0.01, SURE + 0.01, "spoken"),
+    (SURE - 0.01, SURE + 0.01, "spoken"),
+    (SURE + 0.01, SURE - 0.01, "spoken"),  # the blanks are certain
+    (SURE + 0.01, SURE + 0.01, "t"),  # in a second
+])  # fmt: skip
+def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence, token, text):
     """If not, it is told as nonspeech, and the piece that overlaps it keeps all its words."""
-    sure = confidence > SURE
+    sure = min(confidence, token) > SURE and text == "spoken"
     spoken = [
         segment_of(words((t, a), (t + 0.7, b)))
         for t, a, b in ((0, *"ab"), (2, *"cd"), (2.6, *"ef"))
     ]
     pieces = [Piece(0.0, 1.0), Piece(2.0, 3.1, doubtful=True), Piece(2.5, 4.0, 0.6)]
-    best = Alternative("a b", [1, 2], 0.0, uncalibrated=confidence)
+    best = Alternative(text, [1], 0.0, confidences=[token], uncalibrated=confidence)
     transcripts = [Transcript("x", part.text, (part,), nbest=(best,)) for part in spoken]
     made = joined(Recording("x", "x", 0.0, 4.0), pieces, transcripts)
     assert made.text == ("a b c f" if sure else "a b e f")

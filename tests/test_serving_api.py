@@ -28,6 +28,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from small import near, rows
 from test_live import HOW, RATE, recognizer, say  # noqa: F401 - a fixture
+from test_serving_engine import short  # noqa: F401
 
 import asr
 from asr.cli import serve as command
@@ -227,14 +228,13 @@ def test_containers_of_browsers(client, recognizer, tmp_path, kind, monkeypatch)
     assert (answer.status_code, error_of(answer)["code"]) == (415, "unsupported_format")
 
 
-def test_long_files_come_by_and_by(recognizer, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(recognizer, "longest", 3.0)
+def test_long_files_come_by_and_by(short, tmp_path):  # noqa: F811
     content = sound(say(TEXT * 8))
     (tmp_path / "x.wav").write_bytes(content)
-    expected = asr.transcribe(recognizer, tmp_path / "x.wav", **vars(HOW))
+    expected = asr.transcribe(short, tmp_path / "x.wav", **vars(HOW))
     options = ServingOptions()
     with TestClient(
-        create_app({"a": Engine(recognizer, HOW, bounds=Bounds(batch_seconds=4.0))}, options)
+        create_app({"a": Engine(short, HOW, bounds=Bounds(batch_seconds=4.0))}, options)
     ) as client:
         answer = send(client, content, stream="true")
         events = [json.loads(line[6:]) for line in answer.text.split("\n\n") if line]

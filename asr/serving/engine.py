@@ -33,7 +33,7 @@ from asr.serving.fairness import FairQueue
 from asr.serving.jobs import Group, Job, Part
 from asr.transcript import Event, Segment, Transcript
 from asr.transcription.endpoints import EndpointOptions
-from asr.transcription.long import FAR, cut_long
+from asr.transcription.long import FAR, cut_long, sure_of
 from asr.transcription.options import BATCH_SECONDS, SearchOptions
 from asr.transcription.pipeline import (
     TOO_LONG,
@@ -333,7 +333,7 @@ class Engine:
             if job.waveform is not None and recording.duration > FAR * self._longest:
                 recording = self._as_file(job)
             rate, vad = self.recognizer.sample_rate, job.options.vad
-            job.pieces = cut_long(recording, self._longest, rate, vad)
+            job.pieces = cut_long(recording, self._longest, rate, vad, sure_of(job.options.mode))
             job.unread.extend(job.pieces.parts if job.pieces else [recording])
             self._posted.append(lambda: self._begin(job))
             self.wake()

@@ -14,7 +14,7 @@ import torch
 
 from asr.errors import UserError
 from asr.transcript import Segment, Transcript
-from asr.transcription.long import Joint, Pieces
+from asr.transcription.long import Joint, Pieces, sure_of
 from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import encode, transcripts
 from asr.transcription.recordings import Recording
@@ -47,7 +47,7 @@ class Job:
         self.unread = deque[Recording]()
         self.ahead = deque[Part]()
         self.results = dict[Recording, Transcript]()
-        self._joint, self._joined, self._shown = Joint(), 0, 0
+        self._joint, self._joined, self._shown = Joint(sure_of(options.mode)), 0, 0
         self._lock, self._settled = threading.Lock(), False
 
     def settle(self, result: Transcript | Exception) -> None:

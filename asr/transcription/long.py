@@ -1,5 +1,6 @@
 """Recordings of any length: long ones are cut into pieces, searched among all others, and joined again."""
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,10 @@ from asr.transcription.segmentation import Piece, segment
 
 FAR = 1.5  # times the longest recording of training; shorter ones are searched whole
 AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
-SURE = 0.6  # confidence of a text that is believed in what sounds like music; chosen on mini's dev with music
+# of a text that is believed in what sounds like music; chosen on mini's dev with music, and on music
+SURE = 0.6  # confidence
+SURE_CTC = 0.8  # the same for CTC's searches frame by frame, which are sure of what they emit
+SPOKEN = 5.0  # bytes a second in UTF-8, without spaces; speech has some 12 in any script
 APART = 0.4  # seconds between the middles of a word in two pieces, at most
 
 Results = Iterator[tuple[Recording, Transcript | Failure]]
@@ -26,6 +30,7 @@ def in_pieces(
     search: Callable[[Sequence[Recording], bool], Results],
     times: bool,
     vad: str = "energy",
+    sure: float = SURE,
 ) -> Results:
     """Yield a result of each recording when it is finished; far longer ones than `longest` seconds are cut.
 
@@ -33,6 +38,7 @@ def in_pieces(
     search   recordings, and whether to give them times → a result of each, in any order
     times    whether short recordings shall have them, too; pieces are joined by theirs
     vad      how speech is found, as in `SearchOptions`
+    sure     confidence of a text that is believed in what sounds like music; see `sure_of`
     """
     if all(recording.duration <= FAR * longest for recording in recordings):
         yield from search(recordings, times)
@@ -42,7 +48,7 @@ def in_pieces(
         todo: list[Recording] = []
         for recording in group:
             try:
-                pieces = cut_long(recording, longest, rate, vad)
+                pieces = cut_long(recording, longest, rate, vad, sure)
             except UserError as error:
                 yield recording, Failure(recording.id, recording.path, str(error))
                 continue
@@ -66,7 +72,14 @@ def in_pieces(
                 del found[pieces.recording]
 
 
-def cut_long(recording: Recording, longest: float, rate: int, vad: str) -> "Pieces | None":
+def sure_of(mode: str) -> float:
+    """The confidence of a text that is believed in what sounds like music, by the mode of the search."""
+    return SURE_CTC if mode in ("ctc-greedy", "ctc-beam") else SURE
+
+
+def cut_long(
+    recording: Recording, longest: float, rate: int, vad: str, sure: float
+) -> "Pieces | None":
     """Cut a recording that is far longer than `longest` seconds; None if it is searched whole. See `in_pieces`.
 
     raises   UserError if it can't be read
@@ -74,7 +87,7 @@ def cut_long(recording: Recording, longest: float, rate: int, vad: str) -> "Piec
     if recording.duration <= FAR * longest:
         return None
     span = recording.start, recording.duration, recording.channel
-    return Pieces(recording, tuple(segment(recording.path, rate, *span, longest, vad)))
+    return Pieces(recording, tuple(segment(recording.path, rate, *span, longest, vad)), sure)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +96,7 @@ class Pieces:
 
     recording: Recording
     pieces: tuple[Piece, ...]
+    sure: float
 
     @cached_property
     def parts(self) -> list[Recording]:
@@ -104,7 +118,7 @@ class Pieces:
 
     def joined(self, transcripts: Sequence[Transcript]) -> Transcript:
         """Join the transcripts of the parts, in order."""
-        return joined(self.recording, self.pieces, transcripts)
+        return joined(self.recording, self.pieces, transcripts, self.sure)
 
 
 def _without_times(result: Transcript | Failure) -> Transcript | Failure:
@@ -113,10 +127,13 @@ def _without_times(result: Transcript | Failure) -> Transcript | Failure:
 
 
 def joined(
-    recording: Recording, pieces: Sequence[Piece], transcripts: Sequence[Transcript]
+    recording: Recording,
+    pieces: Sequence[Piece],
+    transcripts: Sequence[Transcript],
+    sure: float = SURE,
 ) -> Transcript:
     """Join the transcripts of a recording's pieces, in order."""
-    joint = Joint()
+    joint = Joint(sure)
     for piece, transcript in zip(pieces, transcripts, strict=True):
         joint.add(piece, transcript)
     pieces, segments = joint.pieces, joint.segments
@@ -144,15 +161,16 @@ class Joint:
     segments  so far; only the last one may still change, and only if the next piece overlaps
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sure: float) -> None:
+        self._sure = sure
         self.pieces: list[Piece] = []
         self.segments: list[Segment] = []
         self._follows = False
 
     def add(self, piece: Piece, transcript: Transcript) -> None:
         """Join the next piece; what follows one that was left out shares nothing with it."""
-        sure = any(best.uncalibrated >= SURE for best in transcript.nbest[:1])
-        follows, self._follows = self._follows, sure or not piece.doubtful
+        follows, doubtful = self._follows, piece.doubtful
+        self._follows = not doubtful or _is_sure(transcript, piece.end - piece.start, self._sure)
         if not self._follows:
             return
         # what can't be aligned has a text without times of its words
@@ -163,6 +181,15 @@ class Joint:
             own = (first, *own[1:])
         self.segments += own
         self.pieces.append(piece)
+
+
+def _is_sure(transcript: Transcript, seconds: float, sure: float) -> bool:
+    """Tell whether a model is sure of a text, of each token too, and it's as long as what is said in the time."""
+    for best in transcript.nbest[:1]:
+        mean = statistics.geometric_mean(max(p, 1e-9) for p in best.confidences or [1.0])
+        length = len(best.text.replace(" ", "").encode())
+        return min(best.uncalibrated, mean) >= sure and length >= SPOKEN * seconds
+    return False
 
 
 def merged(one: Segment, next: Segment, start: float, overlap: float) -> tuple[Segment, Segment]:

@@ -20,7 +20,7 @@ from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
 from asr.text.tokenizer import Tokenizer
 from asr.transcript import Alternative, Segment, Transcript, Word
-from asr.transcription.long import Results, in_pieces
+from asr.transcription.long import Results, in_pieces, sure_of
 from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS, SearchOptions
 from asr.transcription.recordings import Recording, cut, in_order
 from asr.transcription.searcher import Searcher
@@ -130,7 +130,9 @@ def finished(
         times and recognizer.has_times,
     )
     started, rate = time.perf_counter(), recognizer.sample_rate
-    found = in_pieces(recordings, longest, rate, search, times, searcher.options.vad)
+    options = searcher.options
+    more = options.vad, sure_of(options.mode)
+    found = in_pieces(recordings, longest, rate, search, times, *more)
     for recording, result in found:
         clock.wall += time.perf_counter() - started
         clock.audio += recording.duration if isinstance(result, Transcript) else 0.0

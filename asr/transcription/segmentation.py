@@ -2,7 +2,9 @@
 
 Energy decides what is a pause. Its threshold follows the recording: between the quietest and the
 loudest tenth of the minute around. A piece is a stretch of speech between pauses with a little of the
-silence around it, and no longer than the model knows. A piece whose spectrum keeps its shape is noise,
+silence around it, and no longer than the model knows. What is silent by the threshold of the piece
+alone counts as silence there: where background noise begins or ends at once, as behind a noise gate, a
+model hears a consonant. A piece whose spectrum keeps its shape is noise,
 and left out; one that sounds like music is doubtful (`nonspeech.py`).
 Speech without a pause is cut where it is quietest, and the next piece begins earlier (`overlap`), so
 that the word at the cut is whole in one of the two.
@@ -27,11 +29,11 @@ SHARE = 0.2  # of the way from quiet to loud, in decibels, below which it is sil
 CONTRAST = 6.0  # decibels between quiet and loud; with less, nothing is told apart
 SILENT = -90.0  # decibels of full scale: digital silence, and dither
 PAUSE = 0.25  # seconds of silence that end a stretch of speech
-MARGIN = 0.08  # seconds of silence that a piece keeps at its ends; models haven't heard much of it
+MARGIN = 0.14  # seconds of silence that a piece keeps at its ends; chosen on mini's dev sentences, joined
 NETWORK_MARGIN = 0.3  # the same for Silero's network, which finds faint beginnings and ends late
 SHORTEST = 0.1  # seconds of speech; less is a click
 NEAR = 15.0  # seconds before and after a piece, within which others are its company
-COMPANY = 0.75  # share of doubtful seconds in it with which the piece is doubtful, too
+COMPANY = 0.5  # share of doubtful seconds in it with which the piece is doubtful, too
 OVERLAP = 2.0  # seconds that pieces share where no pause is found
 
 
@@ -120,7 +122,10 @@ def cut(
             span = first * HOP, end * HOP
             if kept := not (spectra and spectra.is_noise(*span)):
                 doubtful = bool(spectra and spectra.is_doubtful(*span))
-                pieces.append(Piece(*span, shared * HOP if follows else 0.0, doubtful))
+                overlap = shared * HOP if follows else 0.0
+                if heard is None:
+                    span = _trimmed(smooth, first, end, (not overlap, end == stretch[1]))
+                pieces.append(Piece(*span, overlap, doubtful))
             follows = kept
     margin = MARGIN if heard is None else NETWORK_MARGIN
     return _widened(_doubted(pieces), len(levels) * HOP, longest, margin)
@@ -153,17 +158,31 @@ def _parts(smooth: np.ndarray, at: int, end: int, most: int) -> Iterator[tuple[i
     yield at, end, shared
 
 
+def _trimmed(
+    smooth: np.ndarray, first: int, end: int, sides: tuple[bool, bool]
+) -> tuple[float, float]:
+    """Where a piece is loud by its own threshold, in seconds; sides: whether its start and its end may move."""
+    own = smooth[first:end]
+    loud = first + np.flatnonzero(own > _limit(own))
+    start, last = (loud[0], loud[-1] + 1) if len(loud) else (first, end)
+    return float(start if sides[0] else first) * HOP, float(last if sides[1] else end) * HOP
+
+
 def _threshold(smooth: np.ndarray) -> np.ndarray:
     """The level below which each frame is silent, (N,)."""
     size = round(BLOCK / HOP)
     limits = []
     for begin in range(0, len(smooth), size):
         around = smooth[max(0, begin - size // 2) : begin + size * 3 // 2]
-        quiet, loud = np.quantile(around, (0.1, 0.95))
-        quiet = max(quiet, SILENT)
-        limit = quiet + SHARE * (loud - quiet) if loud - quiet > CONTRAST else SILENT
-        limits.append(np.full(min(size, len(smooth) - begin), limit))
+        limits.append(np.full(min(size, len(smooth) - begin), _limit(around)))
     return np.concatenate(limits)
+
+
+def _limit(levels: np.ndarray) -> float:
+    """The level between the quiet and the loud ones."""
+    quiet, loud = np.quantile(levels, (0.1, 0.95))
+    quiet = max(quiet, SILENT)
+    return quiet + SHARE * (loud - quiet) if loud - quiet > CONTRAST else SILENT
 
 
 def _stretches(loud: np.ndarray) -> list[tuple[int, int]]:
