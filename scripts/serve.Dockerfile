@@ -4,8 +4,9 @@
 FROM python:3.12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends ffmpeg && rm -rf /var/lib/apt/lists/*
 COPY . /src
-RUN pip install --no-cache-dir "torch>=2.11,<2.15" --index-url https://download.pytorch.org/whl/cpu \
-    && pip install --no-cache-dir "/src[serve]" && rm -rf /src
+# on a machine without a GPU, PyTorch's smaller build for CPUs: --build-arg INDEX="--extra-index-url ..."
+ARG INDEX=""
+RUN pip install --no-cache-dir $INDEX "/src[serve]" && rm -rf /src
 RUN useradd --system asr
 USER asr
 EXPOSE 8000
