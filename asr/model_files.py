@@ -13,7 +13,6 @@ from typing import Any
 
 from asr.errors import UserError
 from asr.files import open_file
-from asr.yaml_tree import read_tree
 
 CONFIG, WEIGHTS, VERSIONS = "config.yaml", "model.safetensors", "versions.json"
 BOUNDARIES = "boundaries.safetensors"  # of words, learned at the end of a training
@@ -43,6 +42,8 @@ DAMAGED = "copy the model folder again"
 
 def kind_of(folder: str | Path) -> str | None:
     """The `model.kind` of a model folder; None if that can't be read."""
+    from asr.yaml_tree import read_tree  # --help needs no YAML
+
     try:
         model = read_tree(Path(folder) / CONFIG)[0].get("model")
         return model.get("kind") if isinstance(model, dict) else None

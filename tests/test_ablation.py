@@ -96,6 +96,7 @@ while :; do sleep 0.1; done
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_waits_until_the_training_has_saved(tmp_path):
     """With a command in the training's place that takes a second for it; both are sent the signal, as by a terminal."""
     write_program(tmp_path / "python", STAND_IN)

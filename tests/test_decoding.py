@@ -127,6 +127,7 @@ def left(folder):
     return sorted(path.name for path in folder.iterdir() if path.name != "wavs")
 
 
+@pytest.mark.slow
 def test_the_end_says_where_bf16_would_be_faster(folder, run, monkeypatch):
     for native in (False, True):
         monkeypatch.setattr("asr.device.has_bf16", lambda native=native: native)

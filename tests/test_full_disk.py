@@ -35,6 +35,7 @@ def no_room(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.slow
 def test_a_state_without_room_ends_it_and_the_one_before_stays(root, whole, tmp_path, monkeypatch):
     out, save, calls = tmp_path / "x", checkpoint._save, []
 

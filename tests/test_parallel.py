@@ -260,6 +260,7 @@ def test_parts_are_named_or_known_from_a_scheduler(text, environment, expected):
         assert error.value.argument == "part"
 
 
+@pytest.mark.slow
 def test_parts_are_joined_and_those_that_are_missing_named(run):
     """More parts than recordings, a bad recording alone in its part, a part of other options."""
     Path("bad.wav").touch()

@@ -157,6 +157,7 @@ def test_what_another_process_has_finished_meanwhile_is_left_alone(root, monkeyp
         assert_same(one, in_memory(root))
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_windows_not_of_the_text(tmp_path):
     """A text of 100 MB, whose plan as a whole would take 40 MB more, in windows of an eighth of it."""
     code = """

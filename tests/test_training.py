@@ -44,6 +44,7 @@ from asr.training.identity import stamp_of
 from asr.training.trainer import Trainer
 
 
+@pytest.mark.slow
 def test_a_run_is_of_all_the_commits_and_machines_of_its_sessions(root, tmp_path, monkeypatch):
     out, sessions = tmp_path / "x", []
     how = ["training.epochs=1", "training.save_steps=1", "training.processes=1"]

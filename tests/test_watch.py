@@ -10,7 +10,6 @@ import sys
 import time
 
 import pytest
-from partly import partly
 from runs import assert_uninterrupted, end, in_group
 
 from asr.training import signals
@@ -56,9 +55,8 @@ def stuck(root, folder, kind, when, *more):
     return process
 
 
-@pytest.mark.parametrize(
-    "number", partly([signal.SIGTERM, signal.SIGINT], 2), ids=lambda number: number.name
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.slow
 def test_a_deaf_step_is_named_and_ends_after_a_signal(root, whole, tmp_path, number):
     out = tmp_path / "x"
     process = stuck(root, tmp_path, "loss", "len(calls) == 4", "data.workers=1")

@@ -9,7 +9,6 @@ from itertools import chain, repeat
 import pytest
 import soundfile
 import torch
-from partly import partly
 from pytest import approx
 from runs import history, train
 from torch.testing import assert_close
@@ -115,7 +114,8 @@ def test_the_running_average_takes_every_step(root, tmp_path, monkeypatch):
 BEST = {"loss": 2, "accuracy": 1, "wer": 1, "ctc_wer": 2}
 
 
-@pytest.mark.parametrize("best_by", partly(BEST, 2))
+@pytest.mark.parametrize("best_by", BEST)
+@pytest.mark.slow
 def test_the_best_epoch_is_so_by_the_figure_asked_for(root, tmp_path, monkeypatch, best_by):
     """The figures are given; the last epoch, whose weights are kept as such, is neither best nor worst by any."""
     values = (3.0, 0.3, 0.5, 0.9), (1.0, 0.1, 0.9, 0.5), (2.0, 0.2, 0.6, 0.6)
