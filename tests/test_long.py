@@ -148,6 +148,18 @@ def test_a_piece_ends_before_noise_that_ends_at_once(tmp_path):
         assert opens <= piece.start <= opens + 0.2 and closes - 0.2 <= piece.end <= closes
 
 
+def test_a_quiet_reply_behind_loud_speech_with_noise_is_kept(tmp_path):
+    """By the threshold of the piece alone it would be silent; but it isn't noise."""
+    rng, n = np.random.default_rng(0), 3 * RATE
+    loud = 0.3 * gliding(n) * (np.arange(n) // (RATE // 4) % 3 > 0) + 0.05 * rng.standard_normal(n)
+    gap, reply = np.zeros(round(0.15 * RATE)), 0.03 * gliding(round(0.5 * RATE))
+    silence = np.zeros(2 * RATE)
+    waveform = np.concatenate([silence, loud, gap, reply, silence])
+    waveform += 1e-4 * rng.standard_normal(len(waveform))
+    pieces = pieces_of(tmp_path / "x.wav", waveform)
+    assert pieces[0].start <= 2.0 and pieces[-1].end >= 5.65
+
+
 def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
     """Notes of 0.3 s with their harmonics, a pause after each twenty, are doubtful; a gliding voice isn't."""
     rng, time = np.random.default_rng(0), np.arange(round(0.3 * RATE)) / RATE

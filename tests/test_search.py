@@ -168,3 +168,11 @@ def test_patience_shortens_the_list_but_not_the_best():
         near = [h.tokens for h in patient if h.score > patient[0].score - 3]
         assert hasty[0].tokens == near[0] and all(y in [h.tokens for h in hasty] for y in near)
     assert sum(map(len, lists[1])) < sum(map(len, lists[0]))
+
+
+@pytest.mark.parametrize("alpha, labels, score", [(0.0, 0, -1.0), (1.0, 6, -0.8)])
+def test_divided_by_its_length_a_long_hypothesis_wins(alpha, labels, score):
+    """Each label costs 0.1, an end 1 wherever it comes: undivided, the shortest is the best."""
+    costs = {"a": (lambda b, labels: [-INF, -0.1, -9.0, -1.0], True, 1.0)}
+    [[best]] = search(costs, [6], 4, beam=2, nbest=1, length_norm=alpha)
+    assert best.tokens == [1] * labels and best.score == pytest.approx(score)

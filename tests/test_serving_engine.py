@@ -8,7 +8,7 @@ import asyncio
 import random
 import threading
 import time
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -306,3 +306,17 @@ def test_streams_beside_files_and_a_listener_that_fails(short, tmp_path):
         while not isinstance(seen[-1], UserError):
             time.sleep(0.01)
     assert [e.segment.text for e in seen if hasattr(e, "segment")] == expected
+
+
+def test_who_leaves_too_early_or_fails_to_listen_disturbs_nobody(short, tmp_path):
+    """Streams are canceled before the engine opens them; the results of a long file are told to one who fails."""
+    long, other = write(tmp_path, "long", spoken(1, 60)), write(tmp_path, "other", spoken(2, 6))
+    with Engine(short, HOW) as engine:
+        failed = engine.submit(long, progress=lambda segments: 1 / 0)
+        opened = [engine.open(print) for _ in range(50)]
+        assert any(future.cancel() for future in opened)
+        canceled = engine.submit(long)
+        canceled.cancel()
+        assert wait([canceled], 20).done == {canceled}
+        assert isinstance(failed.exception(60), ZeroDivisionError)
+        assert_alike(engine.submit(other).result(60), asr.transcribe(short, other, **vars(HOW)))

@@ -24,6 +24,7 @@ from torch import nn
 
 from asr import api, config, tasks
 from asr.cli import decode, plot, prepare, score
+from asr.data import texts
 from asr.data.parallel import join
 from asr.data.texts import Text, tokenize
 from asr.errors import UserError
@@ -372,6 +373,11 @@ def test_weights_of_other_tokens_are_taken_by_their_rows(root, apart):
         if name in place and name not in "xy":
             near(model.model.embedding.weight[n], old.model.embedding.weight[place[name]])
     assert "model.decoder.embedding.weight" in transfer.loaded
+
+
+def test_a_manifest_is_no_table_of_two_languages():
+    with pytest.raises(UserError, match="train.jsonl.gz: a manifest has one text"):
+        list(texts.read("train.jsonl.gz", 1))
 
 
 def test_long_pairs_are_left_out_together(root, tmp_path, capsys):

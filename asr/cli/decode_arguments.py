@@ -202,6 +202,10 @@ def add_fitting(args):
         help="with --tune of a translator: the true translations of the lines",
     )
     args.add_argument(
+        "--tokenize", default="13a", metavar="NAME", help="with --reference: as in asr-score --bleu"
+    )
+    args.add_argument("--lowercase", action="store_true", help="with --reference: ignore case")
+    args.add_argument(
         "--tune",
         action="append",
         default=[],

@@ -97,6 +97,7 @@ def sentence(args):
     """Draw where a translator looks in a line; print the translation."""
     import itertools
 
+    from asr.cli.translate import mode_of
     from asr.data import texts
     from asr.models import translator
     from asr.transcription.options import SearchOptions
@@ -105,7 +106,7 @@ def sentence(args):
     text = next(itertools.islice(texts.read(args.recording), args.line - 1, None), None)
     if text is None:
         raise UserError(f"{args.recording}: has no line {args.line}; choose another --line")
-    options = SearchOptions("attention" if args.mode == "joint" else args.mode)
+    options = SearchOptions(mode_of(args.mode))
     seen = attention.observe(translator.load(args.model), text, options)
     emit(f"{text.where}\t{seen.text}")
     return attention.draw(seen, f"{text.text.strip()}: {seen.text}")

@@ -74,8 +74,9 @@ def main(argv):
     how, ends, limits = (_of(args, it) for it in (SearchOptions, EndpointOptions, ServingOptions))
     check(args, token)
     models = named(args.model)
-    if not token and not limits.hosts and is_loopback(args.host):
-        limits = _of(args, ServingOptions, hosts=",".join(LOOPBACK))
+    if not token and (limits.hosts or is_loopback(args.host)):
+        hosts = ",".join(filter(None, (limits.hosts, *LOOPBACK)))
+        limits = _of(args, ServingOptions, hosts=hosts)
     try:
         from asr.serving.app import create_app
         from asr.serving.server import serve

@@ -2,14 +2,16 @@
 
 import itertools
 import json
+import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 from asr.cli.command import emit
 from asr.cli.decode_arguments import NAME, arguments
 from asr.errors import UserError
 from asr.files import replacing
 from asr.logging import logger, progress_bar
+from asr.memory import is_oom
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_inputs, check_output
 from asr.stamp import Stamp
@@ -18,7 +20,13 @@ from asr.transcription.options import SearchOptions
 
 MODES = {"joint": "attention", "attention": "attention", "attention-greedy": "attention-greedy"}
 USED = {"model", "sources", "order", "named", "out", "json", "force", "device", "precision"}
-USED |= {"tune", "reference", *(option.name for option in declared(SearchOptions))}
+USED |= {
+    "tune",
+    "reference",
+    "tokenize",
+    "lowercase",
+    *(option.name for option in declared(SearchOptions)),
+}
 UNUSED = {"chunk", "vad", "ctc_weight"}
 
 
@@ -29,7 +37,8 @@ def decode(args):
     named = [path for path in args.sources if path != STDOUT]
     check_inputs(named)
     if args.tune:
-        return tune(args, how)
+        with memory_errors():
+            return tune(args, how)
     if args.reference:
         raise UserError("--reference: is for --tune; asr-score judges translations")
     check_outputs(args, [args.model, *paths(how.options).values(), *named])
@@ -41,9 +50,21 @@ def decode(args):
     from_files = bool(named) and named == args.sources  # standard input is new each time
     if stamps and from_files and all(stamp.is_current() for stamp in stamps):
         return logger.info("; ".join(f"{stamp.output} is up to date" for stamp in stamps))
-    run(args, how)
+    with memory_errors():
+        run(args, how)
     for stamp in stamps:
         stamp.write()
+
+
+@contextmanager
+def memory_errors():
+    """Tell running out of memory as what it is."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_oom(error):
+            raise
+        raise UserError("out of memory; lower --beam") from None
 
 
 def search(args):
@@ -56,13 +77,18 @@ def search(args):
                 f"got {value!r}, but {args.model} is a translator, which reads text; leave it out",
                 argument=name,
             )
-    if args.mode not in MODES:
+    values = {option.name: getattr(args, option.name) for option in declared(SearchOptions)}
+    return SearchOptions(**values | {"mode": mode_of(args.mode)})
+
+
+def mode_of(mode):
+    """A translator's mode of search; the default, joint, is attention alone."""
+    if mode not in MODES:
         raise UserError(
-            f"got {args.mode!r}, expected attention or attention-greedy, for a translator has no CTC",
+            f"got {mode!r}, expected attention or attention-greedy, for a translator has no CTC",
             argument="mode",
         )
-    values = {option.name: getattr(args, option.name) for option in declared(SearchOptions)}
-    return SearchOptions(**values | {"mode": MODES[args.mode]})
+    return MODES[mode]
 
 
 def check_outputs(args, inputs):
@@ -70,7 +96,7 @@ def check_outputs(args, inputs):
     for option, path in (("--out", args.out), ("--json", args.json)):
         if path not in (None, STDOUT):
             check_output(option, path, NAME, inputs, args.force)
-    if args.out and args.out == args.json:
+    if args.out and args.json and os.path.realpath(args.out) == os.path.realpath(args.json):
         raise UserError(f"--out and --json: both are {args.out}; give each its own file")
 
 
@@ -143,12 +169,13 @@ def read(path):
 
 def tune(args, how):
     """Print the BLEU of each setting of --tune, and then the best."""
-    from asr.scoring.translation import bleu
+    from asr.scoring.translation import bleu, check_tokenizer
     from asr.transcription.tuning import parse_grid
     from asr.translation.translate import tuned
 
     if not args.sources or not args.reference or args.out or args.json:
         raise UserError("--tune: needs texts and their --reference, and neither --out nor --json")
+    check_tokenizer(args.tokenize)
     grid, results = parse_grid(args.tune, how.options), []
     texts = [text for path in args.sources for text in read(path)]
     references = [text.text.strip() for text in read(args.reference)]
@@ -158,7 +185,7 @@ def tune(args, how):
         )
     for setting, found in tuned(load(how), texts, how.options, grid, how.precision):
         options = " ".join(f"--{name.replace('_', '-')} {v}" for name, v in setting.items())
-        results.append((bleu(references, found), options))
+        results.append((bleu(references, found, args.tokenize, args.lowercase), options))
         emit(f"{results[-1][0]:.2f}\t{options}")
     score, options = max(results, key=lambda result: result[0])  # of equals the first
     logger.info(f"best: {options} (BLEU {score:.2f})")

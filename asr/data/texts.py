@@ -80,6 +80,10 @@ def blocks(path: str | os.PathLike, column: int | None = None) -> Iterator[Block
     """Yield a file's lines in blocks, the same at every reading; see `read` for arguments and errors."""
     path = str(path)
     if path.endswith((".jsonl", ".jsonl.gz")):
+        if column is not None:
+            raise UserError(
+                f"{path}: a manifest has one text an utterance; give [source, target], or a table of both"
+            )
         return _blocks_of_manifest(path)
     return _blocks_of_text(path, column)
 

@@ -74,10 +74,7 @@ def score_translations(
     raises     UserError if the files have different numbers of lines, a reference is empty, or
                sacrebleu isn't installed
     """
-    if tokenize not in TOKENIZERS:
-        raise UserError(
-            f"got {tokenize!r}, expected one of {', '.join(TOKENIZERS)}", argument="tokenize"
-        )
+    check_tokenizer(tokenize)
     references = read_lines(ref)
     if empty := [n for n, line in enumerate(references, 1) if not line]:
         raise UserError(
@@ -93,9 +90,26 @@ def score_translations(
     return TranslationReport(metrics, len(references))
 
 
-def bleu(references: Sequence[str], hypotheses: Sequence[str]) -> float:
-    """BLEU, 0 to 100, as sacrebleu computes it unless told otherwise."""
-    return imports.sacrebleu("sacrebleu").corpus_bleu(hypotheses, [references]).score
+def check_tokenizer(name: str) -> None:
+    """See that BLEU knows how to separate words so.
+
+    raises   UserError
+    """
+    if name not in TOKENIZERS:
+        raise UserError(
+            f"got {name!r}, expected one of {', '.join(TOKENIZERS)}", argument="tokenize"
+        )
+
+
+def bleu(
+    references: Sequence[str],
+    hypotheses: Sequence[str],
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> float:
+    """BLEU, 0 to 100, as sacrebleu computes it; for the arguments see `score`."""
+    how = {"tokenize": tokenize, "lowercase": lowercase}
+    return imports.sacrebleu("sacrebleu").corpus_bleu(hypotheses, [references], **how).score
 
 
 def _metrics(tokenize: str, lowercase: bool) -> dict[str, Any]:

@@ -202,6 +202,9 @@ class BeamSearch:
     patience:     the n-best list is complete once all live hypotheses are this many nats behind the
                   best ended one
     allow_loops:  whether a hypothesis that repeats itself may go on
+    length_norm:  α: totals of ended hypotheses are divided by ((5 + labels) / 6)^α, the end counting
+                  as a label (Wu et al. 2016, equation 14)
+    removal_share:  of a batch that must be done before any of it leaves; 0: each leaves at once
     raises        ValueError if weights or scorers can't be searched
 
     An end is accepted if it is among the K best candidates of its utterance, or at the length
@@ -219,6 +222,8 @@ class BeamSearch:
         pre_beam: float = 1.5,
         patience: float = 20.0,
         allow_loops: bool = False,
+        length_norm: float = 0.0,
+        removal_share: float = REMOVAL_SHARE,
     ):
         if not any(scorer.full for scorer, _ in scorers.values()):
             raise ValueError(
@@ -231,6 +236,7 @@ class BeamSearch:
         self.scorers, self.weights = zip(*scorers.values(), strict=True)
         self.sos_eos, self.K, self.N, self.C = sos_eos, beam, nbest, max(1, round(beam * pre_beam))
         self.patience, self.allow_loops = patience, allow_loops
+        self.length_norm, self.removal_share = length_norm, removal_share
         self.ceiling = sum(w * s.ceiling for s, w in scorers.values())  # of one label, weighted
         self.batch: _Batch | None = None
         self.added = 0  # utterances so far
@@ -314,6 +320,8 @@ class BeamSearch:
         if loops is not None:
             reasons = reasons.masked_fill(loops & ~chosen, REASONS.index(LOOP))
             acceptable = acceptable | loops
+        if self.length_norm:
+            ends = ends / self._divisor(batch.lens).unsqueeze(1)
         accepted = ends.where(acceptable, -torch.inf)
         live, log_confidence = batch.live, candidates.log_confidence[..., -1]
         new = Beam(
@@ -365,11 +373,16 @@ class BeamSearch:
         best, ended = batch.live.totals[:, 0], batch.ended.totals
         if self.ceiling:  # the gain of more labels and the end, at most
             best = best + self.ceiling * (batch.limits - batch.lens + 1)
-        hopeless = (best <= ended[:, -1]) | (batch.live.totals[:, 0] < ended[:, 0] - self.patience)
+        front = batch.live.totals[:, 0]
+        if self.length_norm:  # as if it ended now
+            by = self._divisor(batch.lens)
+            hopeless = (best / by <= ended[:, -1]) | (front / by < ended[:, 0] - self.patience / by)
+        else:
+            hopeless = (best <= ended[:, -1]) | (front < ended[:, 0] - self.patience)
         done = hopeless | (batch.lens > batch.limits)
         is_done = done.tolist()  # a step's one wait for the device
         number = sum(is_done)
-        if number < len(is_done) * REMOVAL_SHARE:
+        if number < max(1, len(is_done) * self.removal_share):
             return replace(batch, live=batch.live.clear(done)) if number else batch
         order = done.to(torch.uint8).argsort(stable=True)  # unlike nonzero, waits for nothing
         stay, leave = order.split([len(is_done) - number, number])
@@ -377,6 +390,10 @@ class BeamSearch:
         pairs = list(zip(batch.numbers, is_done, strict=True))
         self.finished += zip([n for n, gone in pairs if gone], lists, strict=True)
         return self._keep(batch, stay, [n for n, gone in pairs if not gone])
+
+    def _divisor(self, lens: Tensor) -> Tensor:
+        """What totals of hypotheses that end after `lens` labels are divided by, (B,)."""
+        return ((lens.double() + 6) / 6) ** self.length_norm
 
     def drop(self, unwanted: Collection[int]) -> None:
         """Forget utterances that are being searched, by number."""

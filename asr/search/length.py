@@ -1,18 +1,13 @@
-"""The length of hypotheses: a bonus for every label, against deletions, or scores that are divided by a length.
-
-A negative bonus is a penalty, against insertions.
-"""
+"""A bonus for every label, against deletions; a penalty if it is negative, against insertions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asr.options import option
 from asr.search.scorer import (
     HEAVIEST,
-    Hypothesis,
     ScorerContext,
     ScorerKind,
     ScorerOptions,
@@ -34,15 +29,6 @@ class LengthBonus(Stateless):
     def score(self, state: None, candidates: Tensor) -> Tensor:
         """(B, K, C)"""
         return (candidates != self.sos_eos) * self.bonus
-
-
-def normalized(nbest: Sequence[Hypothesis], alpha: float) -> list[Hypothesis]:
-    """Divide the scores of complete hypotheses by ((5 + labels) / 6)^alpha (Wu et al. 2016, equation 14); best first.
-
-    The end counts as a label.
-    """
-    divided = [replace(h, score=h.score / ((5 + len(h.tokens) + 1) / 6) ** alpha) for h in nbest]
-    return sorted(divided, key=lambda h: h.score, reverse=True)
 
 
 def load(options: LengthOptions, context: ScorerContext) -> LengthBonus:

@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from asr import __version__
-from asr.logging import logger
 from asr.serving import live, realtime, transcriptions
 from asr.serving.engine import Engine
 from asr.serving.errors import RequestError
@@ -90,8 +89,3 @@ def _add_errors(app: FastAPI, service: Service) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         return answer(RequestError(400, "the request is malformed"))
-
-    @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> Response:
-        logger.error("a request failed", exc_info=error)
-        return answer(RequestError(500, "the server failed; its log has more"))

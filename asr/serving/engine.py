@@ -89,12 +89,18 @@ class Live:
         self.listen, self.stream, self.streams = listen, stream, streams
         self._engine, self._rate = engine, streams.recognizer.sample_rate
         self._arrived = deque[tuple[np.ndarray, int]]()
+        self._began, self._read = time.monotonic(), 0.0
         self._ended = False
 
     @property
     def backlog(self) -> float:
         """Seconds that have been fed, and not yet been read."""
         return sum(len(samples) / rate for samples, rate in list(self._arrived))
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether more has been read than could have been spoken since it began."""
+        return self._read > time.monotonic() - self._began + 2 * TURN
 
     def feed(self, samples: np.ndarray, sample_rate: int | None = None) -> None:
         """Take the next samples, (n,) int16, or float from -1 to 1, at a rate in Hz; the model's unless given."""
@@ -124,8 +130,10 @@ class Live:
     def take(self) -> bool:
         """Give the stream what has arrived, a turn's worth; tell whether there was anything."""
         if self._arrived:
-            self.stream.feed(*self._arrived[0])
+            samples, rate = self._arrived[0]
+            self.stream.feed(samples, rate)
             self._arrived.popleft()
+            self._read += len(samples) / rate
         elif self._ended and not self.stream.ended:
             self.stream.end()
         else:
@@ -217,7 +225,15 @@ class Engine:
 
     async def transcribe(self, *audio: object, **more: object) -> Transcript:
         """Await the result of `submit`, with the same arguments; canceling this cancels that."""
-        future = await asyncio.to_thread(self.submit, *audio, **more)  # type: ignore[arg-type]
+        work = asyncio.to_thread(self.submit, *audio, **more)  # type: ignore[arg-type]
+        submitting = asyncio.ensure_future(work)
+        try:
+            future = await asyncio.shield(submitting)
+        except asyncio.CancelledError:  # the thread goes on, and would submit it
+            submitting.add_done_callback(
+                lambda made: made.cancelled() or made.exception() or made.result().cancel()
+            )
+            raise
         return await asyncio.wrap_future(future)
 
     def open(
@@ -237,6 +253,8 @@ class Engine:
         key = (options or self.options, endpoints or self.endpoints)
 
         def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # the client has left
             try:
                 if len(self._lives) >= self.bounds.streams:
                     raise Full(f"{len(self._lives)} streams are open, as many as may be")
@@ -320,6 +338,8 @@ class Engine:
         with self._condition:
             self._jobs.pop(job, None)
         job.clean()
+        if job.future.cancelled():
+            job.settle(Closed("canceled"))  # which tells whoever waits for several futures
         self._posted.append(lambda: self._drop(job))
         self.wake()
 
@@ -327,6 +347,8 @@ class Engine:
 
     def _prepare(self, job: Job) -> None:
         """Cut a recording, if it is long, and make its searcher."""
+        if job.future.done():  # canceled
+            return
         try:
             self._searcher(job.options)
             recording = job.recording
@@ -339,6 +361,9 @@ class Engine:
             self.wake()
         except Exception as error:
             job.settle(error)
+        finally:
+            if job.future.done():  # canceled meanwhile
+                job.clean()
 
     def _as_file(self, job: Job) -> Recording:
         """Write long samples to a file, which is read piece by piece."""
@@ -475,7 +500,7 @@ class Engine:
             parts = [*dict.fromkeys([*group.encoded, *new])]
             if not is_oom(error):
                 logger.exception("a batch failed; its recordings are searched one by one")
-            group.encoded, group.running = {}, Running(group.searcher)
+            group.encoded, group.running = {}, Running(group.searcher, prompt=True)
             for part in parts:
                 self._search_alone(part, group.searcher)
 
@@ -495,8 +520,13 @@ class Engine:
     def _take(self, found: Sequence[tuple[Part, Transcript]]) -> None:
         """Give results to their jobs."""
         for part, result in found:
-            if not part.job.future.done() and (whole := part.job.add(part.recording, result)):
-                part.job.settle(whole)
+            job = part.job
+            try:
+                if not job.future.done() and (whole := job.add(part.recording, result)):
+                    job.settle(whole)
+            except Exception as error:  # of its `progress`, or of joining: the other results stay
+                logger.exception("a result could not be handed over")
+                job.settle(error)
 
     def _streams_of(self, options: SearchOptions, endpoints: EndpointOptions) -> Streams:
         self._streams = {key: one for key, one in self._streams.items() if one.running}
@@ -508,7 +538,9 @@ class Engine:
 
     def _read_streams(self) -> bool:
         """Read what has arrived of all streams."""
-        fed = [live for live in list(self._lives) if self._fed(live)]
+        # beside recordings, no stream is read faster than it could be spoken
+        lives = [live for live in self._lives if not (self._groups and live.is_ahead)]
+        fed = [live for live in lives if self._fed(live)]
         for streams in {id(live.streams): live.streams for live in fed}.values():
             own = [live for live in self._lives if live.streams is streams]
             try:
@@ -522,7 +554,7 @@ class Engine:
             if live.stream.ended:
                 self.forget(live)
                 live.tell(None)
-        return bool(fed)
+        return bool(fed) or len(lives) < len(self._lives)
 
     def _fed(self, live: Live) -> bool:
         try:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 
 from asr.logging import logger
 from asr.serving.errors import RequestError
@@ -65,18 +66,20 @@ class Guard:
             return RequestError(421, "is not asked by this name; see --hosts", None, "wrong_host")
         if origin and not (origin.partition("://")[2] == host or self._is_allowed(origin)):
             return RequestError(403, "pages of other origins may not ask; see --cors", None, "cors")
-        if scope["type"] == "websocket":
-            return None  # its own route asks for the token, which browsers can't put into a header
-        path, preflight = scope["path"], scope["method"] == "OPTIONS" and origin
+        path, is_socket = scope["path"], scope["type"] == "websocket"
+        preflight = not is_socket and scope["method"] == "OPTIONS" and origin
         if path.startswith(PRIVATE) and not preflight:
-            if not service.admits(headers.get("authorization")):
-                challenge = {"WWW-Authenticate": "Bearer"}
-                message = "the token is missing or wrong; expected Authorization: Bearer TOKEN"
-                return RequestError(401, message, None, "invalid_api_key", challenge)
-            if wait := service.limiter.wait(address(scope)):
+            if wait := service.limiter.wait(address(scope)):  # wrong tokens count, too
                 after = {"Retry-After": str(int(wait) + 1)}
                 message = f"more than {options.requests_per_minute} requests in a minute"
                 return RequestError(429, message, None, "rate_limit_exceeded", after)
+            # the route of a WebSocket asks for the token itself: browsers can't put it into a header
+            if not is_socket and not service.admits(headers.get("authorization")):
+                challenge = {"WWW-Authenticate": "Bearer"}
+                message = "the token is missing or wrong; expected Authorization: Bearer TOKEN"
+                return RequestError(401, message, None, "invalid_api_key", challenge)
+        if is_socket:
+            return None
         if path == UPLOAD and scope["method"] == "POST":
             return self._no_room(headers)
         return None
@@ -117,6 +120,14 @@ class _Exchange:
                 await self.refused.response()(self.scope, self.receive, self.send)
             else:
                 await self.guard.app(self.scope, self.receive, self.send)
+        except ClientDisconnect:
+            pass  # the client has left: 499
+        except Exception as error:
+            logger.error("a request failed", exc_info=error)
+            service.metrics.errors.labels("500").inc()
+            if not self.status:  # the answer hasn't begun
+                failed = RequestError(500, "the server failed; its log has more")
+                await failed.response()(self.scope, self.receive, self.send)
         finally:
             service.arriving -= counted
             service.metrics.arriving.set(service.arriving)

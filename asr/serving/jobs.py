@@ -103,7 +103,7 @@ class Group:
 
     def __init__(self, searcher: Searcher):
         self.searcher = searcher
-        self.running = Running[Part](searcher)
+        self.running = Running[Part](searcher, prompt=True)
         self.encoded = dict[Part, tuple[torch.Tensor, torch.Tensor]]()  # H (T', D), X (T, F)
 
     @property

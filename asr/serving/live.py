@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -163,7 +164,8 @@ def chosen(service: Service, config: Config) -> tuple[str, Engine, SearchOptions
         raise Refusal("unknown_model", str(error), "take one of /v1/models") from None
     try:
         how = search_options(engine, config.hotwords, config.nbest)
-        return name, engine, replace(how, chunk=config.chunk or how.chunk)
+        chunk = float(f"{config.chunk:g}") if config.chunk else how.chunk  # as it is compared
+        return name, engine, replace(how, chunk=chunk)
     except (RequestError, UserError) as error:
         raise Refusal("bad_message", str(error), "change it in the config") from None
 
@@ -212,6 +214,7 @@ class Client:
         self.socket, self._loop = socket, asyncio.get_running_loop()
         self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._live: Live | None = None
+        self._current: Callable[..., None] | None = None  # takes the events of the stream
         self._failed: asyncio.Future[None] = self._loop.create_future()
         keys = [one[len(KEY) :] for one in socket.scope["subprotocols"] if one.startswith(KEY)]
         bearers = [socket.headers.get("authorization"), *(f"Bearer {key}" for key in keys)]
@@ -250,6 +253,8 @@ class Client:
         """
 
         def arrived(event: Event | Exception | None) -> None:
+            if self._current is not arrived:
+                return  # of a stream that was left, while the engine was at it
             if isinstance(event, Exception):
                 self._fail(event)
             else:
@@ -260,9 +265,14 @@ class Client:
                 self._loop.call_soon_threadsafe(arrived, event)
 
         self.leave()
+        self._current = arrived
         try:
             opened = engine.open(hand_over, options, endpoints, position, number)
-            self._live = await asyncio.wrap_future(opened)
+            try:
+                self._live = await asyncio.wrap_future(opened)
+            except asyncio.CancelledError:  # nobody would close it
+                opened.add_done_callback(_close)
+                raise
         except UserError as error:
             cannot = "can't transcribe streams" in str(error)
             fix = "send whole files to /v1/audio/transcriptions" if cannot else "change the config"
@@ -290,7 +300,7 @@ class Client:
         """Forget the stream."""
         if self._live:
             self._live.close()
-        self._live = None
+        self._live = self._current = None
 
     async def write(self) -> None:
         """Send the events as they come, until the last."""
@@ -318,11 +328,11 @@ class Client:
                 if waiting and code != CODES["slow_reader"]:
                     await self._send(waiting)
             await self._send(event)
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await self.socket.close(code, event["type"])
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, asyncio.TimeoutError):
+            await asyncio.wait_for(self.socket.close(code, event["type"]), SLOW)
 
     async def _send(self, event: dict[str, Any]) -> None:
-        text = json.dumps(event, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(event, allow_nan=False)  # ASCII: half a surrogate pair has no UTF-8
         try:
             await asyncio.wait_for(self.socket.send_text(text), SLOW)
         except asyncio.TimeoutError:
@@ -379,3 +389,9 @@ def _refusal(reason: Exception) -> Refusal:
         return Refusal("shutting_down", "the server is shutting down", "resume elsewhere")
     logger.error("a live stream failed", exc_info=reason)
     return Refusal("internal", "the server failed", "try again; its log says more")
+
+
+def _close(opened: Future[Live]) -> None:
+    """Close a stream that nobody waits for."""
+    if not opened.cancelled() and not opened.exception():
+        opened.result().close()

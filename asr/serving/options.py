@@ -55,7 +55,7 @@ class ServingOptions:
     @property
     def names(self) -> list[str]:
         """Names by which it may be asked; none: by any."""
-        return _list(self.hosts)
+        return [name.lower() for name in _list(self.hosts)]
 
     @property
     def most_bytes(self) -> int:

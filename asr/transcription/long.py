@@ -10,7 +10,7 @@ from asr.failures import Failure
 from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
 from asr.transcription.recordings import Recording, cut
-from asr.transcription.segmentation import Piece, segment
+from asr.transcription.segmentation import MARGIN, Piece, segment
 
 FAR = 1.5  # times the longest recording of training; shorter ones are searched whole
 AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
@@ -188,7 +188,7 @@ def _is_sure(transcript: Transcript, seconds: float, sure: float) -> bool:
     for best in transcript.nbest[:1]:
         mean = statistics.geometric_mean(max(p, 1e-9) for p in best.confidences or [1.0])
         length = len(best.text.replace(" ", "").encode())
-        return min(best.uncalibrated, mean) >= sure and length >= SPOKEN * seconds
+        return min(best.uncalibrated, mean) >= sure and length >= SPOKEN * (seconds - 2 * MARGIN)
     return False
 
 

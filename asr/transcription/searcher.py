@@ -18,7 +18,6 @@ from asr.search.beam import BeamSearch
 from asr.search.ctc_beam import CTCBeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
-from asr.search.length import normalized
 from asr.search.neural import Network, NetworkScorer
 from asr.search.rescoring import rescore
 from asr.search.scorer import Hypothesis, Scorer, ScorerContext, ScorerOptions
@@ -177,30 +176,36 @@ class Searcher:
         nbests = rescore(nbests, score, H, H_lens, model.sos_eos, weight, model.vocabulary)
         return [nbest[: options.nbest] or [NOTHING] for nbest in nbests]
 
-    def ranked(self, nbest: list[Hypothesis]) -> list[Hypothesis]:
-        """The n-best list to return of what a beam has found, normalized by length if that is asked for."""
-        if self.options.length_norm:
-            nbest = normalized(nbest, self.options.length_norm)
-        return nbest[: self.options.nbest] or [NOTHING]
-
-    def beam(self, nbest: int) -> BeamSearch:
-        """Make the beam search, with all scorers."""
+    def beam(self, nbest: int, **more: Any) -> BeamSearch:
+        """Make the beam search, with all scorers; more: of `BeamSearch`."""
         scorers = self.scorers()
         allow_loops = "ctc" in scorers  # CTC itself rejects repetitions that aren't in the audio
         return BeamSearch(
-            scorers, self.model.sos_eos, self.options.beam, nbest, allow_loops=allow_loops
+            scorers,
+            self.model.sos_eos,
+            self.options.beam,
+            nbest,
+            allow_loops=allow_loops,
+            length_norm=self.options.length_norm,
+            **more,
         )
 
 
 class Running(Generic[Key]):
-    """A search that utterances enter and leave at any time; the result of each is as if it were alone."""
+    """A search that utterances enter and leave at any time; the result of each is as if it were alone.
 
-    def __init__(self, searcher: Searcher):
+    prompt  each leaves when it is done; else some at a time, which is faster
+    """
+
+    def __init__(self, searcher: Searcher, prompt: bool = False):
         self._searcher = searcher
         one_by_one = searcher.options.mode in ("joint", "attention", "ctc")
-        options = searcher.options  # the best normalized score may be any of the beam's
-        nbest = options.beam if options.length_norm else options.nbest
-        self._search = searcher.beam(nbest) if one_by_one else None
+        options = (
+            searcher.options
+        )  # divided by lengths, the best may end late: the beam is to be full
+        nbest = max(options.beam, options.nbest) if options.length_norm else options.nbest
+        more = {"removal_share": 0.0} if prompt else {}
+        self._search = searcher.beam(nbest, **more) if one_by_one else None
         self._keys = dict[int, Key]()  # of the utterances that are being searched, by number
         # found, where a batch is searched at once
         self._done = list[tuple[Key, list[Hypothesis]]]()
@@ -224,9 +229,9 @@ class Running(Generic[Key]):
         found, self._done = self._done, []
         if self._search is not None and len(self._search):
             self._search.step()
-            nbests = self._search.take()
+            nbests, most = self._search.take(), self._searcher.options.nbest
             found = [
-                (self._keys.pop(number), self._searcher.ranked(nbest)) for number, nbest in nbests
+                (self._keys.pop(number), nbest[:most] or [NOTHING]) for number, nbest in nbests
             ]
         return found
 

@@ -91,7 +91,9 @@ def _blocks(
     path: str, rate: int, start: float, duration: float, channel: int | None
 ) -> Iterator[np.ndarray]:
     """Read a part of a sound file, block by block."""
-    for n in range(math.ceil(duration / READ)):
+    for n in range(
+        max(1, math.ceil(duration / READ - 1e-4))
+    ):  # a rest of some samples says nothing
         begin = start + n * READ
         yield audio.load(path, rate, begin, min(READ, start + duration - begin), channel)
 
@@ -124,7 +126,8 @@ def cut(
                 doubtful = bool(spectra and spectra.is_doubtful(*span))
                 overlap = shared * HOP if follows else 0.0
                 if heard is None:
-                    span = _trimmed(smooth, first, end, (not overlap, end == stretch[1]))
+                    sides = not overlap, end == stretch[1]
+                    span = _trimmed(smooth, first, end, sides, spectra)
                 pieces.append(Piece(*span, overlap, doubtful))
             follows = kept
     margin = MARGIN if heard is None else NETWORK_MARGIN
@@ -159,13 +162,22 @@ def _parts(smooth: np.ndarray, at: int, end: int, most: int) -> Iterator[tuple[i
 
 
 def _trimmed(
-    smooth: np.ndarray, first: int, end: int, sides: tuple[bool, bool]
+    smooth: np.ndarray, first: int, end: int, sides: tuple[bool, bool], spectra: Spectra | None
 ) -> tuple[float, float]:
-    """Where a piece is loud by its own threshold, in seconds; sides: whether its start and its end may move."""
+    """Where a piece is loud by its own threshold, in seconds; sides: whether its start and its end may move.
+
+    More than a pause is left out only if it is noise: someone may speak more quietly there.
+    """
+
+    def silent(a: int, b: int) -> bool:
+        return (b - a) * HOP <= PAUSE or bool(spectra and spectra.is_noise(a * HOP, b * HOP))
+
     own = smooth[first:end]
     loud = first + np.flatnonzero(own > _limit(own))
     start, last = (loud[0], loud[-1] + 1) if len(loud) else (first, end)
-    return float(start if sides[0] else first) * HOP, float(last if sides[1] else end) * HOP
+    start = start if sides[0] and silent(first, start) else first
+    last = last if sides[1] and silent(last, end) else end
+    return float(start) * HOP, float(last) * HOP
 
 
 def _threshold(smooth: np.ndarray) -> np.ndarray:

@@ -41,8 +41,10 @@ def observe(translator: Translator, text: Text, options: SearchOptions) -> Atten
 
     raises   UserError if it is empty, or either side has more than LONGEST tokens
     """
-    if not text.text.strip():
-        raise UserError(f"{text.where}: empty, expected a sentence to draw")
+    if not tokens(translator, text):
+        raise UserError(
+            f"{text.where}: empty, or without a character that the tokenizer knows; expected a sentence to draw"
+        )
     [found] = translate(translator, [text], options)
     [(_, H, H_lens)] = encode(translator, [text], "fp32")  # H (1, S + 1, D)
     target = found.nbest[0].tokens

@@ -43,8 +43,11 @@ def translate(
     returns     translations in order, each under its `where`; a window of lines is read ahead
     raises      UserError if a line is too long, or a file of the options can't be used
     """
-    searcher, texts = Searcher(translator, options, precision), iter(texts)
-    while window := list(itertools.islice(texts, WINDOW)):
+    searcher, texts, size = Searcher(translator, options, precision), iter(texts), 1
+    while window := list(
+        itertools.islice(texts, size)
+    ):  # the first lines of a pipe don't wait for many
+        size = min(2 * size, WINDOW)
         batches = encode(translator, window, precision)
         found = dict(searcher.stream(batches))
         for place, text in enumerate(window):
