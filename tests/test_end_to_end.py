@@ -25,7 +25,6 @@ from asr.models import lm
 from asr.transcription import pipeline
 from asr.transcription.decoding import warn_untrained
 from asr.transcription.options import MODES, SearchOptions
-from asr.transcription.segmentation import MARGIN
 
 pytestmark = pytest.mark.slow  # what is recognized is trained first
 
@@ -126,33 +125,30 @@ def test_results_are_the_same_alone_and_in_any_batch_and_in_input_order(run, mod
 
 
 def test_a_long_recording_has_the_words_of_its_parts_and_their_times(run, tmp_path):
-    """Thirty test recordings, each with the silence around that a piece keeps, and all of them in one file."""
-    files, parts, at, spoken, kept = [], [], 0.0, [], round(MARGIN * 8000)
+    """Thirty test recordings in one file; its pieces, of which `nonspeech` tells, are decoded alone, too."""
+    parts, at, spoken = [], 0.0, []
     for file in sorted((run / "corpus").glob("test*.wav")):
         sound, rate = soundfile.read(file, dtype="float32")
         noise = 1e-3 * np.random.default_rng(0).standard_normal(round(0.3 * rate))
         parts += [noise, sound, noise]
-        files.append(tmp_path / file.name)
-        soundfile.write(files[-1], np.concatenate([noise[:kept], sound, noise[:kept]]), rate)
         spoken.append((at + 0.3, at + 0.3 + len(sound) / rate))
         at += 0.6 + len(sound) / rate
-    soundfile.write(tmp_path / "long.wav", np.concatenate(parts), rate)
-    alone, [line] = lines(run, *files), lines(run, tmp_path / "long.wav")
-    assert len(line["segments"]) == 30
-    same = [
-        segment["text"] == one["text"] for segment, one in zip(line["segments"], alone, strict=True)
-    ]
-    assert sum(same) >= 27  # a piece begins some milliseconds earlier or later
+    whole = np.concatenate(parts)
+    soundfile.write(tmp_path / "long.wav", whole, rate)
+    [line] = lines(run, tmp_path / "long.wav")
+    gaps, files = line["nonspeech"], [tmp_path / f"{n:02}.wav" for n in range(30)]
+    pieces = list(zip([end for _, end in gaps], [start for start, _ in gaps[1:]], strict=False))
+    assert len(line["segments"]) == len(pieces) == 30
+    for file, (start, end) in zip(files, pieces, strict=True):
+        soundfile.write(file, whole[round(start * rate) : round(end * rate)], rate)
+    alone = lines(run, *files)
+    assert [part["text"] for part in line["segments"]] == [one["text"] for one in alone]
     for segment, (start, end) in zip(line["segments"], spoken, strict=True):
         assert segment["text"] == " ".join(word["text"] for word in segment["words"])
         assert start - 0.1 <= segment["start"] < segment["end"] <= end + 0.1
-    for segment, one in zip(line["segments"], alone, strict=True):
-        if segment["text"] == one["text"]:
-            shift = [
-                a["start"] - b["start"]
-                for a, b in zip(segment["words"], one["segments"][0]["words"], strict=True)
-            ]
-            assert max(shift) - min(shift) < 0.2  # a tone and its gap
+    for segment, one, (begin, _) in zip(line["segments"], alone, pieces, strict=True):
+        for word, other in zip(segment["words"], one["segments"][0]["words"], strict=True):
+            assert word["start"] - begin == pytest.approx(other["start"], abs=0.02)
     out = tmp_path / "out"
     decoding(run, tmp_path / "long.wav", files[0], "--format", "srt,txt", "--out-dir", out)
     assert (out / "transcripts.jsonl").read_text().count("\n") == 2
