@@ -309,7 +309,7 @@ def test_streams_beside_files_and_a_listener_that_fails(short, tmp_path):
 
 
 def test_who_leaves_too_early_or_fails_to_listen_disturbs_nobody(short, tmp_path):
-    """Streams are canceled before the engine opens them; the results of a long file are told to one who fails."""
+    """Streams are canceled before the engine opens them; one who hears the results of a long file fails."""
     long, other = write(tmp_path, "long", spoken(1, 60)), write(tmp_path, "other", spoken(2, 6))
     with Engine(short, HOW) as engine:
         failed = engine.submit(long, progress=lambda segments: 1 / 0)
