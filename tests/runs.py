@@ -33,7 +33,12 @@ def make_root(root):
 
 def train(root, out, *overrides, name="x"):
     """Three epochs of five steps, unless overridden, in the folder `out`; the model."""
-    arguments = (root / f"{name}.yaml", [f"out={out}", "training.epochs=3", *overrides])
+    return train_as_is(root, out, "training.epochs=3", *overrides, name=name)
+
+
+def train_as_is(root, out, *overrides, name="x"):
+    """As the YAML says, unless overridden, in the folder `out`; the model."""
+    arguments = (root / f"{name}.yaml", [f"out={out}", *overrides])
     return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
 
 
@@ -84,6 +89,18 @@ def assert_uninterrupted(root, out, whole, *overrides):
     """Go on with a run: weights and metrics come to be, to the bit, those of `whole`, a folder and its weights."""
     assert_same(weights(train(root, out, *overrides)), whole[1])
     assert history(out) == history(whole[0])
+
+
+def assert_processes_change_nothing(root, folder):
+    """Weights and metrics of two processes are, to the bit, those of one."""
+    one, two = (
+        (weights(train_as_is(root, out, *more)), history(out))
+        for out, more in (
+            (folder / str(n), ["training.accumulate=3", f"training.processes={n}"]) for n in (1, 2)
+        )
+    )
+    assert_same(two[0], one[0])
+    assert two[1] == one[1]
 
 
 LAUNCHED = []  # processes that a test has started, each with a process group of its own

@@ -14,11 +14,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from partly import partly
-from runs import Stop, history, stopping, weights
+from runs import Stop, assert_processes_change_nothing, history, stopping, weights
+from runs import train_as_is as train
 from small import PART, near, rows
 from tones import write_corpus
 
-from asr import config, tasks
 from asr.cli import decode
 from asr.data import tokens
 from asr.data.texts import tokenize
@@ -27,7 +27,6 @@ from asr.models import lm
 from asr.models.lm import LanguageModel, LMSettings, TransformerLM
 from asr.tasks.language_model import LanguageModelTask
 from asr.text import tokenizer
-from asr.training import run
 from asr.training.distributed.group import Group
 from asr.training.identity import stamp_of
 from asr.training.metrics import value
@@ -134,11 +133,6 @@ def root(tmp_path_factory):
     return root
 
 
-def train(root, out, *overrides):
-    arguments = (root / "x.yaml", [f"out={out}", *overrides])
-    return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
-
-
 @pytest.fixture(scope="module")
 def whole(root):
     return root / "whole", weights(train(root, root / "whole"))
@@ -219,16 +213,7 @@ def test_runs_share_a_folder_of_token_ids(root, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(root, tmp_path):
-    """Not a bit."""
-    one, two = (
-        (weights(train(root, out, *more)), history(out))
-        for out, more in (
-            (tmp_path / str(n), ["training.accumulate=3", f"training.processes={n}"])
-            for n in (1, 2)
-        )
-    )
-    near(two[0], one[0])
-    assert two[1] == one[1]
+    assert_processes_change_nothing(root, tmp_path)
 
 
 def test_lines_are_named_whose_loss_is_not_finite_or_that_are_too_long(

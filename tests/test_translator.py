@@ -17,7 +17,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from partly import partly
-from runs import Stop, history, stopping, weights
+from runs import Stop, assert_processes_change_nothing, history, stopping, weights
+from runs import train_as_is as train
 from searches import exhaustive
 from small import PART, near, rows
 from torch import nn
@@ -36,9 +37,7 @@ from asr.nn.positions import sinusoids
 from asr.preflight.check import check
 from asr.tasks.translator import TranslatorTask
 from asr.text import tokenizer
-from asr.training import run
 from asr.training.distributed.group import Group
-from asr.training.identity import stamp_of
 from asr.training.settings import PairDataSettings
 from asr.transcription.options import SearchOptions
 from asr.transcription.searcher import Searcher
@@ -269,11 +268,6 @@ def root(tmp_path_factory):
     return root
 
 
-def train(root, out, *overrides):
-    arguments = (root / "x.yaml", [f"out={out}", *overrides])
-    return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
-
-
 @pytest.fixture(scope="module")
 def whole(root):
     return root / "whole", weights(train(root, root / "whole"))
@@ -315,16 +309,7 @@ def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop
 
 @pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(root, tmp_path):
-    """Not a bit."""
-    one, two = (
-        (weights(train(root, out, *more)), history(out))
-        for out, more in (
-            (tmp_path / str(n), ["training.accumulate=3", f"training.processes={n}"])
-            for n in (1, 2)
-        )
-    )
-    near(two[0], one[0])
-    assert two[1] == one[1]
+    assert_processes_change_nothing(root, tmp_path)
 
 
 @pytest.mark.slow

@@ -1,39 +1,37 @@
 """The language model as something to train: its settings, its texts, -ln P, perplexities."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from asr.data.bucketing import Windows, plan
+from asr.data.bucketing import Windows
 from asr.data.dataset import SentenceBatch, collate_sentences
 from asr.data.texts import Sentences, tokenize
 from asr.data.tokens import stored
-from asr.device import autocast
 from asr.errors import shorten
 from asr.logging import logger
 from asr.models.lm import LanguageModel, LMSettings
 from asr.models.loss import Loss
 from asr.preflight.problems import Look, look_at_text
+from asr.tasks.texts import TextExperiment, dev_sums, exp
 from asr.text.tokenizer import Tokenizer
 from asr.training.distributed.group import Group
 from asr.training.optim import OptimizerSettings, ScheduleSettings
 from asr.training.settings import (
-    RunSettings,
     TextDataSettings,
     TextTrainingSettings,
 )
-from asr.training.task import Examples, Remember, call
+from asr.training.task import Examples
 
 FORMULAS = "ppl = exp(-ln P / tokens), word-ppl = exp(-ln P / words), each sentence's end counted as one of both"
 
 
-class LanguageModelExperiment(RunSettings):
+class LanguageModelExperiment(TextExperiment):
     """Everything that makes a language model, but for the text itself."""
 
     Model: ClassVar = LanguageModel
@@ -61,25 +59,6 @@ class LanguageModelExperiment(RunSettings):
             logger.warning(f"{sentences.path}: {sentences.message}")
         logger.info(f"of the metrics {FORMULAS}")
         return Examples(train, dev, train.dropped)
-
-    def statistics(self, model: LanguageModel) -> None:
-        """None: there are no features."""
-
-    def fit_statistics(self, model: LanguageModel, train: Sentences) -> None:
-        """Do nothing."""
-
-    def facts(self, train: Sentences) -> dict[str, float]:
-        """None."""
-        return {}
-
-    def complete(self, model: LanguageModel, train: Sentences) -> None:
-        """Do nothing."""
-
-    def settle(
-        self, model: LanguageModel, train: Sentences, processes: int, remember: Remember = call
-    ) -> "LanguageModelExperiment":
-        """Nothing is left to a measurement."""
-        return self
 
     def task(
         self, model: LanguageModel, train: Sentences, dev: Any, workers: int | None = None
@@ -135,33 +114,22 @@ class LanguageModelTask:
         """The file and the first lines."""
         return f"{self.train.path}, lines {shorten(str(self.train.lines[n]) for batch in batches for n in batch)}"
 
-    @torch.no_grad()
     def validate(self, precision: str, group: Group) -> dict[str, float]:
         """Metrics of the dev set.
 
         returns  loss, -ln P per target token (labels and sentence ends); accuracy of these;
                  perplexity = exp(loss); word_perplexity = exp(-ln P / (words + sentences))
         """
-        self.model.eval()
-        device = next(self.model.parameters()).device
-        batches, sums = plan(self.dev.lens + 1, self.data.batch_tokens, 0, 0), []
-        for [batch] in batches[group.rank :: group.size]:
-            with autocast(device, precision):
-                loss = self.loss(self.model, collate_sentences(self.dev, batch).to(device), 0)
-            sums.append([float(loss.sums[name]) for name in self.sums])
-        rows = torch.tensor(sums, dtype=torch.float64).view(-1, len(self.sums))
-        nll, correct, tokens = group.sum_of_rows(rows, len(batches)).tolist()
+        sizes, most = self.dev.lens + 1, self.data.batch_tokens
+        load = partial(collate_sentences, self.dev)
+        nll, correct, tokens = dev_sums(self, sizes, most, load, precision, group)
         return {
             "loss": nll / tokens,
             "accuracy": correct / tokens,
-            "perplexity": _exp(nll / tokens),
-            "word_perplexity": _exp(nll / (self.dev.words + len(self.dev))),
+            "perplexity": exp(nll / tokens),
+            "word_perplexity": exp(nll / (self.dev.words + len(self.dev))),
         }
 
     def alignments(self) -> dict[str, Tensor]:
         """None: there is no encoder."""
         return {}
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else x * math.inf  # NaN stays NaN

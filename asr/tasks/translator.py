@@ -1,6 +1,5 @@
 """The translator as something to train: its settings, its sentences, label-smoothed cross-entropy, perplexity."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,29 +9,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asr.data.bucketing import Windows, plan
+from asr.data.bucketing import Windows
 from asr.data.dataset import PairBatch
 from asr.data.parallel import Pairs, join, sides
 from asr.data.texts import tokenize
 from asr.data.tokens import stored
-from asr.device import autocast
 from asr.errors import shorten
 from asr.logging import logger
 from asr.models.loss import Loss
 from asr.models.translator import Translator, TranslatorSettings
 from asr.preflight.problems import Look, look_at_pairs
+from asr.tasks.texts import TextExperiment, dev_sums, exp
 from asr.tasks.validation import middle, most_aligned
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
 from asr.training.distributed.group import Group
 from asr.training.optim import OptimizerSettings, ScheduleSettings
-from asr.training.settings import PairDataSettings, RunSettings, TextTrainingSettings
-from asr.training.task import Examples, Remember, call
+from asr.training.settings import PairDataSettings, TextTrainingSettings
+from asr.training.task import Examples
 
 ALIGNED = 4  # dev pairs whose alignments are drawn
 
 
-class TranslatorExperiment(RunSettings):
+class TranslatorExperiment(TextExperiment):
     """Everything that makes a translator, but for the text itself."""
 
     Model: ClassVar = Translator
@@ -72,25 +71,6 @@ class TranslatorExperiment(RunSettings):
         for pairs in (train, dev):
             logger.warning(f"{pairs.path}: {pairs.message}")
         return Examples(train, dev, train.dropped)
-
-    def statistics(self, model: Translator) -> None:
-        """None: there are no features."""
-
-    def fit_statistics(self, model: Translator, train: Pairs) -> None:
-        """Do nothing."""
-
-    def facts(self, train: Pairs) -> dict[str, float]:
-        """None."""
-        return {}
-
-    def complete(self, model: Translator, train: Pairs) -> None:
-        """Do nothing."""
-
-    def settle(
-        self, model: Translator, train: Pairs, processes: int, remember: Remember = call
-    ) -> "TranslatorExperiment":
-        """Nothing is left to a measurement."""
-        return self
 
     def task(
         self, model: Translator, train: Pairs, dev: Any, workers: int | None = None
@@ -149,24 +129,16 @@ class TranslatorTask:
         lines = self.train.lines([n for batch in batches for n in batch])
         return f"{self.train.path}, lines {shorten(map(str, lines))}"
 
-    @torch.no_grad()
     def validate(self, precision: str, group: Group) -> dict[str, float]:
         """Metrics of the dev set, given the true labels before each.
 
         returns  loss, -ln P per target token (labels and sentence ends), not smoothed; accuracy of
                  these; perplexity = exp(loss)
         """
-        self.model.eval()
-        batches, sums = plan(self.dev.lens + 1, self.data.batch_tokens, 0, 0), []
-        for [batch] in batches[group.rank :: group.size]:
-            with autocast(self._device, precision):
-                loss = self.loss(self.model, self.dev.batch(batch).to(self._device), 0)
-            sums.append([float(loss.sums[name]) for name in self.sums])
-        rows = torch.tensor(sums, dtype=torch.float64).view(-1, len(self.sums))
-        nll, correct, tokens = group.sum_of_rows(rows, len(batches)).tolist()
+        sizes, most = self.dev.lens + 1, self.data.batch_tokens
+        nll, correct, tokens = dev_sums(self, sizes, most, self.dev.batch, precision, group)
         loss = nll / tokens
-        perplexity = math.exp(loss) if loss < 700 else loss * math.inf  # NaN stays NaN
-        return {"loss": loss, "accuracy": correct / tokens, "perplexity": perplexity}
+        return {"loss": loss, "accuracy": correct / tokens, "perplexity": exp(loss)}
 
     @torch.no_grad()
     def alignments(self) -> dict[str, Tensor]:
