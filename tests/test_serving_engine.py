@@ -22,7 +22,8 @@ from test_live import HOW, RATE, SOUNDS, recognizer, say  # noqa: F401 - a fixtu
 import asr
 from asr.errors import UserError
 from asr.serving import jobs
-from asr.serving.engine import Bounds, Closed, Engine, Full
+from asr.serving.clients import Closed, Full
+from asr.serving.engine import Bounds, Engine
 from asr.serving.fairness import FairQueue
 from asr.transcription.nonspeech import Spectra
 from asr.transcription.options import SearchOptions

@@ -9,7 +9,6 @@ A few threads read the sound files ahead.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 import threading
@@ -29,9 +28,10 @@ from asr.errors import UserError
 from asr.logging import logger
 from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
+from asr.serving.clients import Closed, Full, Listener, Live
 from asr.serving.fairness import FairQueue
 from asr.serving.jobs import Group, Job, Part
-from asr.transcript import Event, Segment, Transcript
+from asr.transcript import Segment, Transcript
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.long import FAR, cut_long, sure_of
 from asr.transcription.options import BATCH_SECONDS, SearchOptions
@@ -42,24 +42,17 @@ from asr.transcription.pipeline import (
 )
 from asr.transcription.recordings import Recording, one_recording
 from asr.transcription.searcher import Running, Searcher
-from asr.transcription.streams import Stream, Streams
+from asr.transcription.streams import Streams
 
-TURN = 1.0  # seconds of a stream that are read at once, so that others aren't kept waiting
-ENTERING = {"cpu": 24.0, "cuda": 500.0}  # seconds that are encoded at once, likewise
+ENTERING = {
+    "cpu": 24.0,
+    "cuda": 500.0,
+}  # seconds that are encoded at once, so that others aren't kept waiting
 READERS = {"cpu": 2, "cuda": 8}  # threads
 AHEAD = 2  # pieces of a recording that are read before they are searched
 SEARCHERS = 32  # with different options that are kept
 ANEW = {"mode", "chunk", "lm"}  # options that a searcher can't be tuned to
 CLOSED = "the server is shutting down"
-Listener = Callable[[Event | Exception | None], None]
-
-
-class Closed(Exception):
-    """The engine takes nothing new, because it is closing, or gave up what it had."""
-
-
-class Full(Exception):
-    """As much waits as may wait."""
 
 
 @dataclass(frozen=True)
@@ -76,69 +69,6 @@ class Bounds:
     seconds: float = 24 * 3600.0
     streams: int = 16
     batch_seconds: float | None = None
-
-
-class Live:
-    """A stream of a client; any thread may use it. `Engine.open` makes it.
-
-    listen    is called in the engine's thread, and must return at once: with each event, with an
-              exception if the stream fails, and with None at its end
-    """
-
-    def __init__(self, engine: Engine, stream: Stream, streams: Streams, listen: Listener):
-        self.listen, self.stream, self.streams = listen, stream, streams
-        self._engine, self._rate = engine, streams.recognizer.sample_rate
-        self._arrived = deque[tuple[np.ndarray, int]]()
-        self._began, self._read = time.monotonic(), 0.0
-        self._ended = False
-
-    @property
-    def backlog(self) -> float:
-        """Seconds that have been fed, and not yet been read."""
-        return sum(len(samples) / rate for samples, rate in list(self._arrived))
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether more has been read than could have been spoken since it began."""
-        return self._read > time.monotonic() - self._began + 2 * TURN
-
-    def feed(self, samples: np.ndarray, sample_rate: int | None = None) -> None:
-        """Take the next samples, (n,) int16, or float from -1 to 1, at a rate in Hz; the model's unless given."""
-        rate = sample_rate or self._rate
-        size = max(1, round(TURN * rate))
-        for begin in range(0, len(samples), size):
-            self._arrived.append((samples[begin : begin + size], rate))
-        self._engine.wake()
-
-    def end(self) -> None:
-        """Let nothing follow; the last events will come, and then None."""
-        self._ended = True
-        self._engine.wake()
-
-    def close(self) -> None:
-        """Forget it: the client has left. No more events come."""
-        with contextlib.suppress(Closed):
-            self._engine.post(lambda: self._engine.forget(self))
-
-    def tell(self, event: Event | Exception | None) -> None:
-        """Call the listener; what it raises is its own affair."""
-        try:
-            self.listen(event)
-        except Exception:
-            logger.exception("a stream's listener failed")
-
-    def take(self) -> bool:
-        """Give the stream what has arrived, a turn's worth; tell whether there was anything."""
-        if self._arrived:
-            samples, rate = self._arrived[0]
-            self.stream.feed(samples, rate)
-            self._arrived.popleft()
-            self._read += len(samples) / rate
-        elif self._ended and not self.stream.ended:
-            self.stream.end()
-        else:
-            return False
-        return True
 
 
 class Engine:

@@ -22,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from asr.errors import UserError, shorten
 from asr.logging import logger
-from asr.serving.engine import Closed, Engine, Full, Live
+from asr.serving.clients import Closed, Full, Live
+from asr.serving.engine import Engine
 from asr.serving.errors import RequestError
 from asr.serving.service import Service
 from asr.serving.transcriptions import search_options

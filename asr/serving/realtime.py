@@ -17,7 +17,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, WebSocket
 from pydantic import BaseModel, ConfigDict, Field
 
-from asr.serving.engine import Live
+from asr.serving.clients import Live
 from asr.serving.live import (
     Client,
     Config,

@@ -18,7 +18,8 @@ from starlette.exceptions import HTTPException
 
 from asr.errors import UserError, did_you_mean
 from asr.serving import answers, uploads
-from asr.serving.engine import Closed, Engine, Full
+from asr.serving.clients import Closed, Full
+from asr.serving.engine import Engine
 from asr.serving.errors import RequestError, without_paths
 from asr.serving.guard import BUSY, UPLOAD, address
 from asr.serving.service import Service
