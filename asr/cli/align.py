@@ -4,7 +4,7 @@ import os
 from argparse import SUPPRESS
 from pathlib import Path
 
-from asr.cli.command import ANEW, command, emit, parser, place
+from asr.cli.command import ANEW, add_device, command, emit, parser, place
 from asr.cli.decode import end
 from asr.cli.decode_arguments import add_options, formats
 from asr.errors import UserError
@@ -76,12 +76,7 @@ def arguments():
     args.add_argument(
         "--batch-seconds", type=float, help="with --manifest: seconds of padded audio per batch"
     )
-    args.add_argument(
-        "--device",
-        default="auto",
-        choices=["auto", "cpu", "cuda"],
-        help="default: a GPU if one works",
-    )
+    add_device(args)
     args.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="default: fp32")
     add_options(args, FormatOptions)
     args.add_argument(

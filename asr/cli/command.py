@@ -32,6 +32,7 @@ AGAIN, ANEW = (
 STDOUT_FAULTS = {*UNWRITABLE, errno.EBADF}
 
 __all__ = [
+    "add_device",
     "ANEW",
     "MISTAKE",
     "SOME_FAILED",
@@ -75,6 +76,16 @@ class Show(argparse.Action):
     def __call__(self, *_: object) -> None:
         """Show messages of the option's level and above."""
         show(self.level)
+
+
+def add_device(args: argparse.ArgumentParser) -> None:
+    """Add what computes."""
+    args.add_argument(
+        "--device",
+        default="auto",
+        choices=["auto", "cpu", "cuda"],
+        help="default: a GPU if one works",
+    )
 
 
 def wrong_arguments(name: str, message: str) -> NoReturn:

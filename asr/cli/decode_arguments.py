@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from asr.cli.command import channel, count, parser, place
+from asr.cli.command import add_device, channel, count, parser, place
 from asr.errors import did_you_mean
 from asr.formats import FORMATS, FormatOptions
 from asr.options import declared
@@ -122,12 +122,7 @@ def add_machines(args):
         type=float,
         help="seconds of padded audio per batch (default 120 on a CPU, 2000 on a GPU)",
     )
-    args.add_argument(
-        "--device",
-        default="auto",
-        choices=["auto", "cpu", "cuda"],
-        help="default: a GPU if one works",
-    )
+    add_device(args)
     args.add_argument(
         "--processes",
         type=count,

@@ -4,7 +4,7 @@ import ipaddress
 import os
 from contextlib import ExitStack
 
-from asr.cli.command import command, parser, place
+from asr.cli.command import add_device, command, parser, place
 from asr.cli.decode_arguments import add_options
 from asr.errors import UserError
 from asr.logging import logger
@@ -50,12 +50,7 @@ def arguments():
         action="store_true",
         help="believe X-Forwarded-For of a proxy on this machine",
     )
-    args.add_argument(
-        "--device",
-        default="auto",
-        choices=["auto", "cpu", "cuda"],
-        help="default: a GPU if one works",
-    )
+    add_device(args)
     args.add_argument(
         "--batch-seconds",
         type=float,
