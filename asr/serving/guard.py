@@ -36,9 +36,8 @@ HEADERS = {
 PRIVATE = ("/v1/", "/metrics", "/openapi.json")  # what needs the token
 UPLOAD = "/v1/audio/transcriptions"
 BUSY = {"Retry-After": "5"}
-DRAINED = (
-    64 * 2**20
-)  # bytes, and seconds, of a body that was refused: its sender reads the answer after it
+# bytes, and seconds, of a body that was refused: its sender reads the answer after it
+DRAINED = 64 * 2**20
 DRAIN_SECONDS = 3.0
 
 

@@ -21,9 +21,8 @@ from asr.transcription.recordings import Recording
 
 CHANNELS = 32
 RATE = 192_000  # Hz; a recording of the longest duration has at most this number of samples a second, of all channels
-CONVERTED = (
-    96_000 * 2
-)  # bytes that ffmpeg may write for each second of the longest duration: 48 kHz in stereo
+# bytes that ffmpeg may write for each second of the longest duration: 48 kHz in stereo
+CONVERTED = 96_000 * 2
 
 
 @contextmanager

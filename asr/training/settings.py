@@ -105,16 +105,15 @@ class TextDataSettings(Settings):
     batch_tokens: int = Field(gt=0)  # of padded targets a batch: a sentence's tokens and its end
     # of a training sentence; longer ones are left out, of dev none
     max_tokens: int = Field(512, gt=0)
-    tokens: str | None = (
-        None  # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
-    )
+    # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
+    tokens: str | None = None
 
 
 class PairDataSettings(Settings):
     """Sentences and their translations, and batches.
 
-    A data set is a pair of files, [source, target], as of `TextDataSettings`, whose lines belong
-    together; or one whose lines are `source<TAB>target`.
+    A data set is two files, [source, target], whose lines belong together; each is what
+    `TextDataSettings` takes. Or it is one file whose lines are `source<TAB>target`.
     """
 
     train: str | list[str]
@@ -123,9 +122,8 @@ class PairDataSettings(Settings):
     batch_tokens: int = Field(gt=0)
     # of a training sentence, on either side; longer pairs are left out, of dev none
     max_tokens: int = Field(256, gt=0)
-    tokens: str | None = (
-        None  # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
-    )
+    # folder for the token ids of `train`, made once; None = beside `out`, OUT.tokens
+    tokens: str | None = None
 
     @field_validator("train", "dev", mode="before")
     @classmethod

@@ -14,7 +14,7 @@ from asr.errors import UserError
 from asr.models import lm
 from asr.models.recognizer import Recognizer
 from asr.models.translator import Translator
-from asr.search.beam import BeamSearch
+from asr.search.beam import REMOVAL_SHARE, BeamSearch
 from asr.search.ctc_beam import CTCBeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
 from asr.search.greedy import attention_greedy, ctc_greedy
@@ -176,8 +176,8 @@ class Searcher:
         nbests = rescore(nbests, score, H, H_lens, model.sos_eos, weight, model.vocabulary)
         return [nbest[: options.nbest] or [NOTHING] for nbest in nbests]
 
-    def beam(self, nbest: int, **more: Any) -> BeamSearch:
-        """Make the beam search, with all scorers; more: of `BeamSearch`."""
+    def beam(self, nbest: int, removal_share: float = REMOVAL_SHARE) -> BeamSearch:
+        """Make the beam search, with all scorers; for the arguments see `BeamSearch`."""
         scorers = self.scorers()
         allow_loops = "ctc" in scorers  # CTC itself rejects repetitions that aren't in the audio
         return BeamSearch(
@@ -187,7 +187,7 @@ class Searcher:
             nbest,
             allow_loops=allow_loops,
             length_norm=self.options.length_norm,
-            **more,
+            removal_share=removal_share,
         )
 
 
@@ -204,8 +204,8 @@ class Running(Generic[Key]):
             searcher.options
         )  # divided by lengths, the best may end late: the beam is to be full
         nbest = max(options.beam, options.nbest) if options.length_norm else options.nbest
-        more = {"removal_share": 0.0} if prompt else {}
-        self._search = searcher.beam(nbest, **more) if one_by_one else None
+        share = 0.0 if prompt else REMOVAL_SHARE
+        self._search = searcher.beam(nbest, share) if one_by_one else None
         self._keys = dict[int, Key]()  # of the utterances that are being searched, by number
         # found, where a batch is searched at once
         self._done = list[tuple[Key, list[Hypothesis]]]()
