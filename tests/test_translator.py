@@ -525,6 +525,9 @@ decode  | --model {m} {r}/dev.src --tune beam=1      | --tune: needs texts and t
 decode  | --model {m} {r}/dev.src --reference {r}/x  | --reference: is for --tune
 decode  | --model {m} {r}/dev.src --out {r}/dev.src  | --out {r}/dev.src: is an input
 decode  | --model {l} {r}/dev.src --reference {r}/x  | --reference: is for translators
+decode  | --model {m} {r}/dev.src --tokenize none     | --tokenize: is for --tune
+decode  | --model {l} {r}/dev.src --lowercase         | --lowercase: is for translators
+plot    | --model {m} {r}/dev.src --mode ctc --out x  | --mode: got 'ctc', expected attention
 plot    | --model {m} {r}/dev.src --line 99 --out x  | {r}/dev.src: has no line 99
 score   | {r}/dev.tgt {r}/long --bleu                | {r}/long: got 2 lines, expected 40
 score   | {r}/gap {r}/gap --bleu                     | {r}/gap:2: empty

@@ -36,8 +36,11 @@ def main(argv):
         from asr.cli import translate
 
         return translate.decode(args)
-    if args.reference:
-        raise UserError(f"--reference: is for translators, and {args.model} is none; leave it out")
+    for option in ("reference", "tokenize", "lowercase"):
+        if getattr(args, option):
+            raise UserError(
+                f"is for translators, and {args.model} is none; leave it out", argument=option
+            )
     if args.stream:
         from asr.cli import live
 

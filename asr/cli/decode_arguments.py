@@ -197,7 +197,7 @@ def add_fitting(args):
         help="with --tune of a translator: the true translations of the lines",
     )
     args.add_argument(
-        "--tokenize", default="13a", metavar="NAME", help="with --reference: as in asr-score --bleu"
+        "--tokenize", metavar="NAME", help="with --reference: as in asr-score --bleu (default 13a)"
     )
     args.add_argument("--lowercase", action="store_true", help="with --reference: ignore case")
     args.add_argument(

@@ -54,6 +54,17 @@ def arguments():
     args.add_argument("corpus", metavar="CORPUS", help=", ".join([*CORPORA, PARALLEL]))
     args.add_argument("source", type=place, metavar="SOURCE", help="the corpus, in its own layout")
     args.add_argument("out", type=place, metavar="OUT", help="folder for the manifests")
+    add_sets(args)
+    add_shar(args)
+    add_reading(args)
+    args.add_argument(
+        "--force", action="store_true", help="replace manifests that this command didn't make"
+    )
+    return args
+
+
+def add_sets(args):
+    """Add what the sets are, and how their texts are written."""
     args.add_argument(
         "--dev",
         type=float,
@@ -73,6 +84,22 @@ def arguments():
     )
     args.add_argument("--normalise", dest="normalize", choices=["plain", "english"], help=SUPPRESS)
     args.add_argument(
+        "--splits",
+        nargs="+",
+        metavar="NAME",
+        help="prepare only these splits of the corpus (default: all)",
+    )
+    args.add_argument(
+        "--languages",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="of parallel texts, as the names of their files end, such as en de",
+    )
+
+
+def add_shar(args):
+    """Add what copies the recordings, and shares that work."""
+    args.add_argument(
         "--shar",
         action="store_true",
         help="also copy the recordings into lhotse Shar folders, OUT/<split>.shar/; training reads them by their "
@@ -90,6 +117,10 @@ def arguments():
         metavar="N",
         help="with --shar: make one Shar of the N parts of commands with --part and otherwise the same options",
     )
+
+
+def add_reading(args):
+    """Add how sound files are read."""
     args.add_argument(
         "--channel",
         type=channel,
@@ -102,22 +133,6 @@ def arguments():
         action="store_true",
         help="check only the beginnings and ends of sound files (default: decode each, to find damage within)",
     )
-    args.add_argument(
-        "--force", action="store_true", help="replace manifests that this command didn't make"
-    )
-    args.add_argument(
-        "--splits",
-        nargs="+",
-        metavar="NAME",
-        help="prepare only these splits of the corpus (default: all)",
-    )
-    args.add_argument(
-        "--languages",
-        nargs=2,
-        metavar=("SOURCE", "TARGET"),
-        help="of parallel texts, as the names of their files end, such as en de",
-    )
-    return args
 
 
 @command(hint="run the same command again; shards (--shar) that are finished stay")

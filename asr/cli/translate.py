@@ -39,8 +39,9 @@ def decode(args):
     if args.tune:
         with memory_errors():
             return tune(args, how)
-    if args.reference:
-        raise UserError("--reference: is for --tune; asr-score judges translations")
+    for option in ("reference", "tokenize", "lowercase"):
+        if getattr(args, option):
+            raise UserError("is for --tune; asr-score judges translations", argument=option)
     check_outputs(args, [args.model, *paths(how.options).values(), *named])
     stamps = [
         Stamp(path, NAME, how.settings() | {"order": args.sources}, [*how.files(), *named])
@@ -175,7 +176,8 @@ def tune(args, how):
 
     if not args.sources or not args.reference or args.out or args.json:
         raise UserError("--tune: needs texts and their --reference, and neither --out nor --json")
-    check_tokenizer(args.tokenize)
+    separated = args.tokenize or "13a"
+    check_tokenizer(separated)
     grid, results = parse_grid(args.tune, how.options), []
     texts = [text for path in args.sources for text in read(path)]
     references = [text.text.strip() for text in read(args.reference)]
@@ -185,7 +187,7 @@ def tune(args, how):
         )
     for setting, found in tuned(load(how), texts, how.options, grid, how.precision):
         options = " ".join(f"--{name.replace('_', '-')} {v}" for name, v in setting.items())
-        results.append((bleu(references, found, args.tokenize, args.lowercase), options))
+        results.append((bleu(references, found, separated, args.lowercase), options))
         emit(f"{results[-1][0]:.2f}\t{options}")
     score, options = max(results, key=lambda result: result[0])  # of equals the first
     logger.info(f"best: {options} (BLEU {score:.2f})")
