@@ -1,4 +1,4 @@
-"""What clients hold of an engine: a stream that they feed, and what they are told when there is no room."""
+"""What clients hold of an engine: a stream that they feed, and the errors of one that takes nothing more."""
 
 from __future__ import annotations
 
