@@ -30,6 +30,7 @@ from asr.serving.transcriptions import search_options
 from asr.transcript import Event, Final
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
+from asr.transcription.streams import can_stream
 
 IDLE = 60.0  # seconds without a message, after which a client is taken for gone
 FIRST = 10.0  # seconds until the first message
@@ -275,9 +276,10 @@ class Client:
                 opened.add_done_callback(_close)
                 raise
         except UserError as error:
-            cannot = "can't transcribe streams" in str(error)
-            fix = "send whole files to /v1/audio/transcriptions" if cannot else "change the config"
-            raise Refusal("not_live" if cannot else "bad_message", str(error), fix) from None
+            if can_stream(engine.recognizer):
+                raise Refusal("bad_message", str(error), "change the config") from None
+            fix = "send whole files to /v1/audio/transcriptions"
+            raise Refusal("not_live", str(error), fix) from None
         return self._live
 
     async def feed(self, live: Live, waveform: np.ndarray, rate: int) -> None:
