@@ -158,6 +158,13 @@ def journaled(path):
     return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
 
 
+def deaf_to_interrupts(pid):
+    """Whether a process blocks or ignores SIGINT."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigBlk", "SigIgn"))]
+    return any(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("heeded")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -175,6 +182,7 @@ def test_a_stopped_command_ends_its_processes_and_goes_on(ready, run, number, st
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.005)
     workers = children(process.pid)
+    assert all(deaf_to_interrupts(worker) for worker in workers)
     (os.kill if number == signal.SIGKILL else os.killpg)(process.pid, number)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == status and "Traceback" not in said and workers

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,7 @@ class _Crew:
         decoding = replace(self.loader.decoding, device="cuda" if self.workers.gpus else "cpu")
         given = (number, self.workers, decoding, recordings, containers.folder(), shown_level())
         process = get_context("spawn").Process(target=_work, args=(*given, theirs), daemon=True)
+        resource_tracker.ensure_running()  # which process.start would do, and let SIGINT through
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
