@@ -3,6 +3,7 @@
 Shards, whose sums PyTorch makes, train as one to rounding.
 """
 
+import functools
 import os
 import signal
 import tempfile
@@ -43,6 +44,7 @@ TWICE = ["training.epochs=2", "training.accumulate=4"]
 STILL = [*TWICE, "model.encoder.dropout=0", "model.decoder.dropout=0"]
 LONG = [*STILL, "training.processes=2", "training.save_steps=1", "training.epochs=500"]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
@@ -128,10 +130,35 @@ def test_a_mistake_under_torchrun_is_said_once(root, tmp_path, mistake, told):
     assert told in said and "line " not in said.split(told)[0]  # no traceback before it
 
 
-def test_a_mistake_that_the_second_process_alone_meets_is_said_by_it(monkeypatch):
+@pytest.mark.parametrize("seconds", [0.1, 0.5, slow(1.0), slow(2.0)])
+def test_the_second_process_that_torchrun_ends_says_nothing(root, tmp_path, monkeypatch, seconds):
+    """However far it has come until the first has told its mistake."""
     monkeypatch.setenv("LOCAL_RANK", "1")
+    process = launch(root, tmp_path / "x", "tokenizer=nowhere")
+    time.sleep(seconds)
+    process.terminate()
+    assert end(process, -signal.SIGTERM) == ""
+
+
+@pytest.mark.slow
+def test_a_training_that_is_stopped_under_torchrun_says_so_once(root, tmp_path):
+    process = launch(
+        root,
+        tmp_path / "x",
+        *STILL,
+        "training.epochs=500",
+        "training.save_steps=1",
+        through=TORCHRUN,
+    )
+    wait_for_state(tmp_path / "x", 1, process)
+    process.terminate()
+    said = process.communicate(timeout=90)[1]
+    assert said.count("train.py: stopped; ") == 1, said
+
+
+def test_a_mistake_that_the_second_process_alone_meets_is_said_by_it(monkeypatch):
+    monkeypatch.setattr(command, "SPEAKS", False)
     monkeypatch.setattr(command, "WAIT", 0.01)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(UserError, match="alone"), command.reported_once():
         raise UserError("alone")
 

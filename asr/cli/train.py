@@ -11,6 +11,7 @@ from asr.errors import UserError
 from asr.logging import logger
 
 WAIT = 30.0  # seconds in which torchrun ends the processes after the first that failed
+SPEAKS = os.environ.get("LOCAL_RANK", "0") == "0"  # of torchrun's processes, the first of a machine
 
 EXAMPLES = """The same command again continues a run that was stopped, and does nothing when the run is finished. With
 other settings or inputs it begins anew and keeps the old folder beside the new one.
@@ -64,6 +65,8 @@ def arguments():
 @command
 def main(argv):
     """Train, unless the model is finished already."""
+    if not SPEAKS:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends without a word until training begins
     parser_ = arguments()
     args = parser_.parse_intermixed_args(argv)
     if args.schema:
@@ -108,7 +111,7 @@ def main(argv):
 
 @contextlib.contextmanager
 def ended_with_the_others():
-    """Exit where another process of the training has failed, or tells what is wrong."""
+    """Exit where another process of the training has failed, or tells what is wrong or who stopped it."""
     from asr.training.distributed.group import RaisedElsewhere
     from asr.training.distributed.launch import ProcessFailed
 
@@ -118,6 +121,10 @@ def ended_with_the_others():
         sys.exit(MISTAKE)
     except ProcessFailed as failed:
         sys.exit(str(failed))
+    except KeyboardInterrupt as stopped:
+        if SPEAKS:
+            raise
+        sys.exit(getattr(stopped, "status", 130))
 
 
 @contextlib.contextmanager
@@ -129,8 +136,7 @@ def reported_once():
     try:
         yield
     except UserError:
-        if os.environ.get("LOCAL_RANK", "0") != "0":
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not SPEAKS:
             time.sleep(WAIT)
         raise
 
