@@ -169,6 +169,10 @@ exec bash "$@" --dry-run
 """,
     "bin/scontrol": "#!/bin/sh\necho node1\n",
 }
+# imported as any Python starts: what a page tells works however small this machine's disk is
+ROOMY = """import collections, shutil
+shutil.disk_usage = lambda folder: collections.namedtuple("Usage", "total used free")(1 << 50, 0, 1 << 50)
+"""
 HELP = {}  # program → status and text of its --help, the same in all copies
 
 
@@ -184,6 +188,7 @@ class Checkout:
             path = self.root / name
             old = path.read_text() if path.exists() else ""
             write_program(path, text + old.partition("set -euo pipefail\n")[2])
+        (self.root / "sitecustomize.py").write_text(ROOMY)
         for setup in SETUPS.get(page, ()):
             setup(self.root)
 
