@@ -52,11 +52,12 @@ HOW = SearchOptions(mode="ctc", beam=4)
 
 
 def say(sounds, seconds=0.2, rate=RATE):
-    """A tone for each letter, faint noise for each dash."""
+    """A tone for each letter, and noise that is as faint in every band at every rate."""
     t = np.arange(round(seconds * rate)) / rate
     tones = [np.sin(2 * np.pi * 250 * 1.5 ** SOUNDS[s] * t) * (s != "-") for s in sounds]
     noise = np.random.default_rng(len(sounds)).standard_normal(len(t) * len(sounds))
-    return (0.3 * np.concatenate(tones) + 1e-3 * noise).astype(np.float32)
+    faint = 1e-3 * (rate / RATE) ** 0.5
+    return (0.3 * np.concatenate(tones) + faint * noise).astype(np.float32)
 
 
 SIZES = (
