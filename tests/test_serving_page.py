@@ -29,7 +29,7 @@ BROWSER = next(
 STATIC = sorted(app.STATIC.iterdir())
 LEAD = "-" * 10  # 2 s in which a slow machine begins to hear
 SPOKEN = np.concatenate([say(each, rate=48_000) for each in (LEAD, SHORT, "-" * 99)])
-ENOUGH = 0.2 * len(LEAD + SHORT) + 1.5  # seconds in which all is said and the last segment has ended
+ENOUGH = 0.2 * len(LEAD + SHORT) + 1.5  # seconds: all is said, and the last segment has ended
 # gain control raises faint noise until the recognizer hears letters in it
 PLAIN_MICROPHONE = """
 const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
