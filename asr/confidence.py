@@ -17,7 +17,7 @@ NEAREST = 1e-6  # to 0 and 1: a confidence is read as no nearer
 Slope = Annotated[float, Field(ge=0, le=1000)]
 
 
-class Curve(Settings):
+class BetaCurve(Settings):
     """Beta calibration: p → sigmoid(a ln p − b ln(1 − p) + c).
 
     Kull, Silva Filho and Flach, AISTATS 2017. It never falls, since a and b are 0 or more, so the
@@ -48,8 +48,8 @@ class Calibration(Settings):
     method: Literal["beta"] = "beta"
     weights: str
     search: dict[str, str | int | float | bool]
-    words: Curve
-    utterances: Curve
+    words: BetaCurve
+    utterances: BetaCurve
 
     def save(self, folder: str | Path) -> None:
         """Write it into a model folder, whole or not at all."""

@@ -9,7 +9,7 @@ from pretended_gpu import pretended_gpu
 
 from asr.errors import UserError
 from asr.models import boundaries
-from asr.models.boundaries import Boundaries, Example, Place, learn
+from asr.models.boundaries import Boundaries, Example, WordSpan, learn
 from asr.transcript import Word
 from asr.transcription.times import _groups
 
@@ -53,9 +53,9 @@ def test_the_best_path_is_that_of_brute_force_alone_and_in_company(monkeypatch):
     cases = []
     for T in (5, 7, 8):
         for words in (
-            [Place("a", 2, 3)],
-            [Place("ab", 1, 3), Place("b", 3, 5)],
-            [Place("x", 0, 1), Place("a", 4, 5)],
+            [WordSpan("a", 2, 3)],
+            [WordSpan("ab", 1, 3), WordSpan("b", 3, 5)],
+            [WordSpan("x", 0, 1), WordSpan("a", 4, 5)],
         ):
             cases.append((torch.randn(T, 4, generator=rng) * 3, words))
     X = torch.nn.utils.rnn.pad_sequence(
@@ -73,7 +73,7 @@ def test_the_best_path_is_that_of_brute_force_alone_and_in_company(monkeypatch):
 
 def test_words_without_room_stay_where_ctc_has_them():
     model = Boundaries("A", torch.randn(3 * MELS, 5), torch.zeros(5))
-    words = [Place("AAAAAAAA", n, n + 1) for n in range(4)]  # 96 states
+    words = [WordSpan("AAAAAAAA", n, n + 1) for n in range(4)]  # 96 states
     assert model.refine(torch.randn(1, 50, MELS), torch.tensor([50]), [words]) == [words]
     assert model.refine(torch.randn(1, 50, MELS), torch.tensor([50]), [[]]) == [[]]
 
@@ -85,7 +85,7 @@ def spoken(rng, sounds, words):
         first = len(frames)
         for letter in word:
             frames += [sounds[letter]] * int(torch.randint(4, 13, (), generator=rng))
-        places.append(Place(word, first, len(frames)))
+        places.append(WordSpan(word, first, len(frames)))
         frames += [sounds[" "]] * int(torch.randint(0, 25, (), generator=rng))
     X = torch.stack([*frames, *[sounds[" "]] * 5])
     return X + 0.7 * torch.randn(X.shape, generator=rng), places
@@ -104,7 +104,7 @@ def corpus():
         X, true = spoken(rng, sounds, names)
         # CTC's spikes: somewhere within the word
         heard = [
-            Place(
+            WordSpan(
                 w.text,
                 at := int(torch.randint(w.first, w.end, (), generator=rng)),
                 min(w.end, at + 4),

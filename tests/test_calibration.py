@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import save_file
 
 from asr import confidence
-from asr.confidence import Calibration, Curve
+from asr.confidence import BetaCurve, Calibration
 from asr.errors import UserError
 from asr.scoring.calibration import (
     Bin,
@@ -106,7 +106,7 @@ def loss(outcomes, curve):
 
 @pytest.mark.parametrize("a,b,c", [(1, 1, 0), (0.4, 2, -0.5), (2, 0.3, 1.5), (3, 0, 1)])
 def test_a_curve_is_found_again(a, b, c):
-    truth = Curve(a=a, b=b, c=c)
+    truth = BetaCurve(a=a, b=b, c=c)
     words = drawn(truth)
     found, after = fit(words), cross_validated(words)
     assert all(abs(found(p) - truth(p)) < 0.05 for p in np.linspace(0.1, 0.99, 50))
@@ -119,7 +119,7 @@ def test_a_curve_is_found_again(a, b, c):
 
 
 def test_a_curve_never_falls_and_stays_within_0_and_1():
-    words = drawn(Curve(a=1, b=1, c=0))
+    words = drawn(BetaCurve(a=1, b=1, c=0))
     reverse = replace(words, right=~words.right)
     assert fit(reverse)(0.1) <= fit(reverse)(0.9) == pytest.approx(reverse.right.mean(), abs=0.02)
     for right in (True, False):  # of all, which no likelihood bounds
@@ -127,13 +127,13 @@ def test_a_curve_never_falls_and_stays_within_0_and_1():
         values = [curve(p) for p in (0.0, 1e-9, 0.3, 0.9, 1.0)]
         assert values == sorted(values) and values[0] >= 0 and values[-1] <= 1
         assert (curve(0.9) > 0.9) == right
-    identity = Curve(a=1.0, b=1.0, c=0.0)
+    identity = BetaCurve(a=1.0, b=1.0, c=0.0)
     assert [identity(p) for p in (0.2, 0.999)] == pytest.approx([0.2, 0.999])
     assert math.isnan(identity(math.nan))
 
 
 def test_words_are_not_calibrated_by_their_own_utterance():
-    words = drawn(Curve(a=1, b=2, c=-1), 400)
+    words = drawn(BetaCurve(a=1, b=2, c=-1), 400)
     own, before = words.utterances % 10 == 3, cross_validated(words).confidences
     after = cross_validated(replace(words, right=words.right ^ own)).confidences
     assert (after[own] == before[own]).all() and (after[~own] != before[~own]).all()
@@ -165,7 +165,7 @@ def test_the_file_is_strict_and_of_its_weights(tmp_path, caplog):
         (tmp_path / name).mkdir()
         file = tmp_path / name / "model.safetensors"
         save_file({"x": torch.zeros(2)}, file, {"sha256": digest})
-    curve, search = Curve(a=1, b=2, c=-0.5), {"mode": "joint", "beam": 10, "ctc_weight": 0.3}
+    curve, search = BetaCurve(a=1, b=2, c=-0.5), {"mode": "joint", "beam": 10, "ctc_weight": 0.3}
     kept = Calibration(weights="one", search=search, words=curve, utterances=curve)
     assert confidence.load(tmp_path / "m") is None and not caplog.text
     kept.save(tmp_path / "m")

@@ -25,7 +25,7 @@ from asr.cli import download as cli
 from asr.download import archives, check, disk, fetch
 from asr.download import download as whole
 from asr.download.download import download
-from asr.download.sources import SOURCES, Part, Source
+from asr.download.sources import SOURCES, CorpusPart, Source
 from asr.errors import UserError
 
 
@@ -50,7 +50,7 @@ def sha256(data):
 SOUND = random.Random(1).randbytes(300_000)
 FILES = {"Toy/SPEAKERS.TXT": b"1 M", "Toy/train/1/2/1-2-3.flac": SOUND}
 ARCHIVE = tar(FILES)
-PART = Part("train", (), "9/train.tar.gz", 0, "Toy/train", unpacked=400_000, members=20)
+PART = CorpusPart("train", (), "9/train.tar.gz", 0, "Toy/train", unpacked=400_000, members=20)
 EVIL = tar({"Toy/train/../../../evil": b""})
 
 

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from asr.download.archives import Damaged, Refused, members_of
 from asr.download.fetch import DownloadError
-from asr.download.sources import Part
+from asr.download.sources import CorpusPart
 from asr.errors import shorten
 from asr.logging import bars_hidden
 
@@ -76,7 +76,7 @@ def blocks(path: Path) -> Iterator[bytes]:
 BLOCK = 1 << 20
 
 
-def check(path: Path, part: Part) -> None:
+def check(path: Path, part: CorpusPart) -> None:
     """Compare a file with its published checksum, or, if there is none, the files within it with theirs.
 
     raises   DownloadError, OSError

@@ -15,7 +15,7 @@ from asr.download.archives import Damaged, Refused, install, unpack, unpack_nest
 from asr.download.check import check, read_list, retain
 from asr.download.disk import Need, free, need, readable, unwritten
 from asr.download.fetch import DownloadError, fetch, remove
-from asr.download.sources import SOURCES, Part, Source
+from asr.download.sources import SOURCES, CorpusPart, Source
 from asr.errors import UserError, did_you_mean, shorten
 from asr.files import lock, make_folder
 from asr.logging import logger
@@ -28,7 +28,7 @@ class Place:
     """A part in a corpus folder."""
 
     folder: Path
-    part: Part
+    part: CorpusPart
 
     @property
     def target(self) -> Path:

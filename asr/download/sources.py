@@ -24,7 +24,7 @@ SLACK = 2  # an archive can hold at most twice what is known or estimated
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """One file of a corpus.
 
     name:      what `parts` calls it
@@ -74,10 +74,10 @@ class Source:
     """A corpus: its parts, and the command that takes a local copy instead of a download."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[CorpusPart, ...]
     instead: str
 
-    def choose(self, names: Sequence[str] = ()) -> list[Part]:
+    def choose(self, names: Sequence[str] = ()) -> list[CorpusPart]:
         """Select parts by name, each once; all if there are no names.
 
         raises   UserError for a name that the corpus doesn't have
@@ -231,26 +231,26 @@ MULTI30K_FILES = (
 )
 
 
-def multi30k(path: str) -> Part:
+def multi30k(path: str) -> CorpusPart:
     """Describe a file of Multi30k, which is read as it is."""
     (size, sha256), name = MULTI30K[path], path.partition("/")[2]
-    return Part(name, MULTI30K_FILES, path, size, name, 0, digest=f"sha256:{sha256}")
+    return CorpusPart(name, MULTI30K_FILES, path, size, name, 0, digest=f"sha256:{sha256}")
 
 
-def librispeech(name: str) -> Part:
+def librispeech(name: str) -> CorpusPart:
     """Describe a subset of LibriSpeech, OpenSLR 12."""
     size, utterances, sha256 = LIBRISPEECH[name]
     path, target = f"12/{name}.tar.gz", f"LibriSpeech/{name}"
     unpacked, members = round(BLOCKS * size), round(BESIDE * utterances)
-    return Part(name, OPENSLR, path, size, target, unpacked, members, f"sha256:{sha256}")
+    return CorpusPart(name, OPENSLR, path, size, target, unpacked, members, f"sha256:{sha256}")
 
 
 def openslr(
     name: str, path: str, size: int, target: str, unpacked: int = 0, members: int = 0, nested=""
-) -> Part:
+) -> CorpusPart:
     """Describe another file of OpenSLR, whose md5 is known."""
     digest = f"md5:{MD5[path.rpartition('/')[2]]}"
-    return Part(name, OPENSLR, path, size, target, unpacked, members, digest, nested=nested)
+    return CorpusPart(name, OPENSLR, path, size, target, unpacked, members, digest, nested=nested)
 
 
 SOURCES = {
@@ -290,7 +290,7 @@ SOURCES = {
     "an4": Source(
         "an4",
         (
-            Part(
+            CorpusPart(
                 "an4",
                 AN4,
                 "an4_sphere.tar.gz",
@@ -306,7 +306,7 @@ SOURCES = {
     "yesno": Source(
         "yesno",
         (
-            Part(
+            CorpusPart(
                 "yesno",
                 OPENSLR,
                 "1/waves_yesno.tar.gz",

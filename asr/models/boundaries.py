@@ -39,7 +39,7 @@ LEAST = -1e6  # log probability of an impossible frame; finite, so that the rest
 SILENCE, SPEECH = 0, 1  # states: of no letter, and of a letter that was not learned
 
 
-class Place(NamedTuple):
+class WordSpan(NamedTuple):
     """A word, and its frames of features first ≤ t < end."""
 
     text: str
@@ -51,7 +51,7 @@ class Example(NamedTuple):
     """Features of an utterance, (T, F), and its words as CTC places them."""
 
     X: Tensor
-    words: Sequence[Place]
+    words: Sequence[WordSpan]
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Boundaries:
 
     @torch.no_grad()
     def refine(
-        self, X: Tensor, X_lens: Tensor, words: Sequence[Sequence[Place]]
-    ) -> list[list[Place]]:
+        self, X: Tensor, X_lens: Tensor, words: Sequence[Sequence[WordSpan]]
+    ) -> list[list[WordSpan]]:
         """Place words anew.
 
         X        (B, T, F) features, X_lens (B,)
@@ -165,7 +165,7 @@ class _Plan(NamedTuple):
     spans: list[list[tuple[int, int]]]
 
     @staticmethod
-    def of(spelled: Sequence[Sequence[tuple[list[int], Place]]], lens: Sequence[int]) -> "_Plan":
+    def of(spelled: Sequence[Sequence[tuple[list[int], WordSpan]]], lens: Sequence[int]) -> "_Plan":
         """Lay out utterances: states and place of each word; a word with more states than frames loses the last."""
         rows, spans = [], []
         for words, T in zip(spelled, lens, strict=True):

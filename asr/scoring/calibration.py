@@ -7,7 +7,7 @@ from itertools import count
 
 import numpy as np
 
-from asr.confidence import NEAREST, Curve
+from asr.confidence import NEAREST, BetaCurve
 from asr.errors import UserError
 from asr.scoring.error_rate import alignments
 from asr.text.normalize import normalize
@@ -108,7 +108,7 @@ class Outcomes:
 class Fit:
     """A curve, and the expected calibration error of `count` outcomes before it and, cross-validated, after."""
 
-    curve: Curve
+    curve: BetaCurve
     count: int
     before: float
     after: float
@@ -165,7 +165,7 @@ def _right(pairs: Sequence[tuple[str | None, str | None]]) -> Iterator[bool]:
     return (given == found for given, found in pairs if found is not None)
 
 
-def fit(outcomes: Outcomes) -> Curve:
+def fit(outcomes: Outcomes) -> BetaCurve:
     """Fit a curve: the most probable one, by Newton's method with a normal prior around no change."""
     p = np.clip(outcomes.confidences, NEAREST, 1 - NEAREST)
     X = np.stack([np.log(p), -np.log1p(-p), np.ones_like(p)], axis=1)  # (N, 3)
@@ -174,7 +174,7 @@ def fit(outcomes: Outcomes) -> Curve:
         theta = _logistic(X, outcomes.right, free)
         falling = free & (theta < 0) & np.array([True, True, False])
         if not falling.any():
-            return Curve(**dict(zip("abc", theta.tolist(), strict=True)))
+            return BetaCurve(**dict(zip("abc", theta.tolist(), strict=True)))
         free[np.where(falling, theta, 0).argmin()] = False  # and stays 0
 
 

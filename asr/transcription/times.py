@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from asr.models.boundaries import Boundaries, Example, Place, learn
+from asr.models.boundaries import Boundaries, Example, WordSpan, learn
 from asr.models.recognizer import Recognizer
 from asr.search.alignment import align
 from asr.search.scorer import Hypothesis
@@ -122,7 +122,7 @@ def word_times(
 
 def place(
     log_probs: Tensor, H_lens: Tensor, texts: Sequence[Sequence[int]], recognizer: Recognizer
-) -> tuple[list[list[TokenWord]], list[list[Place]]]:
+) -> tuple[list[list[TokenWord]], list[list[WordSpan]]]:
     """Find the words of texts and their frames of features by CTC; none where tokens can't be aligned."""
     lens = [len(tokens) for tokens in texts]
     Y = pad_sequence([torch.tensor(tokens, dtype=torch.long) for tokens in texts], batch_first=True)
@@ -133,7 +133,7 @@ def place(
         for tokens, ok in zip(texts, found.score.isfinite().tolist(), strict=True)
     ]
     places = [
-        [Place(w.text, factor * starts[w.first], factor * ends[w.end - 1]) for w in row]
+        [WordSpan(w.text, factor * starts[w.first], factor * ends[w.end - 1]) for w in row]
         for row, starts, ends in zip(words, found.starts.tolist(), found.ends.tolist(), strict=True)
     ]
     return words, places
@@ -161,7 +161,7 @@ def refined(
         )  # (1, T, F)
         times = [(words[n].start * rate / hop, words[n].end * rate / hop) for n in group]
         places = [
-            Place(words[n].text, round(a) - begin, round(b) - begin)
+            WordSpan(words[n].text, round(a) - begin, round(b) - begin)
             for n, (a, b) in zip(group, times, strict=True)
         ]
         [found] = recognizer.boundaries.refine(X, X_lens, [places])

@@ -71,7 +71,7 @@ class Exhibit:
 
 
 @dataclass(frozen=True)
-class Group:
+class Slice:
     """Utterances that have something in common.
 
     utterances  their number
@@ -182,17 +182,17 @@ def frequent(shown: Iterable[Exhibit], most: int) -> dict[str, list[tuple[Pair, 
     return {kind: pairs[:most] for kind, pairs in found.items()}
 
 
-def group(label: str, members: Sequence[Exhibit]) -> Group:
+def group(label: str, members: Sequence[Exhibit]) -> Slice:
     """Add the counts of some utterances, by system."""
     systems = list(zip(*([r.rate for r in member.readings] for member in members), strict=True))
     bounds: list = [None] * len(systems)
     if len(members) >= ENOUGH:
         bounds = [interval(rates) for rates in resampled_rates(systems, RESAMPLES)]
     rates = [(total(rates).rate, low) for rates, low in zip(systems, bounds, strict=True)]
-    return Group(label, len(members), rates)
+    return Slice(label, len(members), rates)
 
 
-def by_speaker(shown: Sequence[Exhibit]) -> list[Group]:
+def by_speaker(shown: Sequence[Exhibit]) -> list[Slice]:
     """Group utterances by their speaker, the worst first; nothing if fewer than two speakers are known."""
     speakers: dict[str, list[Exhibit]] = {}
     for each in shown:
@@ -207,7 +207,7 @@ def by_value(
     value: Callable[[Exhibit], float | None],
     form: str,
     groups: int = GROUPS,
-) -> list[Group]:
+) -> list[Slice]:
     """Group utterances by a number, into groups of about equal count; equal numbers stay together.
 
     value    the number of an utterance; None leaves it out

@@ -212,7 +212,7 @@ def charts(found: Sequence[Exhibit], counted: str) -> list[dict[str, Any]]:
     ]
 
 
-def scale(groups: Sequence[evidence.Group]) -> float:
+def scale(groups: Sequence[evidence.Slice]) -> float:
     """Return the largest rate, or upper bound, of groups: where the bars end."""
     tops = [max(rate, bounds[1] if bounds else 0) for g in groups for rate, bounds in g.rates]
     return max(tops) or 1.0
