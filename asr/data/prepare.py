@@ -83,51 +83,40 @@ def prepare(
                `out/{train,dev}.speakers`
     test:      the same for a test set
     normalize: a convention of `asr.text.normalize` to rewrite the texts by; None = keep them as
-    they are
+               they are
     splits:    names of the corpus' own splits, None = all; other manifests in `out` stay
     shar:      also copy the recordings into shards: `out/<split>.shar/`, with a manifest
                `out/<split>.shar.jsonl.gz`
     channel:   of the sound files, from 0, if the corpus doesn't say; None = the mean of all
-    headers_only: check only the beginnings and ends of sound files, and don't decode them to find
-    damage within
-    part:      with shar, copy this share of the recordings only, after manifests were made without;
-               join: make one Shar of that number of parts
     force:     replace files of these names in `out` that it didn't make
+    headers_only:  check only the beginnings and ends of sound files, and don't decode them to find
+               damage within
     progress:  show a progress bar on stderr
+    part:      with shar, copy this share of the recordings only, after manifests were made without
+    join:      with shar, make one Shar of that number of parts
     raises     UserError for a mistake in the corpus' own files, or if the sound files of a whole
                split, or more than half of all, can't be used; then nothing is written
     """
     if corpus not in CORPORA:
-        raise UserError(
-            f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; known are {', '.join(CORPORA)}"
-        )
+        known = f"known are {', '.join(CORPORA)}"
+        raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; {known}")
     if (part or join) and (not shar or part and join):
         raise UserError("give one of `part` and `join`, with `shar`")
-    whole = reader(corpus)(Path(os.path.abspath(source)))
-    found = select(whole, splits)
-    found = rewritten(found, normalize) if normalize else found
-    check_texts(found)
-    found = replace(
-        found, splits={name: on_channel(items, channel) for name, items in found.splits.items()}
-    )
-    facts = digest(item for items in found.splits.values() for item in items)
+    whole, place = reader(corpus)(Path(os.path.abspath(source))), Path(out)
+    found = as_asked(whole, splits, normalize, channel)
     parts, notes, carved = with_carved(found, dev, test)
     if shar:
         shars.check_names(item.id for items in parts.values() for item in items)
         shars.check_folders(out, parts)
-    manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in parts}
-    arguments = {
-        "corpus": corpus,
-        "source": os.path.abspath(source),
-        "dev": dev,
-        "test": test,
-        "digest": facts,
-    }
-    on_one = {} if channel is None else {"channel": channel}
-    stamp = Stamp(out, "asr-prepare", arguments | {"splits": sorted(parts)} | on_one, [])
+    facts = digest(item for items in found.splits.values() for item in items)
+    arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "test": test}
+    arguments |= {"digest": facts, "splits": sorted(parts)}
+    arguments |= {} if channel is None else {"channel": channel}
+    stamp = Stamp(out, "asr-prepare", arguments, [])
+    manifests = {name: place / f"{name}.jsonl.gz" for name in parts}
     statistics, failures = {}, listed(stamp)
-    current = is_done(stamp, manifests.values(), failures or [], parts, whole=not headers_only)
-    if (part or join) and not (current and failures is not None):
+    current = is_done(stamp, manifests.values(), failures, parts, whole=not headers_only)
+    if (part or join) and not current:
         raise UserError(
             f"{out}: its manifests are absent, or made of other recordings or options; first run the same command "
             "without `shar` and `part`, once"
@@ -135,46 +124,88 @@ def prepare(
     if not current or failures is None:
         check_folder("OUT", out, made_files(parts, carved), "asr-prepare", [source], force)
         utterances, failures = look(parts, progress, whole=not headers_only)
-        notes += about_channels(utterances)
-        make_folder(out)
-        # they belong to a train that stays
+        # CARVED belong to a train that stays
         kept = CARVED if "train" in whole.splits.keys() - parts.keys() else ()
+        make_folder(out)
         remove_others(stamp, {*parts, *whole.splits, *kept})
-        stamp.begin()
-        for name, path in manifests.items():
-            if shars.remove_other(out, name, digest(parts[name])) and not shar:
-                notes.append(
-                    f"{name}.shar: its manifest was removed, because the recordings changed; --shar copies them again"
-                )
-            manifest.write(path, utterances[name])
-        for name in ("train", *carved) if carved else ():
-            write_speakers(Path(out) / f"{name}.speakers", parts[name])
-        write_failures(Path(out) / FAILED, failures)
-        stamp.write(**({"failed": len(failures)} if failures else {}))
+        notes += about_channels(utterances)
+        notes += write_all(stamp, parts, carved, utterances, failures, shar)
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
     for name in parts if shar else ():
         what = list(manifest.read(manifests[name])), out, name, digest(parts[name])
-        manifests[f"{name}.shar"] = shars.paths(out, name)[0]
-        if part:
-            done |= shars.write_part(*what, part, progress)
-            manifests[f"{name}.shar"] = shars.part_of(*what[1:], part).output
-        else:
-            done |= shars.join(*what, join) if join else shars.write(*what, progress)
+        manifests[f"{name}.shar"], copied = copy(*what, part, join, progress)
+        done |= copied
     return Preparation(manifests, statistics, notes, not done, failures)
+
+
+def as_asked(
+    corpus: Corpus, splits: Sequence[str] | None, normalize: str | None, channel: int | None
+) -> Corpus:
+    """Select splits of a corpus, rewrite its texts, check them, and choose the channel."""
+    found = select(corpus, splits)
+    found = rewritten(found, normalize) if normalize else found
+    check_texts(found)
+    chosen = {name: on_channel(items, channel) for name, items in found.splits.items()}
+    return replace(found, splits=chosen)
+
+
+def write_all(
+    stamp: Stamp,
+    splits: Mapping[str, Sequence[Item]],
+    carved: Iterable[str],
+    utterances: Mapping[str, Sequence[Utterance]],
+    failures: Sequence[Failure],
+    shar: bool,
+) -> list[str]:
+    """Write manifests, lists of speakers, what was left out, and the stamp; return notes for the user."""
+    out, notes = stamp.output, []
+    stamp.begin()
+    for name, items in splits.items():
+        if shars.remove_other(out, name, digest(items)) and not shar:
+            notes.append(
+                f"{name}.shar: its manifest was removed, because the recordings changed; --shar copies them again"
+            )
+        manifest.write(out / f"{name}.jsonl.gz", utterances[name])
+    for name in ("train", *carved) if carved else ():
+        write_speakers(out / f"{name}.speakers", splits[name])
+    write_failures(out / FAILED, failures)
+    stamp.write(**({"failed": len(failures)} if failures else {}))
+    return notes
+
+
+def copy(
+    utterances: Sequence[Utterance],
+    out: str | os.PathLike,
+    split: str,
+    identity: str,
+    part: Part | None,
+    join: int | None,
+    progress: bool,
+) -> tuple[Path, bool]:
+    """Copy a split's recordings into shards, or a part of them, or join parts.
+
+    returns   the manifest of the shards, or the part; and whether anything was to be done
+    """
+    what = utterances, out, split, identity
+    if part:
+        done = shars.write_part(*what, part, progress)
+        return shars.part_of(*what[1:], part).output, done
+    done = shars.join(*what, join) if join else shars.write(*what, progress)
+    return shars.paths(out, split)[0], done
 
 
 def is_done(
     stamp: Stamp,
     manifests: Iterable[Path],
-    failures: Sequence[Failure],
+    failures: Sequence[Failure] | None,
     splits: Mapping[str, Sequence[Item]],
     whole: bool,
 ) -> bool:
     """Tell whether an earlier run did this, and what it left out is still unusable."""
     from asr.audio.headers import read_headers
 
-    if not stamp.is_current() or not all(path.is_file() for path in manifests):
+    if failures is None or not stamp.is_current() or not all(map(Path.is_file, manifests)):
         return False
     lost = {failure.id for failure in failures}
     items = [item for items in splits.values() for item in items if item.id in lost]
