@@ -26,8 +26,8 @@ GAP = 0.04  # seconds between a cue that is prolonged and the next
 class FormatOptions:
     """How subtitles look."""
 
-    max_line_width: int = option(42, "characters of a line of subtitles", least=8)
-    max_line_count: int = option(2, "lines of a subtitle", least=1)
+    max_line_width: int = option(42, "maximum characters per subtitle line", least=8)
+    max_line_count: int = option(2, "maximum lines per subtitle", least=1)
 
     def __post_init__(self):
         check(self)

@@ -18,18 +18,19 @@ from asr.transcription.decoding import FAILED
 
 NAME = "asr-align"
 CONVENTIONS = ["plain", "english"]
-EXAMPLES = """Each line of TEXT becomes a segment; blank lines are ignored. Subtitles (.srt, .vtt) get new times;
-written in their own format, they keep all else. The recording can be hours long. The text may lack some of what is
-spoken, and have what isn't: a line that isn't heard has confidence 0 and no words, a word that isn't heard within a
-line has confidence 0 and no length. A word with characters that the model can't spell takes the speech between its
-neighbors. The output has the words as TEXT has them.
+EXAMPLES = """Each line of TEXT becomes a segment; blank lines are ignored. Subtitles (.srt, .vtt) get new times; if the
+output has the same format, everything else is kept. The recording can be hours long. TEXT may lack some of what is
+spoken, and may contain text that isn't spoken: a line that isn't found has confidence 0 and no words, and a word that
+isn't found within a line has confidence 0 and no length. A word with characters that the model can't spell is aligned
+with the speech between its neighbors. The output has the words as TEXT writes them.
 
-With --manifest, each utterance is aligned with the whole of its own text. A line is `id<TAB>score<TAB>text`, the worst
-first: the mean log posterior of what the best path emits, over frames in which it or the model has a label. Recordings
-that can't be read are named and listed in OUT.failed.tsv; the others are aligned, and the exit status is 3.
+With --manifest, each utterance is aligned with the whole of its own text. Each output line is
+`id<TAB>score<TAB>text`, the worst score first. The score is the mean log posterior of what the best path emits, over
+frames in which the path or the model has a label. Recordings that can't be read are named and listed in
+OUT.failed.tsv; the others are aligned, and the exit status is 3.
 
-The model spells TEXT by its own convention (such as upper case), which is found from its tokens, unless --normalize
-names one, as in asr-score.
+For the model, TEXT is spelled by a convention (such as upper case) that is derived from the model's tokens, unless
+--normalize names one, as in asr-score.
 
 examples:
   asr-align --model exp/mine/model talk.flac talk.txt > talk.tsv
@@ -47,7 +48,7 @@ def arguments():
     )
     args.add_argument("audio", type=place, nargs="?", metavar="AUDIO", help="sound file")
     args.add_argument(
-        "text", type=place, nargs="?", metavar="TEXT", help="its text (txt, srt, vtt)"
+        "text", type=place, nargs="?", metavar="TEXT", help="text of the recording (txt, srt, vtt)"
     )
     args.add_argument(
         "--manifest", type=place, metavar="JSONL", help="score the texts of a manifest instead"
@@ -57,20 +58,22 @@ def arguments():
         type=formats,
         default=("tsv",),
         metavar="KINDS",
-        help=f"formats, such as srt,vtt ({', '.join(FORMATS)}); default tsv, a table of lines",
+        help=f"formats, such as srt,vtt ({', '.join(FORMATS)}); default: tsv, a table of lines",
     )
     args.add_argument(
-        "--out-dir", type=place, metavar="DIR", help="write the files of all formats there"
+        "--out-dir", type=place, metavar="DIR", help="write the files of all formats to DIR"
     )
     args.add_argument(
         "--out",
         type=place,
         default=STDOUT,
         metavar="FILE",
-        help="write the only format, or the scores, there; default: stdout",
+        help="write the output to FILE: the scores, or a single format; default: stdout",
     )
     args.add_argument(
-        "--normalize", choices=CONVENTIONS, help="how the model spells; default: as fits its tokens"
+        "--normalize",
+        choices=CONVENTIONS,
+        help="how the model spells texts; default: derived from its tokens",
     )
     args.add_argument("--normalise", dest="normalize", choices=CONVENTIONS, help=SUPPRESS)
     args.add_argument(

@@ -57,9 +57,9 @@ def parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentPa
     parser.add_argument("--version", action="version", version=f"{name} {__version__}")
     for letter, word, level in (("v", "verbose", logging.DEBUG), ("q", "quiet", logging.WARNING)):
         what = (
-            "say more on standard error"
+            "print more messages on standard error"
             if letter == "v"
-            else "say nothing there but warnings and errors"
+            else "print only warnings and errors on standard error"
         )
         parser.add_argument(f"-{letter}", f"--{word}", action=Show, level=level, help=what)
     parser.error = lambda message: wrong_arguments(name, message)  # type: ignore[method-assign]

@@ -15,12 +15,12 @@ from asr.transcription.recordings import matching, read_list
 
 NAME = "asr-decode"
 TRANSCRIPTS = "transcripts.jsonl"  # in --out-dir
-EXAMPLES = """A translator (model.kind: translator) reads lines of text, and writes a line for each.
+EXAMPLES = """A translator (model.kind: translator) reads lines of text, and writes one line for each.
 
 Text goes to stdout or to --out as `id<TAB>text`, in the order of the input; the id of a file is its path
-as given. With --out or --json, a stopped decoding continues where it stopped: a journal beside the output keeps what is
-finished. Recordings that can't be read, or don't fit in memory, are named and listed in OUT.failed.tsv; the others are
-decoded, and the exit status is 3.
+as given. With --out or --json, the same command continues an interrupted decoding: finished results are kept in a
+journal next to the output. Recordings that can't be read, or don't fit in memory, are named and listed in
+OUT.failed.tsv; the others are decoded, and the exit status is 3.
 
 examples:
   asr-decode --model exp/an4/model a.wav b.flac recordings/
@@ -62,7 +62,7 @@ def add_sources(args):
         nargs="*",
         metavar="FILE",
         help="sound files (wav, flac, ogg, opus, mp3, sph; with ffmpeg m4a, mp4, webm, mkv, wma and others), "
-        "folders, patterns such as 'calls/**/*.wav'; for a translator, texts with a sentence per line (default: stdin)",
+        "folders, patterns such as 'calls/**/*.wav'; for a translator, texts with one sentence per line (default: stdin)",
     )
     args.add_argument(
         "--list",
@@ -70,7 +70,7 @@ def add_sources(args):
         action="append",
         default=[],
         metavar="FILE",
-        help="list of sound files and folders, a path on each line or NUL-separated; - for stdin",
+        help="list of sound files and folders, one path per line or NUL-separated; - for stdin",
     )
     args.add_argument(
         "--manifest",
@@ -90,7 +90,7 @@ def add_sources(args):
         "--channel",
         type=lambda word: "all" if word == "all" else channel(word),
         metavar="N",
-        help="channel to take, counted from 0; all: a transcript of each, with ids FILE#0, FILE#1, ... (default: the "
+        help="channel to transcribe, counted from 0; all: each channel separately, with ids FILE#0, FILE#1, ... (default: the "
         "mean of all channels)",
     )
 
@@ -100,7 +100,7 @@ def add_live(args):
     args.add_argument(
         "--stream",
         action="store_true",
-        help="transcribe while samples arrive: of files, of --raw RATE -, or of --mic; the model must have chunks",
+        help="transcribe samples as they arrive from files, --raw RATE -, or --mic; the model must be trained with chunks",
     )
     args.add_argument(
         "--mic",
@@ -110,7 +110,9 @@ def add_live(args):
         help="with --stream: listen to a microphone, by default the system's, until Ctrl-C",
     )
     args.add_argument(
-        "--realtime", action="store_true", help="with --stream: read files as slowly as they last"
+        "--realtime",
+        action="store_true",
+        help="with --stream: read files at the speed of real time",
     )
     add_options(args, EndpointOptions)
 
@@ -127,25 +129,25 @@ def add_machines(args):
         "--processes",
         type=count,
         metavar="N",
-        help="transcribe in N processes on the CPU, which divide its threads; N changes no result",
+        help="transcribe in N processes, which share the CPU's threads; N doesn't change the results",
     )
     args.add_argument(
         "--gpus",
         type=lambda word: word if word == "all" else str(count(word)),
         metavar="N",
-        help="transcribe on N GPUs of this machine, or on all",
+        help="transcribe on N GPUs of this machine, or on all of them",
     )
     args.add_argument(
         "--part",
         metavar="I/N",
-        help="do part I of N of the input, on any machine, into OUT.part-I-of-N; auto, or auto/N: the number is "
-        "that of a task in an array of Slurm, SGE, PBS or LSF",
+        help="transcribe part I of N of the input, on any machine, into OUT.part-I-of-N; auto, or auto/N: take the "
+        "number from the job array of Slurm, SGE, PBS or LSF",
     )
     args.add_argument(
         "--join",
         type=count,
         metavar="N",
-        help="join the N parts that commands with --part and otherwise the same options have made",
+        help="join the N parts that were made with --part and otherwise the same options",
     )
     args.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="default: fp32")
 
@@ -156,26 +158,26 @@ def add_outputs(args):
         "--out",
         type=place,
         metavar="FILE",
-        help="write the text there, - for stdout; finished work isn't repeated",
+        help="write the text to FILE, - for stdout; finished work isn't repeated",
     )
     args.add_argument(
         "--json",
         type=place,
         metavar="FILE",
-        help="write JSON lines with scores and n-best lists there, - for stdout",
+        help="write JSON lines with scores and n-best lists to FILE, - for stdout",
     )
     args.add_argument(
         "--format",
         type=formats,
         default=(),
         metavar="KINDS",
-        help=f"with --out-dir: formats of the files there, such as srt,vtt ({', '.join(FORMATS)})",
+        help=f"with --out-dir: output formats, such as srt,vtt ({', '.join(FORMATS)})",
     )
     args.add_argument(
         "--out-dir",
         type=place,
         metavar="DIR",
-        help="write each recording's files there, named as it is; DIR/transcripts.jsonl has all of them",
+        help="write files named after each recording to DIR; DIR/transcripts.jsonl has the results of all recordings",
     )
     add_options(args, FormatOptions)
     args.add_argument(
@@ -188,13 +190,13 @@ def add_fitting(args):
     args.add_argument(
         "--calibrate",
         action="store_true",
-        help="fit confidences to what is right of a dev --manifest, and keep the fit in the model's folder",
+        help="calibrate confidences on a dev --manifest, and save the calibration in the model's folder",
     )
     args.add_argument(
         "--reference",
         type=place,
         metavar="FILE",
-        help="with --tune of a translator: the true translations of the lines",
+        help="with --tune of a translator: the reference translations of the lines",
     )
     args.add_argument(
         "--tokenize", metavar="NAME", help="with --reference: as in asr-score --bleu (default 13a)"
@@ -205,8 +207,8 @@ def add_fitting(args):
         action="append",
         default=[],
         metavar="NAME=VALUES",
-        help="print the WER of each setting, such as ctc-weight=0.3,0.5 (a translator's BLEU); given twice or more, of "
-        "each combination",
+        help="print the WER (for a translator, BLEU) of each setting, such as ctc-weight=0.3,0.5; if given more than "
+        "once, of each combination",
     )
 
 

@@ -7,11 +7,11 @@ EXAMPLES = """corpora and their parts (from OpenSLR, except an4 and multi30k):
   librispeech-lm  text (librispeech-lm-norm.txt.gz, not unpacked), vocabulary
   aishell         data, resource
   an4, yesno      small
-  musan, rirs     noises and impulse responses, for the augmentation of training (data.augment)
+  musan, rirs     noises and impulse responses, for data augmentation in training (data.augment)
   multi30k        English and German captions, for translation; each file is a part, such as val.en.gz
 
-Run it again, and it continues where it stopped; parts that are already there are left alone. Archives that you put
-into FOLDER yourself are checked and unpacked, and stay. Unfinished work is in FOLDER/.download. Choose a FOLDER that
+If you run the command again, it continues where it stopped; parts that are already there are left alone. Archives that you put
+into FOLDER yourself are checked, unpacked, and kept. Unfinished work is in FOLDER/.download. Choose a FOLDER that
 only you can write to.
 
 examples:
@@ -26,7 +26,7 @@ def arguments():
     args = parser(
         "asr-download", "Fetch a corpus into FOLDER, check it, and unpack it there.", EXAMPLES
     )
-    args.add_argument("corpus", metavar="CORPUS", help="its name (see below)")
+    args.add_argument("corpus", metavar="CORPUS", help="name of the corpus (see below)")
     args.add_argument(
         "folder", type=place, metavar="FOLDER", help="where to put LibriSpeech/, data_aishell/, ..."
     )
@@ -43,7 +43,7 @@ def arguments():
     args.add_argument(
         "--dry-run",
         action="store_true",
-        help="only report what would be done, and the disk space it needs; status 2 if there is less",
+        help="only report what would be done, and the disk space it needs; status 2 if there is too little",
     )
     return args
 

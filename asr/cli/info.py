@@ -3,10 +3,10 @@
 from asr.cli.command import MISTAKE, SOME_FAILED, command, emit, parser
 from asr.logging import logger
 
-EXAMPLES = """It knows model folders and unfinished trainings, tokenizers, manifests and folders of them, language
+EXAMPLES = """asr-info recognizes model folders and unfinished trainings, tokenizers, manifests and folders of them, language
 models (folders and ARPA files), recordings, weights, configurations, stamps and texts. It runs no code from them.
 
-Exit status: 0; 2 if nothing could be described; 3 if some of several paths couldn't.
+Exit status: 0; 2 if nothing could be described; 3 if some of the paths couldn't be described.
 
 examples:
   asr-info exp/mini/model
@@ -23,7 +23,7 @@ def arguments():
     args.add_argument(
         "--accept",
         action="store_true",
-        help="accept model and tokenizer folders that were changed by hand: write new checksums",
+        help="accept manual changes to model and tokenizer folders: write new checksums",
     )
     return args
 

@@ -7,8 +7,8 @@ EXAMPLES = """examples:
   asr-ngram data/an4/train.jsonl.gz exp/an4/tokenizer exp/an4/3gram.arpa.gz --order 3
   asr-ngram train.jsonl.gz part.txt.gz exp/bpe1000 exp/lm/4gram.arpa.gz --order 4
 
-Everything is held in memory: for trigrams some 120 bytes per token of the text (1.5 to 3 GB for ten million words), and
-more for higher orders. Use a part of larger texts.
+All counts are held in memory: trigrams need some 120 bytes per token of the text (1.5 to 3 GB for ten million words),
+and higher orders need more. For larger texts, use only a part.
 """
 
 
@@ -32,7 +32,10 @@ def arguments():
         "--force", action="store_true", help="replace a file that this command didn't make"
     )
     args.add_argument(
-        "--order", type=int, required=True, help="tokens of the longest n-grams, such as 3"
+        "--order",
+        type=int,
+        required=True,
+        help="length of the longest n-grams in tokens, such as 3",
     )
     return args
 

@@ -8,13 +8,13 @@ from asr.errors import UserError
 from asr.logging import logger
 
 NAME, CURVES = "asr-plot", "curves"
-EXAMPLES = """Without --attention it draws, under each other: the features, the posteriors of CTC with the tokens where
-it emits them, and the words with their times and confidences. With it: the decoder's attention to the recording, by
-layer and head, given the text that was found. Of a translator and a line of text, it always draws the attention to
-the source's tokens.
+EXAMPLES = """Without --attention, the plot shows, one below the other: the features, the posteriors of CTC with the
+tokens where CTC emits them, and the words with their times and confidences. With --attention, it shows the decoder's
+attention to the recording, by layer and head, for the recognized text. For a translator and a line of text, it always
+shows the attention to the source tokens.
 
-`asr-plot curves RUN... --out FILE` draws the metrics of several trainings instead, a panel per metric and a
-line per run.
+`asr-plot curves RUN... --out FILE` draws the metrics of one or more training runs instead, with a panel per metric and
+a line per run.
 
 examples:
   asr-plot --model exp/an4/model a.wav --out a.png
@@ -26,7 +26,7 @@ examples:
 
 def arguments():
     """Describe the command's arguments."""
-    args = parser(NAME, "Draw what a model makes of a recording.", EXAMPLES)
+    args = parser(NAME, "Plot what a model computes for a recording.", EXAMPLES)
     args.add_argument(
         "--model", type=place, required=True, metavar="DIR", help="model folder of asr-train"
     )
@@ -34,23 +34,27 @@ def arguments():
         "recording",
         type=place,
         metavar="FILE",
-        help="sound file, a minute or less; of a translator, a text with a sentence per line",
+        help="sound file of a minute or less; for a translator, a text with one sentence per line",
     )
     args.add_argument(
-        "--line", type=count, default=1, metavar="N", help="of a text, line N (default 1)"
+        "--line",
+        type=count,
+        default=1,
+        metavar="N",
+        help="for a text: the line to plot (default 1)",
     )
     args.add_argument(
         "--attention", action="store_true", help="draw the decoder's attention instead"
     )
     args.add_argument(
-        "--mode", default="joint", help="how to search, as in asr-decode (default joint)"
+        "--mode", default="joint", help="search mode, as in asr-decode (default joint)"
     )
     return add_output(args)
 
 
 def arguments_of_curves():
     """Describe the arguments of `asr-plot curves`."""
-    args = parser(f"{NAME} {CURVES}", "Draw the metrics of trainings, a panel per metric.")
+    args = parser(f"{NAME} {CURVES}", "Plot the metrics of training runs, with a panel per metric.")
     args.add_argument(
         "runs", type=place, nargs="+", metavar="RUN", help="folder of asr-train, with metrics.jsonl"
     )
@@ -59,7 +63,7 @@ def arguments_of_curves():
 
 def add_output(args):
     """Add what both have."""
-    args.add_argument("--out", type=place, required=True, metavar="PNG", help="picture to write")
+    args.add_argument("--out", type=place, required=True, metavar="PNG", help="image to write")
     args.add_argument(
         "--force", action="store_true", help="replace a PNG that the toolkit didn't draw"
     )

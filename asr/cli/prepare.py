@@ -10,9 +10,10 @@ from asr.errors import UserError
 from asr.logging import logger
 from asr.parts import parse
 
-EXAMPLES = """A sound file that can't be used (absent, unreadable, not sound, truncated, without the given channel) is
-named and left out. OUT/failed.tsv lists all of them, and the exit status is 3. Run again when they are fixed. If they
-are a whole split or more than half of all, or a table has a mistake, nothing is written, and the status is 2.
+EXAMPLES = """A sound file that can't be used (missing, unreadable, not audio, truncated, without the given channel) is
+named and left out. OUT/failed.tsv lists all such files, and the exit status is 3. Run the command again when they are
+fixed. If a whole split or more than half of all files can't be used, or a table has a mistake, nothing is written, and
+the status is 2.
 
 examples:
   asr-prepare an4 corpora/an4 data/an4
@@ -28,7 +29,7 @@ examples:
 
 PARALLEL = "parallel"
 TEXTS = (
-    "SOURCE holds <split>.<language> for two --languages, a sentence per line, .gz or not; "
+    "SOURCE holds <split>.<language> for two --languages, one sentence per line, .gz or not; "
     "they become OUT/<split>.<language>"
 )
 
@@ -52,7 +53,9 @@ def arguments():
     what = "Write one lhotse manifest, OUT/<split>.jsonl.gz, per split of a corpus."
     args = parser("asr-prepare", what, layouts() + EXAMPLES)
     args.add_argument("corpus", metavar="CORPUS", help=", ".join([*CORPORA, PARALLEL]))
-    args.add_argument("source", type=place, metavar="SOURCE", help="the corpus, in its own layout")
+    args.add_argument(
+        "source", type=place, metavar="SOURCE", help="the corpus, in its original layout"
+    )
     args.add_argument("out", type=place, metavar="OUT", help="folder for the manifests")
     add_sets(args)
     add_shar(args)
@@ -69,8 +72,9 @@ def add_sets(args):
         "--dev",
         type=float,
         metavar="N",
-        help="split a dev set of about N utterances (or a fraction below 1) off train, by speaker; for a fraction, "
-        "evenly spaced if each speaker says twice that or more. The speakers are listed in OUT/{train,dev}.speakers "
+        help="split off a dev set of about N utterances (or a fraction below 1) from train, by speaker; a fraction takes "
+        "evenly spaced utterances if each speaker says twice that or more. The speakers are listed in "
+        "OUT/{train,dev}.speakers "
         "(default: 100 for an4, 5 for yesno, none for others)",
     )
     args.add_argument(
@@ -79,7 +83,7 @@ def add_sets(args):
     args.add_argument(
         "--normalize",
         choices=["plain", "english"],
-        help="rewrite the texts: plain = upper case, ordinary instead of full-width forms (NFKC), no punctuation "
+        help="rewrite the texts: plain = upper case, no full-width forms (NFKC), no punctuation "
         "except apostrophes between letters; english = plain, without accents (default: texts stay as they are)",
     )
     args.add_argument("--normalise", dest="normalize", choices=["plain", "english"], help=SUPPRESS)
@@ -93,7 +97,7 @@ def add_sets(args):
         "--languages",
         nargs=2,
         metavar=("SOURCE", "TARGET"),
-        help="of parallel texts, as the names of their files end, such as en de",
+        help="for parallel: the languages at the end of the file names, such as en de",
     )
 
 
@@ -102,20 +106,20 @@ def add_shar(args):
     args.add_argument(
         "--shar",
         action="store_true",
-        help="also copy the recordings into lhotse Shar folders, OUT/<split>.shar/; training reads them by their "
+        help="also copy the recordings into lhotse Shar folders, OUT/<split>.shar/; training reads them through the "
         "manifest OUT/<split>.shar.jsonl.gz. Use it for network disks, which are faster with few large files",
     )
     args.add_argument(
         "--part",
         metavar="I/N",
-        help="with --shar, when the manifests are there: copy part I of N of the recordings, on any machine; auto, or "
-        "auto/N: the number is that of a task in an array of Slurm, SGE, PBS or LSF",
+        help="with --shar, once the manifests exist: copy part I of N of the recordings, on any machine; auto, or "
+        "auto/N: take the number from the job array of Slurm, SGE, PBS or LSF",
     )
     args.add_argument(
         "--join",
         type=count,
         metavar="N",
-        help="with --shar: make one Shar of the N parts of commands with --part and otherwise the same options",
+        help="with --shar: join the N parts that were made with --part and otherwise the same options",
     )
 
 

@@ -7,32 +7,32 @@ from asr.cli.command import ANEW, command, emit, parser, place
 from asr.errors import UserError
 from asr.logging import logger
 
-EXAMPLES = """REF and HYP are, each known by its suffix or its content:
+EXAMPLES = """The formats of REF and HYP, recognized by suffix or content:
   .jsonl .jsonl.gz  manifest of asr-prepare
   .trn              lines of `text (id)`
-  .stm              lines of `file channel speaker start end [<labels>] text`: segments; those of the text
+  .stm              lines of `file channel speaker start end [<labels>] text`: segments; those with the text
                     IGNORE_TIME_SEGMENT_IN_SCORING, and what HYP has there, don't count
   .ctm              lines of `file channel start duration word [confidence]`. Words belong to the segments of an stm by
-                    their middles; without one, all words of a file are one utterance, named `file`
+                    their midpoints; without an stm, all words of a file are one utterance, named `file`
   others            JSON lines of asr-decode --json; lines of `id<TAB>text`; or, if no line has a tab, of `id text`
                     (Kaldi's `text`)
 
-units, and the name of their error rate:
+units, and the names of their error rates:
   word   WER: words, separated by spaces
   char   CER: characters, including the spaces between words
   mixed  MER: single characters of scripts without spaces between words (Han, kana, Thai ...), words of other scripts;
-         an English word in a Mandarin sentence counts once. AISHELL's results call this CER, as WeNet counts it.
-         Without such characters it equals WER
+         an English word in a Mandarin sentence counts once. For AISHELL, this is usually called CER, and WeNet counts
+         it this way. Without such characters it equals WER
   both   word and char
   auto   mixed if REF has a character of a script without spaces, else both
 
 Texts are compared as they are written (composed, NFC), with case and punctuation, unless --normalize rewrites both:
   plain    upper case; no full-width forms (NFKC); no punctuation, except apostrophes between letters
-  english  as plain, and no accents
+  english  like plain, and no accents
   FILE     rules of a YAML file: `base: english` (or plain, none), and under `rules:` whole words → words, such as
-           `OK: OKAY`, `"21": TWENTY ONE` or `UH: ""`. A text is rewritten once, the longest match first
+           `OK: OKAY`, `"21": TWENTY ONE` or `UH: ""`. A text is rewritten in one pass, the longest match first
 
-The brackets hold the 95 % bootstrap interval over utterances.
+The brackets show the 95 % bootstrap confidence interval over utterances.
 
 examples:
   asr-score data/an4/test.jsonl.gz exp/an4/test.txt
@@ -49,14 +49,14 @@ OF_ERRORS = {"unit": "auto", "normalize": None, "missing": "refuse", "report": N
 def arguments():
     """Describe the command's arguments; the same as those of `asr.score`, and its outputs."""
     args = parser(
-        "asr-score", "Count errors of words and characters, or judge translations.", EXAMPLES
+        "asr-score", "Compute word and character error rates, or evaluate translations.", EXAMPLES
     )
     args.add_argument("ref", type=place, metavar="REF", help="reference")
     args.add_argument(
         "hyp",
         type=place,
         metavar="HYP",
-        help="hypotheses of the utterances in REF, all and no others",
+        help="hypotheses for exactly the utterances in REF",
     )
     args.add_argument(
         "--unit",
@@ -78,18 +78,18 @@ def arguments():
         "--missing",
         choices=["refuse", "deletions"],
         default="refuse",
-        help="an utterance without a hypothesis is refused (default), or all its words count as deleted",
+        help="an utterance without a hypothesis is an error (default), or all its words count as deleted",
     )
     args.add_argument(
         "--bleu",
         action="store_true",
-        help="judge translations: BLEU and chrF by sacrebleu; all files have a sentence per line",
+        help="evaluate translations: BLEU and chrF by sacrebleu; all files have one sentence per line",
     )
     args.add_argument(
         "--tokenize",
         default="13a",
         metavar="NAME",
-        help="with --bleu: how it separates words: 13a (default), none for tokenized texts, intl, char, zh",
+        help="with --bleu: sacrebleu's tokenizer: 13a (default), none for tokenized texts, intl, char, zh",
     )
     args.add_argument("--lowercase", action="store_true", help="with --bleu: ignore case")
     args.add_argument(

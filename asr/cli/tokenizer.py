@@ -22,14 +22,14 @@ def arguments():
         help="training manifests (.jsonl.gz), or text files with one sentence per line",
     )
     args.add_argument("out", type=place, metavar="OUT", help="folder for the tokenizer")
-    args.add_argument("--kind", choices=list(KINDS), required=True, help="what a token is")
+    args.add_argument("--kind", choices=list(KINDS), required=True, help="type of the tokens")
     args.add_argument(
         "--force", action="store_true", help="replace a tokenizer that this command didn't make"
     )
     args.add_argument(
         "--size",
         type=int,
-        help="size of a bpe vocabulary: all ids, with blank and start/end symbol",
+        help="size of a bpe vocabulary: all ids, including the blank and the start/end symbol",
     )
     return args
 

@@ -13,8 +13,8 @@ from asr.logging import logger
 WAIT = 30.0  # seconds in which torchrun ends the processes after the first that failed
 SPEAKS = os.environ.get("LOCAL_RANK", "0") == "0"  # of torchrun's processes, the first of a machine
 
-EXAMPLES = """The same command again continues a run that was stopped, and does nothing when the run is finished. With
-other settings or inputs it begins anew and keeps the old folder beside the new one.
+EXAMPLES = """Run the same command again to continue an interrupted run; if the run is finished, the command does nothing.
+With other settings or inputs it starts a new run and keeps the old folder next to the new one.
 
 examples:
   asr-train --config conf/an4.yaml out=exp/an4
@@ -30,12 +30,14 @@ examples:
 
 def arguments():
     """Describe the command's arguments."""
-    args = parser("asr-train", "Train a model as a YAML file describes it.", EXAMPLES)
-    args.add_argument("--config", type=place, metavar="YAML", help="the experiment, complete")
+    args = parser("asr-train", "Train the model that a YAML file describes.", EXAMPLES)
+    args.add_argument(
+        "--config", type=place, metavar="YAML", help="the complete settings of the experiment"
+    )
     args.add_argument(
         "--gpus",
         metavar="N",
-        help="train on N GPUs: training.device=cuda training.processes=N; all: on those there are, or else on the CPU",
+        help="train on N GPUs: training.device=cuda training.processes=N; all: on all GPUs, or on the CPU if there are none",
     )
     args.add_argument(
         "--print-config", action="store_true", help="print the effective settings as YAML and stop"
@@ -48,7 +50,7 @@ def arguments():
     args.add_argument(
         "--check",
         action="store_true",
-        help="list all problems of the data, tell time and memory, and write nothing",
+        help="list all problems in the data, estimate time and memory, and write nothing",
     )
     args.add_argument(
         "--test",
@@ -56,7 +58,7 @@ def arguments():
         action="append",
         default=[],
         metavar="FILE",
-        help="with --check: data that train must not share",
+        help="with --check: test data, which must not overlap with train",
     )
     args.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings to change")
     return args

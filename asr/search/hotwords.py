@@ -59,7 +59,9 @@ class HotwordOptions(ScorerOptions):
 
     scorer = ScorerKind("hotwords", switch="hotwords", weight="hotword_weight", load=load)
     hotwords: str | tuple[str, ...] | None = option(
-        None, "one word or phrase per line, optionally a tab and a factor", path="FILE"
+        None,
+        "words or phrases to favor, one per line, optionally followed by a tab and a factor",
+        path="FILE",
     )
     hotword_weight: float = option(2.0, "nats per token of a hotword", least=0, most=HEAVIEST)
 

@@ -29,6 +29,6 @@ class LMOptions(ScorerOptions):
 
     scorer = ScorerKind("lm", switch="lm", weight="lm_weight", load=load)
     lm: str | None = option(
-        None, "language model: folder of asr-train, or ARPA file over tokens", path="PATH"
+        None, "language model: folder of asr-train, or ARPA file of tokens", path="PATH"
     )
     lm_weight: float = option(0.3, "weight of the language model", least=0, most=HEAVIEST)

@@ -32,12 +32,14 @@ class EndpointOptions:
 
     end_silence: float = option(1.0, "seconds of silence that end a segment", least=KEPT + AHEAD)
     no_speech: float = option(
-        2.4, "seconds of silence, before any word, that are forgotten", least=KEPT + AHEAD
+        2.4,
+        "seconds of silence without a word after which a segment is discarded",
+        least=KEPT + AHEAD,
     )
     longest: float = option(
         20.0,
-        "seconds of speech without a pause that are cut between two words; less, if the model's training "
-        "had no such long recording",
+        "seconds after which speech without a pause is cut between two words; less, if the longest "
+        "training recording is shorter",
         least=1,
         most=600,
     )

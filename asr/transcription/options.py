@@ -36,21 +36,22 @@ class SearchOptions(LMOptions, HotwordOptions, LengthOptions):  # and a new scor
     """
 
     mode: str = option("joint", ", ".join(MODES), choices=MODES)
-    beam: int = option(10, "hypotheses of each utterance", least=1, most=10_000)
+    beam: int = option(10, "hypotheses per utterance", least=1, most=10_000)
     ctc_weight: float = option(
         0.3, "weight of CTC in the joint search and in rescoring", least=0, most=1
     )
-    nbest: int = option(1, "hypotheses in the JSON lines, at most", least=1)
+    nbest: int = option(1, "maximum number of hypotheses in the JSON lines", least=1)
     chunk: float | str | None = option(
-        None, "seconds of the encoder's chunks, or whole; one of those of its training"
+        None,
+        "length of the encoder's chunks in seconds, or whole; one of the sizes used in training",
     )
     vad: str = option(
         "energy",
-        "how speech is found in long recordings: energy, silero (needs pip install silero-vad)",
+        "how to find speech in long recordings: energy, silero (needs pip install silero-vad)",
         choices=DETECTORS,
     )
     length_norm: float = option(
-        0.0, "exponent of the length that divides scores; 0.6 in the paper", least=0, most=10
+        0.0, "divide scores by the length to this power; 0.6 in the paper", least=0, most=10
     )
 
     def __post_init__(self):

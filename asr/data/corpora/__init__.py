@@ -12,8 +12,8 @@ CORPORA = {  # name of the module here: what SOURCE is, for `asr-prepare --help`
     "an4": "SOURCE or SOURCE/an4 holds etc/ and wav/; dev: about 100 utterances, split off by speaker",
     "yesno": "SOURCE or SOURCE/waves_yesno holds 0_1_...wav; every other file trains, every sixth of those is dev",
     "common_voice": "SOURCE, a release's folder for a language, holds clips/ and train.tsv, dev.tsv, test.tsv",
-    "kaldi": "SOURCE holds wav.scp, text and perhaps utt2spk, or folders that do, each of which is a split",
-    "tsv": "your own: a .tsv file, or a folder with train.tsv, test.tsv, ... of `id path text [speaker]`, "
+    "kaldi": "SOURCE holds wav.scp, text and optionally utt2spk, or one such folder per split",
+    "tsv": "your own corpus: a .tsv file, or a folder with train.tsv, test.tsv, ... of `id path text [speaker]`, "
     "tab-separated, with or without a header; paths are relative to the .tsv; a single table for "
     "--dev or --test can have any name",
     "folder": "sound files at any depth, without texts, for augmentation (data.augment): noises, impulse "
