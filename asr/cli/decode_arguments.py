@@ -62,7 +62,8 @@ def add_sources(args):
         nargs="*",
         metavar="FILE",
         help="sound files (wav, flac, ogg, opus, mp3, sph; with ffmpeg m4a, mp4, webm, mkv, wma and others), "
-        "folders, patterns such as 'calls/**/*.wav'; for a translator, texts with one sentence per line (default: stdin)",
+        "folders, patterns such as 'calls/**/*.wav'; for a translator, texts with one sentence "
+        "per line (default: stdin)",
     )
     args.add_argument(
         "--list",
@@ -90,8 +91,8 @@ def add_sources(args):
         "--channel",
         type=lambda word: "all" if word == "all" else channel(word),
         metavar="N",
-        help="channel to transcribe, counted from 0; all: each channel separately, with ids FILE#0, FILE#1, ... (default: the "
-        "mean of all channels)",
+        help="channel to transcribe, counted from 0; all: each channel separately, with ids FILE#0, FILE#1, ... "
+        "(default: the mean of all channels)",
     )
 
 
@@ -100,7 +101,8 @@ def add_live(args):
     args.add_argument(
         "--stream",
         action="store_true",
-        help="transcribe samples as they arrive from files, --raw RATE -, or --mic; the model must be trained with chunks",
+        help="transcribe samples as they arrive from files, --raw RATE -, or --mic; the model must be trained "
+        "with chunks",
     )
     args.add_argument(
         "--mic",

@@ -10,9 +10,9 @@ EXAMPLES = """corpora and their parts (from OpenSLR, except an4 and multi30k):
   musan, rirs     noises and impulse responses, for data augmentation in training (data.augment)
   multi30k        English and German captions, for translation; each file is a part, such as val.en.gz
 
-If you run the command again, it continues where it stopped; parts that are already there are left alone. Archives that you put
-into FOLDER yourself are checked, unpacked, and kept. Unfinished work is in FOLDER/.download. Choose a FOLDER that
-only you can write to.
+If you run the command again, it continues where it stopped; parts that are already there are left alone. Archives
+that you put into FOLDER yourself are checked, unpacked, and kept. Unfinished work is in FOLDER/.download. Choose a
+FOLDER that only you can write to.
 
 examples:
   asr-download librispeech corpora --parts train-clean-100 dev-clean test-clean

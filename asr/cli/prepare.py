@@ -72,8 +72,8 @@ def add_sets(args):
         "--dev",
         type=float,
         metavar="N",
-        help="split off a dev set of about N utterances (or a fraction below 1) from train, by speaker; a fraction takes "
-        "evenly spaced utterances if each speaker says twice that or more. The speakers are listed in "
+        help="split off a dev set of about N utterances (or a fraction below 1) from train, by speaker; a fraction "
+        "takes evenly spaced utterances if each speaker says twice that or more. The speakers are listed in "
         "OUT/{train,dev}.speakers "
         "(default: 100 for an4, 5 for yesno, none for others)",
     )

@@ -13,8 +13,8 @@ from asr.logging import logger
 WAIT = 30.0  # seconds in which torchrun ends the processes after the first that failed
 SPEAKS = os.environ.get("LOCAL_RANK", "0") == "0"  # of torchrun's processes, the first of a machine
 
-EXAMPLES = """Run the same command again to continue an interrupted run; if the run is finished, the command does nothing.
-With other settings or inputs it starts a new run and keeps the old folder next to the new one.
+EXAMPLES = """Run the same command again to continue an interrupted run; if the run is finished, it does nothing. With
+other settings or inputs it starts a new run and keeps the old folder next to the new one.
 
 examples:
   asr-train --config conf/an4.yaml out=exp/an4
@@ -37,7 +37,8 @@ def arguments():
     args.add_argument(
         "--gpus",
         metavar="N",
-        help="train on N GPUs: training.device=cuda training.processes=N; all: on all GPUs, or on the CPU if there are none",
+        help="train on N GPUs: training.device=cuda training.processes=N; all: on all GPUs, or on the "
+        "CPU if there are none",
     )
     args.add_argument(
         "--print-config", action="store_true", help="print the effective settings as YAML and stop"
