@@ -4,7 +4,8 @@ from asr.cli.command import MISTAKE, SOME_FAILED, command, emit, parser
 from asr.logging import logger
 
 EXAMPLES = """asr-info recognizes model folders and unfinished trainings, tokenizers, manifests and folders of them,
-language models (folders and ARPA files), recordings, weights, configurations, stamps and texts. It runs no code from them.
+language models (folders and ARPA files), recordings, weights, configurations, stamps and texts. It runs no code
+from them.
 
 Exit status: 0; 2 if nothing could be described; 3 if some of the paths couldn't be described.
 
