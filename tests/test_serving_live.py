@@ -7,6 +7,7 @@ parses them. The recognizer is that of test_live.py, whose letters are tones.
 import asyncio
 import base64
 import json
+import logging
 import random
 import threading
 import time
@@ -421,6 +422,50 @@ def test_whoever_does_not_read_is_closed(other, monkeypatch, slow, waiting):
     monkeypatch.setattr(live, "SLOW", slow)
     monkeypatch.setattr(live, "WAITING", waiting)
     assert peer.run() == live.CODES["slow_reader"]
+
+
+def logged(caplog, count):
+    """The lines of the log, once there are so many."""
+    end = time.monotonic() + 10
+    while len(lines := [one for one in caplog.messages if one.startswith("{")]) < count:
+        assert time.monotonic() < end, caplog.messages
+        time.sleep(0.01)
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("log_text", [False, True])
+def test_each_connection_has_a_line_in_the_log(other, caplog, log_text):
+    caplog.set_level(logging.INFO, "asr")
+    samples, setup = pcm(say(SHORT)), json.dumps(config())
+    append = {"type": "input_audio_buffer.append", "audio": base64.b64encode(samples).decode()}
+    with serving({"tones": other}, ServingOptions(log_text=log_text)) as address:
+        url = f"ws://{address}/v1/stream"
+        talk(url, setup, samples.tobytes(), END)
+        talk(url, "{")
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(url, origin="https://evil.org")
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(url.replace("stream", "nothing"))
+        with connect(url.replace("stream", "realtime")) as socket:
+            for message in (append, {"type": "input_audio_buffer.commit"}):
+                socket.send(json.dumps(message))
+            while "completed" not in socket.recv(timeout=20):
+                pass
+            socket.close(3999)
+        lines = logged(caplog, 5)
+    whole, wrong, evil, nothing, realtime = lines
+    routes = [line.pop("route") for line in lines]
+    assert routes == ["/v1/stream", "/v1/stream", "other", "other", "/v1/realtime"]
+    assert [line.pop("status") for line in lines] == [1000, 4400, 403, 403, 3999]
+    assert all(line.pop("client") == "127.0.0.1" and len(line.pop("id")) == 32 for line in lines)
+    assert 0 < whole.pop("seconds") < 20
+    size = len(setup) + samples.nbytes + len(json.dumps(END))
+    known = {"bytes": size, "model": "tones", "audio": round(len(samples) / 8000, 2)}
+    assert whole == known | ({"text": FINALS} if log_text else {})
+    assert wrong.keys() == evil.keys() == nothing.keys() == {"seconds", "bytes"}
+    assert realtime["bytes"] > 4 / 3 * samples.nbytes and realtime["model"] == "tones"
+    assert realtime["audio"] == round(len(samples) / 24_000, 2)
+    assert bool(log_text) == ("text" in realtime) == (FINALS[0] in "".join(caplog.messages))
 
 
 def session(**more):

@@ -115,7 +115,7 @@ async def _transcribe(client: Client) -> None:
         client.finish()
 
     at = (config.resume.time, config.resume.segment)
-    live = await client.open(engine, options, None, listen, end, *at)
+    live = await client.open(name, engine, options, None, listen, end, *at)
     client.post({"type": "ready", "model": name, "resume": config.resume.model_dump()})
     ended = False
     while True:
@@ -215,6 +215,8 @@ class Client:
         self.service: Service = socket.app.state.service
         self.socket, self._loop = socket, asyncio.get_running_loop()
         self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._log: dict[str, Any] = socket.scope["state"]["log"]
+        self._seconds = 0.0  # of audio
         self._live: Live | None = None
         self._current: Callable[..., None] | None = None  # takes the events of the stream
         self._failed: asyncio.Future[None] = self._loop.create_future()
@@ -240,6 +242,7 @@ class Client:
 
     async def open(
         self,
+        model: str,
         engine: Engine,
         options: SearchOptions,
         endpoints: EndpointOptions | None,
@@ -259,8 +262,11 @@ class Client:
                 return  # of a stream that was left, while the engine was at it
             if isinstance(event, Exception):
                 self._fail(event)
+            elif event is None:
+                end()
             else:
-                listen(event) if event else end()
+                self._note(event)
+                listen(event)
 
         def hand_over(event: Event | Exception | None) -> None:  # in the engine's thread
             with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
@@ -268,6 +274,7 @@ class Client:
 
         self.leave()
         self._current = arrived
+        self._log["model"] = model
         try:
             opened = engine.open(hand_over, options, endpoints, position, number)
             try:
@@ -287,6 +294,13 @@ class Client:
         while live.backlog > BACKLOG:
             await asyncio.sleep(0.02)
         live.feed(waveform, rate)
+        self._seconds += len(waveform) / rate
+        self._log["audio"] = round(self._seconds, 2)
+
+    def _note(self, event: Event) -> None:
+        """Add a final text to the line of the log, if texts are logged."""
+        if self.service.options.log_text and isinstance(event, Final):
+            self._log.setdefault("text", []).append(event.segment.text)
 
     def post(self, event: dict[str, Any]) -> None:
         """Let an event wait until the client reads it."""

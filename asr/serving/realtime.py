@@ -221,11 +221,12 @@ class Conversation:
     async def _open(self) -> Live:
         asked = self._input.transcription or Transcription()
         config = {"type": "config", "model": asked.model, "hotwords": asked.keywords or []}
-        _, engine, options = chosen(self._client.service, validated(Config, config))
+        name, engine, options = chosen(self._client.service, validated(Config, config))
         self._ended.clear()
         ends = self._endpoints(engine.endpoints)
         at = (self._seconds, self._number)
-        return await self._client.open(engine, options, ends, self._listen, self._ended.set, *at)
+        how = (name, engine, options, ends, self._listen, self._ended.set)
+        return await self._client.open(*how, *at)
 
     def _endpoints(self, usual: EndpointOptions) -> EndpointOptions:
         """Say when segments end: in silence where turns are detected, else when they are too long."""
