@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -35,6 +35,7 @@ from asr.transcription.streams import can_stream
 IDLE = 60.0  # seconds without a message, after which a client is taken for gone
 FIRST = 10.0  # seconds until the first message
 SLOW = 10.0  # seconds that a client may take to read an event
+PARTING = 1.0  # the same for the last one, if it has read none
 BACKLOG = 10.0  # seconds of audio that wait
 WAITING = 1000  # events that wait for a client to read them
 LARGEST = 2**20  # bytes of a message
@@ -228,7 +229,7 @@ class Client:
         """Wait for the next message: samples, or an object with a type."""
         seconds = seconds or IDLE
         try:
-            got = await asyncio.wait_for(self.socket.receive(), seconds)
+            got = await within(self.socket.receive(), seconds)
         except asyncio.TimeoutError:
             raise Refusal(
                 "timeout", f"got nothing for {seconds:g} s", "send samples, or pings"
@@ -340,24 +341,43 @@ class Client:
 
     async def refuse(self, event: dict[str, Any], code: int) -> None:
         """Send a last event, and close; whoever doesn't read it is closed all the same."""
-        with contextlib.suppress(Refusal, WebSocketDisconnect, RuntimeError):
-            for waiting in [self._events.get_nowait() for _ in range(self._events.qsize())]:
-                if waiting and code != CODES["slow_reader"]:
-                    await self._send(waiting)
-            await self._send(event)
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError, asyncio.TimeoutError):
-            await asyncio.wait_for(self.socket.close(code, event["type"]), SLOW)
+        self._log["status"] = code
+        seconds = PARTING if code == CODES["slow_reader"] else SLOW
+        with contextlib.suppress(Refusal, WebSocketDisconnect, RuntimeError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._part(event, code), seconds)
+
+    async def _part(self, event: dict[str, Any], code: int) -> None:
+        for waiting in [self._events.get_nowait() for _ in range(self._events.qsize())]:
+            if waiting and code != CODES["slow_reader"]:
+                await self._send(waiting)
+        await self._send(event)
+        await self.socket.close(code, event["type"])
 
     async def _send(self, event: dict[str, Any]) -> None:
         text = json.dumps(event, allow_nan=False)  # ASCII: half a surrogate pair has no UTF-8
         try:
-            await asyncio.wait_for(self.socket.send_text(text), SLOW)
+            await within(self.socket.send_text(text), SLOW)
         except asyncio.TimeoutError:
             raise slow_reader() from None
 
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():
             self._failed.set_exception(error)
+
+
+async def within(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    """Await something for some seconds; `wait_for` of Python 3.11 may overlook that it was canceled.
+
+    raises   asyncio.TimeoutError
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+    finally:
+        is_late = task.cancel()
+    if is_late:
+        raise asyncio.TimeoutError
+    return task.result()
 
 
 def slow_reader() -> Refusal:
