@@ -66,7 +66,7 @@ class Guard:
         service, options = self.service, self.service.options
         host, origin = headers.get("host", ""), headers.get("origin")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if options.names and name.lower() not in options.names:
+        if not options.answers_to(name.lower()):
             return RequestError(421, "is not asked by this name; see --hosts", None, "wrong_host")
         if origin and not (origin.partition("://")[2] == host or self._is_allowed(origin)):
             return RequestError(403, "pages of other origins may not ask; see --cors", None, "cors")
