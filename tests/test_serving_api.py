@@ -577,6 +577,27 @@ def test_headers(guarded, header, status):
         assert guarded.get("/", headers=headers).status_code == 200
 
 
+NAMES = """
+--port 80      | localhost:8000 127.0.0.1 10.1.2.3:80 [fe80::1] [::1]:80 | evil.org a.org:80 10.1.2.3.evil.org [::1
+--host 0.0.0.0 | LOCALHOST 192.168.1.7:8000 [2001:db8::1]:8000 | evil.org 0x7f000001 192.168.1.7.nip.io box
+--host asr.lan | asr.lan:8000 localhost 10.1.2.3               | evil.org lan
+--hosts Box    | box:8000 10.1.2.3 localhost                   | evil.org asr.box
+--hosts *      | box evil.org 10.1.2.3                         | -
+"""
+
+
+@each("arguments, known, unknown", rows(NAMES))
+def test_names_without_a_token(arguments, known, unknown):
+    """A page's own name that DNS leads here (rebinding) is refused; an address is nobody's name."""
+    args = command.arguments().parse_args(["--model", "x", "--without-token", *arguments.split()])
+    app = create_app({}, ServingOptions(hosts=command.hosts(args)))
+    client = TestClient(app)
+    for host in known.split():
+        assert client.get("/health", headers={"Host": host}).status_code == 200, host
+    for host in unknown.strip("-").split():
+        assert client.get("/health", headers={"Host": host}).status_code == 421, host
+
+
 def test_other_pages_may_ask_if_they_are_named(guarded):
     ask = {"Origin": "https://friend.org", "Access-Control-Request-Method": "POST"}
     headers = {"Access-Control-Request-Headers": "authorization"} | ask

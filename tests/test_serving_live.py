@@ -7,11 +7,14 @@ parses them. The recognizer is that of test_live.py, whose letters are tones.
 import asyncio
 import base64
 import json
+import logging
 import random
+import socket
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 import numpy as np
 import openai
@@ -24,7 +27,7 @@ from websockets.sync.client import connect
 
 import asr
 from asr.models.recognizer import Recognizer
-from asr.serving import live
+from asr.serving import live, server
 from asr.serving.app import create_app
 from asr.serving.engine import Bounds, Engine
 from asr.serving.options import ServingOptions
@@ -35,17 +38,18 @@ SHORT, FINALS = TEXT[:20], ["AB CDA", "EB D"]
 
 @contextmanager
 def serving(engines, options=ServingOptions(), token=""):  # noqa: B008
-    """Serve on a free port; give its address."""
-    config = uvicorn.Config(create_app(engines, options, token), port=0, log_level="error")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    """Serve as asr-serve does, on a free port, with sockets that hold little; give its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    running = uvicorn.Server(server.settings(create_app(engines, options, token), options))
+    thread = threading.Thread(target=running.run, args=[[listener]])
     thread.start()
-    while not server.started:
+    while not running.started:
         time.sleep(0.01)
     try:
-        yield f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield "{}:{}".format(*listener.getsockname())
     finally:
-        server.should_exit = True
+        running.should_exit = True
         thread.join()
 
 
@@ -423,6 +427,125 @@ def test_whoever_does_not_read_is_closed(other, monkeypatch, slow, waiting):
     assert peer.run() == live.CODES["slow_reader"]
 
 
+def logged(caplog, count):
+    """The lines of the log, once there are so many."""
+    end = time.monotonic() + 10
+    while len(lines := [one for one in caplog.messages if one.startswith("{")]) < count:
+        assert time.monotonic() < end, caplog.messages
+        time.sleep(0.01)
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("log_text", [False, True])
+def test_each_connection_has_a_line_in_the_log(other, caplog, log_text):
+    caplog.set_level(logging.INFO, "asr")
+    samples, setup = pcm(say(SHORT)), json.dumps(config())
+    append = {"type": "input_audio_buffer.append", "audio": base64.b64encode(samples).decode()}
+    with serving({"tones": other}, ServingOptions(log_text=log_text)) as address:
+        url = f"ws://{address}/v1/stream"
+        talk(url, setup, samples.tobytes(), END)
+        talk(url, "{")
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(url, origin="https://evil.org")
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(url.replace("stream", "nothing"))
+        with connect(url.replace("stream", "realtime")) as socket:
+            for message in (append, {"type": "input_audio_buffer.commit"}):
+                socket.send(json.dumps(message))
+            while "completed" not in socket.recv(timeout=20):
+                pass
+            socket.close(3999)
+        lines = logged(caplog, 5)
+    whole, wrong, evil, nothing, realtime = lines
+    routes = [line.pop("route") for line in lines]
+    assert routes == ["/v1/stream", "/v1/stream", "other", "other", "/v1/realtime"]
+    assert [line.pop("status") for line in lines] == [1000, 4400, 403, 403, 3999]
+    assert all(line.pop("client") == "127.0.0.1" and len(line.pop("id")) == 32 for line in lines)
+    assert 0 < whole.pop("seconds") < 20
+    size = len(setup) + samples.nbytes + len(json.dumps(END))
+    known = {"bytes": size, "model": "tones", "audio": round(len(samples) / 8000, 2)}
+    assert whole == known | ({"text": FINALS} if log_text else {})
+    assert wrong.keys() == evil.keys() == nothing.keys() == {"seconds", "bytes"}
+    assert realtime["bytes"] > 4 / 3 * samples.nbytes and realtime["model"] == "tones"
+    assert realtime["audio"] == round(len(samples) / 24_000, 2)
+    assert bool(log_text) == ("text" in realtime) == (FINALS[0] in "".join(caplog.messages))
+
+
+HANDSHAKE = (
+    "GET /v1/realtime HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+TEXT_FRAME, PING_FRAME = 0x81, 0x89
+
+
+def frame(kind, data):
+    """A client's frame, masked by zeros."""
+    size = bytes([128 | len(data)]) if len(data) < 126 else struct.pack(">BH", 254, len(data))
+    return bytes([kind]) + size + bytes(4) + data
+
+
+@contextmanager
+def never_reading(address):
+    """A client that has sent samples, and holds little of what comes."""
+    host, _, port = address.partition(":")
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect((host, int(port)))
+        line.sendall(HANDSHAKE.encode())
+        assert b"101 Switching" in line.recv(9999)
+        audio = base64.b64encode(pcm(say("-AB_"))).decode()
+        append = {"type": "input_audio_buffer.append", "audio": audio}
+        line.sendall(frame(TEXT_FRAME, json.dumps(append).encode()))
+        line.settimeout(0.1)
+        yield line
+
+
+def push(line, data, seconds):
+    """Send again and again; return the bytes."""
+    end, count = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        with suppress(TimeoutError):
+            count += line.send(data[count % len(data) :])
+    return count
+
+
+# a mistake whose answer is as long
+LONG = frame(TEXT_FRAME, json.dumps({"type": "x", "event_id": 512 * "x"}).encode())
+
+
+def test_a_client_that_never_reads_is_cut_off(other, monkeypatch, caplog):
+    """Its socket and the server's buffer are full, so that the server can't even say why."""
+    caplog.set_level(logging.INFO, "asr")
+    for module, name in ((live, "SLOW"), (live, "PARTING"), (server, "STUCK")):
+        monkeypatch.setattr(module, name, 0.2)
+    with serving({"tones": other}) as address:
+        with never_reading(address) as line, pytest.raises(ConnectionError):
+            push(line, LONG * 100, 10)
+        assert logged(caplog, 1)[0]["status"] == 4408
+
+
+def test_the_server_s_end_does_not_wait_for_who_never_reads(other, monkeypatch):
+    monkeypatch.setattr(server, "STUCK", 0.2)
+    with ExitStack() as stack:
+        with serving({"tones": other}) as address:
+            line = stack.enter_context(never_reading(address))
+            push(line, LONG * 100, 1)
+            began = time.monotonic()
+        assert time.monotonic() - began < 3
+
+
+def test_pongs_do_not_pile_up(other):
+    """Of a hundred thousand pings those are answered that fit: the rest would fill the memory."""
+    pings, count = frame(PING_FRAME, bytes(125)) * 1000, 0
+    with serving({"tones": other}) as address, never_reading(address) as line:
+        sent = push(line, pings, 2)
+        line.settimeout(1)
+        with suppress(TimeoutError):
+            while True:
+                count += len(line.recv(1 << 16))
+    assert count < 1_000_000 and sent > 10 * count
+
+
 def session(**more):
     settings = {"format": {"type": "audio/pcm", "rate": 24_000}, "transcription": {"model": "x"}}
     return {"type": "transcription", "audio": {"input": settings | more}}
@@ -482,6 +605,8 @@ def test_a_session_goes_on_after_mistakes_and_in_the_first_version(address):
     update = {"type": "transcription_session.update", "session": {"turn_detection": None}}
     mistakes = [
         {"type": "response.create", "event_id": "mine"},
+        {"type": "response.create", "event_id": "x" * 100_000},
+        {"type": "session.update", "session": session(transcription={"keywords": ["A" * 101]})},
         {"type": "input_audio_buffer.append", "audio": "§"},
         {"type": "input_audio_buffer.append", "audio": "AAAA"},
         {"type": "session.update", "session": {"type": "realtime"}},
@@ -500,9 +625,10 @@ def test_a_session_goes_on_after_mistakes_and_in_the_first_version(address):
             events.append(json.loads(socket.recv(timeout=20)))
     kinds = [event["type"] for event in events]
     assert kinds[0] == "transcription_session.created"
-    assert kinds[1:8] == ["error"] * 7 and events[1]["error"]["event_id"] == "mine"
-    assert kinds[8] == "transcription_session.updated"
-    rest = [kind for kind in kinds[9:] if not kind.endswith("delta")]
+    assert kinds[1:10] == ["error"] * 9 and events[1]["error"]["event_id"] == "mine"
+    assert max(len(json.dumps(event)) for event in events[:10]) < 1000
+    assert kinds[10] == "transcription_session.updated"
+    rest = [kind for kind in kinds[11:] if not kind.endswith("delta")]
     turn = ["input_audio_buffer.committed", "conversation.item.created", f"{ITEM}.completed"]
     assert rest == ["error", "input_audio_buffer.cleared", *turn, *turn]
     assert [e["transcript"] for e in events if "transcript" in e] == ["AB", "AB"]

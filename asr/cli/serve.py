@@ -69,9 +69,8 @@ def main(argv):
     how, ends, limits = (_of(args, it) for it in (SearchOptions, EndpointOptions, ServingOptions))
     check(args, token)
     models = named(args.model)
-    if not token and (limits.hosts or is_loopback(args.host)):
-        hosts = ",".join(filter(None, (limits.hosts, *LOOPBACK)))
-        limits = _of(args, ServingOptions, hosts=hosts)
+    if not token:
+        limits = _of(args, ServingOptions, hosts=hosts(args))
     try:
         from asr.serving.app import create_app
         from asr.serving.server import serve
@@ -104,6 +103,11 @@ def _of(args, options, **more):
     return options(
         **{option.name: getattr(args, option.name) for option in declared(options)} | more
     )
+
+
+def hosts(args):
+    """List the names of a server without a token: another one may be a page's, which DNS leads here."""
+    return ",".join(filter(None, (args.hosts, args.host, *LOOPBACK)))
 
 
 def check(args, token):

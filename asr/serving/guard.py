@@ -1,4 +1,7 @@
-"""What stands before all routes: who may ask, how much and how fast; security headers; a line of the log."""
+"""What stands before all routes: who may ask, how much and how fast; security headers; a line of the log.
+
+A request has its line after its answer, a WebSocket at its end.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +52,12 @@ class Guard:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request, or a handshake of a WebSocket."""
+        if scope["type"] in ("http", "websocket"):
+            scope.setdefault("state", {})["log"] = {}  # what a route adds to the line
         if scope["type"] == "http":
             await _Exchange(self, scope, receive, send).run()
-        elif scope["type"] == "websocket" and self.refusal(scope, Headers(scope=scope)):
-            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: 403
+        elif scope["type"] == "websocket":
+            await _Connection(self, scope, receive, send).run()
         else:
             await self.app(scope, receive, send)
 
@@ -61,7 +66,7 @@ class Guard:
         service, options = self.service, self.service.options
         host, origin = headers.get("host", ""), headers.get("origin")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if options.names and name.lower() not in options.names:
+        if not options.answers_to(name.lower()):
             return RequestError(421, "is not asked by this name; see --hosts", None, "wrong_host")
         if origin and not (origin.partition("://")[2] == host or self._is_allowed(origin)):
             return RequestError(403, "pages of other origins may not ask; see --cors", None, "cors")
@@ -105,7 +110,6 @@ class _Exchange:
         self.bytes, self.status, self.complete = 0, 0, False
         self.refused: RequestError | None = None
         self.id = uuid.uuid4().hex
-        scope.setdefault("state", {})["id"] = self.id
 
     async def run(self) -> None:
         """Answer."""
@@ -186,15 +190,56 @@ class _Exchange:
                 return
 
     def _note(self) -> None:
-        """Count it, and log it: nothing in the line is of the client's choice."""
-        seconds, metrics = time.monotonic() - self.began, self.guard.service.metrics
-        route = getattr(self.scope.get("route"), "path", None) or "other"
+        """Count it, and log it."""
         status = self.status or 499  # the client has left
+        facts = _noted(self.scope, self.id, status, self.began, self.bytes)
+        metrics, route = self.guard.service.metrics, facts["route"]
         metrics.requests.labels(route, str(status)).inc()
-        metrics.latency.labels(route).observe(seconds)
-        facts = {"id": self.id, "client": address(self.scope), "route": route, "status": status}
-        facts |= {"seconds": round(seconds, 3), "bytes": self.bytes}
-        logger.info(json.dumps(facts | self.scope["state"].get("log", {})))
+        metrics.latency.labels(route).observe(facts["seconds"])
+
+
+class _Connection:
+    """A WebSocket, from its handshake to its end."""
+
+    def __init__(self, guard: Guard, scope: Message, receive: Receive, send: Send):
+        self.guard, self.scope, self._receive, self._send = guard, scope, receive, send
+        self.began, self.bytes, self.accepted, self.status = time.monotonic(), 0, False, 0
+
+    async def run(self) -> None:
+        """Let the application speak with the client, if it may."""
+        try:
+            if self.guard.refusal(self.scope, Headers(scope=self.scope)):
+                await self.send({"type": "websocket.close", "code": 1008})
+            else:
+                await self.guard.app(self.scope, self.receive, self.send)
+        finally:
+            # one that ends without a close code is cut off, as by the end of the server
+            _noted(self.scope, uuid.uuid4().hex, self.status or 1006, self.began, self.bytes)
+
+    async def receive(self) -> Message:
+        """Receive a message, and count its bytes."""
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self.status = self.status or message.get("code", 1006)
+        self.bytes += len(message.get("bytes") or (message.get("text") or "").encode())
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message, and note the code of one that closes; before the handshake that is a 403."""
+        self.accepted |= message["type"] == "websocket.accept"
+        if message["type"] == "websocket.close" and not self.status:
+            self.status = message.get("code", 1000) if self.accepted else 403
+        await self._send(message)
+
+
+def _noted(scope: Message, id: str, status: int, began: float, size: int) -> dict[str, Any]:
+    """Log a line of facts: nothing in it is of the client's choice."""
+    route = getattr(scope.get("route"), "path", None) or "other"
+    facts = {"id": id, "client": address(scope), "route": route, "status": status}
+    facts |= {"seconds": round(time.monotonic() - began, 3), "bytes": size}
+    facts |= scope["state"]["log"]
+    logger.info(json.dumps(facts))
+    return facts
 
 
 def too_large(most: int) -> RequestError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -35,6 +35,7 @@ from asr.transcription.streams import can_stream
 IDLE = 60.0  # seconds without a message, after which a client is taken for gone
 FIRST = 10.0  # seconds until the first message
 SLOW = 10.0  # seconds that a client may take to read an event
+PARTING = 1.0  # the same for the last one, if it has read none
 BACKLOG = 10.0  # seconds of audio that wait
 WAITING = 1000  # events that wait for a client to read them
 LARGEST = 2**20  # bytes of a message
@@ -115,7 +116,7 @@ async def _transcribe(client: Client) -> None:
         client.finish()
 
     at = (config.resume.time, config.resume.segment)
-    live = await client.open(engine, options, None, listen, end, *at)
+    live = await client.open(name, engine, options, None, listen, end, *at)
     client.post({"type": "ready", "model": name, "resume": config.resume.model_dump()})
     ended = False
     while True:
@@ -215,6 +216,8 @@ class Client:
         self.service: Service = socket.app.state.service
         self.socket, self._loop = socket, asyncio.get_running_loop()
         self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._log: dict[str, Any] = socket.scope["state"]["log"]
+        self._seconds = 0.0  # of audio
         self._live: Live | None = None
         self._current: Callable[..., None] | None = None  # takes the events of the stream
         self._failed: asyncio.Future[None] = self._loop.create_future()
@@ -226,7 +229,7 @@ class Client:
         """Wait for the next message: samples, or an object with a type."""
         seconds = seconds or IDLE
         try:
-            got = await asyncio.wait_for(self.socket.receive(), seconds)
+            got = await within(self.socket.receive(), seconds)
         except asyncio.TimeoutError:
             raise Refusal(
                 "timeout", f"got nothing for {seconds:g} s", "send samples, or pings"
@@ -240,6 +243,7 @@ class Client:
 
     async def open(
         self,
+        model: str,
         engine: Engine,
         options: SearchOptions,
         endpoints: EndpointOptions | None,
@@ -259,8 +263,11 @@ class Client:
                 return  # of a stream that was left, while the engine was at it
             if isinstance(event, Exception):
                 self._fail(event)
+            elif event is None:
+                end()
             else:
-                listen(event) if event else end()
+                self._note(event)
+                listen(event)
 
         def hand_over(event: Event | Exception | None) -> None:  # in the engine's thread
             with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
@@ -268,6 +275,7 @@ class Client:
 
         self.leave()
         self._current = arrived
+        self._log["model"] = model
         try:
             opened = engine.open(hand_over, options, endpoints, position, number)
             try:
@@ -287,6 +295,13 @@ class Client:
         while live.backlog > BACKLOG:
             await asyncio.sleep(0.02)
         live.feed(waveform, rate)
+        self._seconds += len(waveform) / rate
+        self._log["audio"] = round(self._seconds, 2)
+
+    def _note(self, event: Event) -> None:
+        """Add a final text to the line of the log, if texts are logged."""
+        if self.service.options.log_text and isinstance(event, Final):
+            self._log.setdefault("text", []).append(event.segment.text)
 
     def post(self, event: dict[str, Any]) -> None:
         """Let an event wait until the client reads it."""
@@ -326,24 +341,43 @@ class Client:
 
     async def refuse(self, event: dict[str, Any], code: int) -> None:
         """Send a last event, and close; whoever doesn't read it is closed all the same."""
-        with contextlib.suppress(Refusal, WebSocketDisconnect, RuntimeError):
-            for waiting in [self._events.get_nowait() for _ in range(self._events.qsize())]:
-                if waiting and code != CODES["slow_reader"]:
-                    await self._send(waiting)
-            await self._send(event)
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError, asyncio.TimeoutError):
-            await asyncio.wait_for(self.socket.close(code, event["type"]), SLOW)
+        self._log["status"] = code
+        seconds = PARTING if code == CODES["slow_reader"] else SLOW
+        with contextlib.suppress(Refusal, WebSocketDisconnect, RuntimeError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._part(event, code), seconds)
+
+    async def _part(self, event: dict[str, Any], code: int) -> None:
+        for waiting in [self._events.get_nowait() for _ in range(self._events.qsize())]:
+            if waiting and code != CODES["slow_reader"]:
+                await self._send(waiting)
+        await self._send(event)
+        await self.socket.close(code, event["type"])
 
     async def _send(self, event: dict[str, Any]) -> None:
         text = json.dumps(event, allow_nan=False)  # ASCII: half a surrogate pair has no UTF-8
         try:
-            await asyncio.wait_for(self.socket.send_text(text), SLOW)
+            await within(self.socket.send_text(text), SLOW)
         except asyncio.TimeoutError:
             raise slow_reader() from None
 
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():
             self._failed.set_exception(error)
+
+
+async def within(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    """Await something for some seconds; `wait_for` of Python 3.11 may overlook that it was canceled.
+
+    raises   asyncio.TimeoutError
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+    finally:
+        is_late = task.cancel()
+    if is_late:
+        raise asyncio.TimeoutError
+    return task.result()
 
 
 def slow_reader() -> Refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from asr.options import check, option
@@ -40,7 +41,9 @@ class ServingOptions:
         None, "origins of other pages that may ask, such as https://a.org,https://b.org; or *"
     )
     hosts: str | None = option(
-        None, "names by which it may be asked, such as asr.a.org; without a token also localhost"
+        None,
+        "names by which it may be asked, such as asr.a.org, beside addresses; * for any; "
+        "without a token also localhost and the name of --host",
     )
     log_text: bool = option(False, "log what was recognized, too")
 
@@ -57,10 +60,22 @@ class ServingOptions:
         """Names by which it may be asked; none: by any."""
         return [name.lower() for name in _list(self.hosts)]
 
+    def answers_to(self, name: str) -> bool:
+        """Whether it may be asked by a name; an address is always right, for no DNS can lead it elsewhere."""
+        return not self.names or bool({"*", name} & {*self.names}) or _is_address(name)
+
     @property
     def most_bytes(self) -> int:
         """Of an upload."""
         return round(self.max_megabytes * 1e6)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name[1:-1] if name[:1] + name[-1:] == "[]" else name)
+    except ValueError:
+        return False
+    return True
 
 
 def _list(text: str | None) -> list[str]:

@@ -12,7 +12,7 @@ import base64
 import binascii
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, WebSocket
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,6 +32,7 @@ from asr.transcript import Event, Final
 from asr.transcription.endpoints import AHEAD, KEPT, EndpointOptions
 
 NEVER = 600.0  # seconds of silence that a segment waits without turn detection
+MOST = 512  # letters of an event's id: it is answered, and answers wait
 RECOVERABLE = ("bad_message", "bad_audio", "unknown_model", "not_live")
 ITEM = "conversation.item.input_audio_transcription"
 router = APIRouter()
@@ -50,7 +51,9 @@ class Format(Part):
 
 class Transcription(Part):
     model: str | None = Field(default=None, max_length=200)
-    keywords: list[str] | None = None
+    keywords: list[Annotated[str, Field(max_length=100)]] | None = Field(
+        default=None, max_length=200
+    )
 
 
 class Turns(Part):
@@ -106,7 +109,7 @@ async def _transcribe(client: Client) -> None:
             if refusal.code not in RECOVERABLE:
                 raise
             event = message.get("event_id") if isinstance(message, dict) else None
-            client.post(_error(refusal, event if isinstance(event, str) else None))
+            client.post(_error(refusal, event[:MOST] if isinstance(event, str) else None))
 
 
 def _error(refusal: Refusal, event: str | None) -> dict[str, Any]:
@@ -221,11 +224,12 @@ class Conversation:
     async def _open(self) -> Live:
         asked = self._input.transcription or Transcription()
         config = {"type": "config", "model": asked.model, "hotwords": asked.keywords or []}
-        _, engine, options = chosen(self._client.service, validated(Config, config))
+        name, engine, options = chosen(self._client.service, validated(Config, config))
         self._ended.clear()
         ends = self._endpoints(engine.endpoints)
         at = (self._seconds, self._number)
-        return await self._client.open(engine, options, ends, self._listen, self._ended.set, *at)
+        how = (name, engine, options, ends, self._listen, self._ended.set)
+        return await self._client.open(*how, *at)
 
     def _endpoints(self, usual: EndpointOptions) -> EndpointOptions:
         """Say when segments end: in silence where turns are detected, else when they are too long."""

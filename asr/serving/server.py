@@ -1,4 +1,4 @@
-"""The server below the application: uvicorn, with limits of connections and of the time for headers."""
+"""The server below the application: uvicorn, with limits of connections, of time, and of what waits for a reader."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 
 from asr.serving.options import ServingOptions
 
 MOST_HEADERS = 16 * 1024  # bytes
+STUCK = 3.0  # seconds in which a client must read something of what is left when its WebSocket ends
 ANSWER = "HTTP/1.1 {}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -34,7 +36,8 @@ def settings(
     return uvicorn.Config(
         app,
         http=bounded(options),
-        ws_max_size=1 << 20,
+        ws=Ending,
+        ws_max_size=2 << 20,  # the application refuses half of it, and says why
         ws_ping_timeout=60.0,  # a client whose audio waits sees pings late
         h11_max_incomplete_event_size=MOST_HEADERS,
         timeout_keep_alive=int(max(1, options.receive_seconds)),
@@ -45,6 +48,27 @@ def settings(
         log_level="error",
         **more,
     )
+
+
+class Ending(AutoWebSocketsProtocol):  # type: ignore[misc,valid-type]
+    """uvicorn's WebSocket, which a client that reads nothing neither keeps open nor fills."""
+
+    async def run_asgi(self) -> None:
+        """Run the application; then drop what is left if nobody reads it, for it would never be closed."""
+        await super().run_asgi()
+        left = self.transport.get_write_buffer_size()
+        while left:
+            await asyncio.sleep(STUCK)
+            before, left = left, self.transport.get_write_buffer_size()
+            if left >= before:
+                return self.transport.abort()
+
+    def handle_ping(self) -> None:
+        """Answer a ping, unless answers wait already: uvicorn would write them without a limit."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
 
 
 def bounded(options: ServingOptions) -> type[asyncio.Protocol]:

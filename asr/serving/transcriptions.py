@@ -295,7 +295,7 @@ class _Work:
         facts = {"model": self.name, "audio": round(found.duration, 2)}
         if self.service.options.log_text:
             facts["text"] = found.text
-        self.request.scope["state"]["log"] = facts
+        self.request.scope["state"]["log"] |= facts
 
     def answer(self, found: Transcript) -> Response:
         """Write the answer in the format that the client wants."""
