@@ -216,6 +216,14 @@ def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence, token, text):
     assert made.nonspeech == (((1.0, 2.0),) if sure else ((1.0, 2.5),))
 
 
+@pytest.mark.parametrize("text, counts", [("t", False), ("no", False), ("yes", True), ("我", True)])
+def test_a_letter_or_two_of_a_short_doubtful_piece_dont_count(text, counts):
+    best = Alternative(text, [1], 0.0, confidences=[1.0], uncalibrated=1.0)
+    found = Transcript("x", text, (segment_of(words((0.1, text))),), nbest=(best,))
+    made = joined(Recording("x", "x", 0.0, 0.4), [Piece(0.0, 0.4, doubtful=True)], [found])
+    assert made.text == (text if counts else "")
+
+
 def words(*timed):
     return tuple(Word(start, start + 0.3, text) for start, text in timed)
 
