@@ -132,20 +132,33 @@ def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(tmp_path):
     assert len(pieces) > 5 and all(piece.doubtful for piece in pieces)
 
 
-def test_a_piece_ends_before_noise_that_ends_at_once(tmp_path):
-    """A noise gate that opens 0.2 s before speech, and closes as long after it: a step of 40 dB."""
+@pytest.mark.parametrize("beyond", [0.2, 0.32])
+def test_a_piece_ends_before_noise_that_ends_at_once(tmp_path, beyond):
+    """A noise gate that opens some tenths of a second before speech, and closes as long after it: a step of 40 dB."""
     rng, parts, steps, at = np.random.default_rng(0), [], [], 0.0
     for _ in range(20):
         n = round(rng.uniform(1, 3) * RATE)
-        noise = 0.01 * rng.standard_normal(n + round(0.4 * RATE))
-        noise[round(0.2 * RATE) :][:n] += 0.3 * gliding(n)
+        noise = 0.01 * rng.standard_normal(n + round(2 * beyond * RATE))
+        noise[round(beyond * RATE) :][:n] += 0.3 * gliding(n)
         parts += [1e-4 * rng.standard_normal(RATE), noise]
-        steps.append((at + 1.0, at + 1.0 + len(noise) / RATE))
-        at = steps[-1][1]
+        spoken = at + 1.0 + beyond
+        steps.append((spoken - 0.2, spoken + n / RATE + 0.2))
+        at += 1.0 + len(noise) / RATE
     pieces = pieces_of(tmp_path / "x.wav", np.concatenate([*parts, parts[0]]))
     assert len(pieces) == len(steps)
-    for piece, (opens, closes) in zip(pieces, steps, strict=True):
-        assert opens <= piece.start <= opens + 0.2 and closes - 0.2 <= piece.end <= closes
+    for piece, (start, end) in zip(pieces, steps, strict=True):
+        assert start <= piece.start <= start + 0.2 and end - 0.2 <= piece.end <= end
+
+
+def test_faint_sounds_at_the_ends_of_clean_speech_are_kept(tmp_path):
+    """As the S of SIX and of NIGHTS: 35 dB below the vowels, with a closure of 0.1 s before the last one."""
+    rng, n = np.random.default_rng(0), round(0.2 * RATE)
+    faint, silence = 0.005 * rng.standard_normal((2, n)), np.zeros(RATE)
+    vowels = 0.3 * gliding(2 * RATE)
+    waveform = np.concatenate([silence, faint[0], vowels, silence[: n // 2], faint[1], silence])
+    waveform += 1e-5 * rng.standard_normal(len(waveform))
+    [piece] = pieces_of(tmp_path / "x.wav", waveform)
+    assert piece.start <= 1.0 and piece.end >= 3.5
 
 
 def test_a_quiet_reply_behind_loud_speech_with_noise_is_kept(tmp_path):
@@ -201,6 +214,14 @@ def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence, token, text):
     made = joined(Recording("x", "x", 0.0, 4.0), pieces, transcripts)
     assert made.text == ("a b c f" if sure else "a b e f")
     assert made.nonspeech == (((1.0, 2.0),) if sure else ((1.0, 2.5),))
+
+
+@pytest.mark.parametrize("text, counts", [("t", False), ("no", False), ("yes", True), ("我", True)])
+def test_a_letter_or_two_of_a_short_doubtful_piece_dont_count(text, counts):
+    best = Alternative(text, [1], 0.0, confidences=[1.0], uncalibrated=1.0)
+    found = Transcript("x", text, (segment_of(words((0.1, text))),), nbest=(best,))
+    made = joined(Recording("x", "x", 0.0, 0.4), [Piece(0.0, 0.4, doubtful=True)], [found])
+    assert made.text == (text if counts else "")
 
 
 def words(*timed):

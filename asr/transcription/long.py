@@ -18,6 +18,7 @@ AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are s
 SURE = 0.6  # confidence
 SURE_CTC = 0.8  # the same for CTC's searches frame by frame, which are sure of what they emit
 SPOKEN = 5.0  # bytes a second in UTF-8, without spaces; speech has some 12 in any script
+LEAST = 3  # bytes; a note of some hundredths of a second is heard as a letter or two
 APART = 0.4  # seconds between the middles of a word in two pieces, at most
 
 Results = Iterator[tuple[Recording, Transcript | Failure]]
@@ -188,7 +189,8 @@ def _is_sure(transcript: Transcript, seconds: float, sure: float) -> bool:
     for best in transcript.nbest[:1]:
         mean = statistics.geometric_mean(max(p, 1e-9) for p in best.confidences or [1.0])
         length = len(best.text.replace(" ", "").encode())
-        return min(best.uncalibrated, mean) >= sure and length >= SPOKEN * (seconds - 2 * MARGIN)
+        least = max(LEAST, SPOKEN * (seconds - 2 * MARGIN))
+        return min(best.uncalibrated, mean) >= sure and length >= least
     return False
 
 

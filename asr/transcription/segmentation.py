@@ -2,7 +2,7 @@
 
 Energy decides what is a pause. Its threshold follows the recording: between the quietest and the
 loudest tenth of the minute around. A piece is a stretch of speech between pauses with a little of the
-silence around it, and no longer than the model knows. What is silent by the threshold of the piece
+silence around it, and no longer than the model knows. What isn't above the background of the piece
 alone counts as silence there: where background noise begins or ends at once, as behind a noise gate, a
 model hears a consonant. A piece whose spectrum keeps its shape is noise,
 and left out; one that sounds like music is doubtful (`nonspeech.py`).
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asr.audio import load as audio
+from asr.transcription.nonspeech import SHORTEST as JUDGED
 from asr.transcription.nonspeech import Spectra
 from asr.transcription.silero import Silero, speech
 
@@ -164,16 +165,19 @@ def _parts(smooth: np.ndarray, at: int, end: int, most: int) -> Iterator[tuple[i
 def _trimmed(
     smooth: np.ndarray, first: int, end: int, sides: tuple[bool, bool], spectra: Spectra | None
 ) -> tuple[float, float]:
-    """Where a piece is loud by its own threshold, in seconds; sides: whether its start and its end may move.
+    """Where a piece rises above its own background, in seconds; sides: whether its start and its end may move.
 
-    More than a pause is left out only if it is noise: someone may speak more quietly there.
+    Its background is its faintest level alone, since clean speech has faint sounds, too. What is long
+    enough to be judged is left out only if it is noise: someone may speak more quietly there.
     """
 
     def silent(a: int, b: int) -> bool:
-        return (b - a) * HOP <= PAUSE or bool(spectra and spectra.is_noise(a * HOP, b * HOP))
+        seconds = (b - a) * HOP
+        return seconds < JUDGED or bool(spectra and spectra.is_noise(a * HOP, b * HOP))
 
     own = smooth[first:end]
-    loud = first + np.flatnonzero(own > _limit(own))
+    floor = own[SMOOTH:-SMOOTH].min(initial=own.max())  # the ends' means reach beyond it
+    loud = first + np.flatnonzero(own > floor + CONTRAST)
     start, last = (loud[0], loud[-1] + 1) if len(loud) else (first, end)
     start = start if sides[0] and silent(first, start) else first
     last = last if sides[1] and silent(last, end) else end
