@@ -188,14 +188,17 @@ class Checkout:
             path = self.root / name
             old = path.read_text() if path.exists() else ""
             write_program(path, text + old.partition("set -euo pipefail\n")[2])
-        (self.root / "sitecustomize.py").write_text(ROOMY)
+        self.modules = folder / "modules"
+        self.modules.mkdir()
+        (self.modules / "sitecustomize.py").write_text(ROOMY)
         for setup in SETUPS.get(page, ()):
             setup(self.root)
 
     def run(self, command):
         """Run a command line; its status, and all that it says."""
         environment = {"PATH": f"{self.root / 'bin'}{os.pathsep}{PATH}", "CDPATH": "/usr:/tmp"}
-        environment |= {"PYTHONPATH": str(self.root), "CUDA_VISIBLE_DEVICES": ""}
+        environment["PYTHONPATH"] = f"{self.root}{os.pathsep}{self.modules}"
+        environment["CUDA_VISIBLE_DEVICES"] = ""
         return bash(self.root, "-c", f"exec 2>&1\n{command}", **environment)[:2]
 
     def do(self, piece, way):

@@ -272,7 +272,7 @@ def test_a_dropped_file_plays_at_the_word_that_is_clicked(page, served, dropped,
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".now:text-is('EB')")
     page.keyboard.press(" ")
-    assert page.locator(".play").get_attribute("aria-label") == "Play"
+    page.wait_for_selector(".play[aria-label=Play]")
     if "nbest" in found["segments"][0]:
         page.hover(".readings >> nth=0")
     for kind in ("srt", "vtt", "json", "txt"):
