@@ -189,3 +189,12 @@ def test_a_habit_is_kept_but_in_known_modules(checker, known, planted):
     assert {module: names for module, names in found.items() if names} == known
     assert len([*checker(ast.parse(planted))]) == 1
     assert not [*checker(ast.parse("import torch\ndef f():\n    import torchaudio"))]
+
+
+def test_public_classes_have_names_of_their_own():
+    names = {}
+    for module, tree in SOURCES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                names.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in names.items() if len(modules) > 1} == {}

@@ -30,7 +30,7 @@ from asr.memory import is_oom
 from asr.models.recognizer import Recognizer
 from asr.serving.clients import Closed, Full, Listener, Live
 from asr.serving.fairness import FairQueue
-from asr.serving.jobs import Group, Job, Part
+from asr.serving.jobs import Job, JobPart, RunningBatch
 from asr.transcript import Segment, Transcript
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.long import FAR, cut_long, sure_of
@@ -105,7 +105,7 @@ class Engine:
         self._awake = self._closing = self._stopped = False
         self._jobs = dict[Job, None]()
         self._queue = FairQueue[Job]()
-        self._groups = dict[SearchOptions, Group]()
+        self._groups = dict[SearchOptions, RunningBatch]()
         self._streams = dict[tuple[SearchOptions, EndpointOptions], Streams]()
         self._lives = list[Live]()
         self._pool = ThreadPoolExecutor(READERS[self.device], "asr-reader")
@@ -371,7 +371,7 @@ class Engine:
             else:
                 waveform = Future()
                 waveform.set_result(job.waveform)
-            job.ahead.append(Part(job, recording, waveform))
+            job.ahead.append(JobPart(job, recording, waveform))
             waveform.add_done_callback(lambda _: self.wake())
 
     def _drop(self, job: Job) -> None:
@@ -388,7 +388,7 @@ class Engine:
         """Let parts enter the search, in their turn, while there is room."""
         room = self._batch_seconds - sum(group.seconds for group in self._groups.values())
         full = room < self._batch_seconds
-        entering = dict[SearchOptions, list[Part]]()
+        entering = dict[SearchOptions, list[JobPart]]()
         taken = 0.0
         while job := self._queue.next(Job.is_ready):
             part = job.ahead[0]
@@ -405,7 +405,7 @@ class Engine:
             taken += part.seconds
             entering.setdefault(job.options, []).append(part)
         for options, parts in entering.items():
-            group = self._groups.get(options) or Group(self._searcher(options))
+            group = self._groups.get(options) or RunningBatch(self._searcher(options))
             self._groups[options] = group
             self._guarded(group, lambda: group.add(parts), parts)  # noqa: B023 - called at once
         return bool(entering)
@@ -422,7 +422,9 @@ class Engine:
                 self.watch(size, time.perf_counter() - began)
         return bool(self._groups)
 
-    def _guarded(self, group: Group, work: Callable[[], None], new: Sequence[Part]) -> None:
+    def _guarded(
+        self, group: RunningBatch, work: Callable[[], None], new: Sequence[JobPart]
+    ) -> None:
         """Do something with a group; if it fails, search its parts one by one, so that one fault is one request's."""
         try:
             work()
@@ -434,10 +436,10 @@ class Engine:
             for part in parts:
                 self._search_alone(part, group.searcher)
 
-    def _search_alone(self, part: Part, searcher: Searcher) -> None:
+    def _search_alone(self, part: JobPart, searcher: Searcher) -> None:
         if part.job.future.done():
             return
-        group = Group(searcher)
+        group = RunningBatch(searcher)
         try:
             group.add([part])
             while group.encoded:
@@ -447,7 +449,7 @@ class Engine:
                 error = UserError(TOO_LONG.format(part.seconds))
             part.job.settle(error)
 
-    def _take(self, found: Sequence[tuple[Part, Transcript]]) -> None:
+    def _take(self, found: Sequence[tuple[JobPart, Transcript]]) -> None:
         """Give results to their jobs."""
         for part, result in found:
             job = part.job

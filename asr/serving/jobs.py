@@ -22,7 +22,7 @@ from asr.transcription.searcher import Running, Searcher
 
 
 @dataclass(eq=False)
-class Part:
+class JobPart:
     """A recording, or a piece of one."""
 
     job: Job
@@ -45,7 +45,7 @@ class Job:
         self.waveform: np.ndarray | None = None
         self.pieces: Pieces | None = None
         self.unread = deque[Recording]()
-        self.ahead = deque[Part]()
+        self.ahead = deque[JobPart]()
         self.results = dict[Recording, Transcript]()
         self._joint, self._joined, self._shown = Joint(sure_of(options.mode)), 0, 0
         self._lock, self._settled = threading.Lock(), False
@@ -98,19 +98,19 @@ class Job:
         self._shown = max(self._shown, settled)
 
 
-class Group:
+class RunningBatch:
     """Utterances that are searched with the same options."""
 
     def __init__(self, searcher: Searcher):
         self.searcher = searcher
-        self.running = Running[Part](searcher, prompt=True)
-        self.encoded = dict[Part, tuple[torch.Tensor, torch.Tensor]]()  # H (T', D), X (T, F)
+        self.running = Running[JobPart](searcher, prompt=True)
+        self.encoded = dict[JobPart, tuple[torch.Tensor, torch.Tensor]]()  # H (T', D), X (T, F)
 
     @property
     def seconds(self) -> float:
         return sum(part.seconds for part in self.encoded)
 
-    def add(self, parts: Sequence[Part]) -> None:
+    def add(self, parts: Sequence[JobPart]) -> None:
         """Encode some, and let them enter the search."""
         searcher, waveforms = self.searcher, [part.waveform.result() for part in parts]
         waves = [wave for wave in waveforms if isinstance(wave, np.ndarray)]
@@ -119,7 +119,7 @@ class Group:
         self.encoded |= zip(parts, encoded.rows(), strict=True)
         self.running.add(parts, encoded.H, encoded.H_lens)
 
-    def step(self) -> list[tuple[Part, Transcript]]:
+    def step(self) -> list[tuple[JobPart, Transcript]]:
         """Search on by one label; return the transcripts of those that are done."""
         if not (found := self.running.step()):
             return []

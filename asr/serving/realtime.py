@@ -38,45 +38,45 @@ ITEM = "conversation.item.input_audio_transcription"
 router = APIRouter()
 
 
-class Part(BaseModel):
+class ConfigPart(BaseModel):
     """A part of a configuration; what concerns other servers is ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class Format(Part):
+class Format(ConfigPart):
     type: Literal["audio/pcm"] = "audio/pcm"
     rate: int = Field(default=24_000, ge=8_000, le=192_000)
 
 
-class Transcription(Part):
+class Transcription(ConfigPart):
     model: str | None = Field(default=None, max_length=200)
     keywords: list[Annotated[str, Field(max_length=100)]] | None = Field(
         default=None, max_length=200
     )
 
 
-class Turns(Part):
+class Turns(ConfigPart):
     type: Literal["server_vad", "semantic_vad"] = "server_vad"
     silence_duration_ms: int | None = Field(default=None, ge=0, le=60_000)
 
 
-class Input(Part):
+class Input(ConfigPart):
     format: Format = Format()
     transcription: Transcription | None = Transcription()
     turn_detection: Turns | None = Turns()
 
 
-class Audio(Part):
+class Audio(ConfigPart):
     input: Input = Input()
 
 
-class Session(Part):
+class TranscriptionSession(ConfigPart):
     type: Literal["transcription"] = "transcription"
     audio: Audio = Audio()
 
 
-class FirstSession(Part):
+class FirstSession(ConfigPart):
     """As the first version of the API has it."""
 
     input_audio_format: Literal["pcm16"] = "pcm16"
@@ -124,7 +124,7 @@ def _event(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass
-class Item:
+class Turn:
     """What is spoken in one turn.
 
     text   that is final
@@ -158,7 +158,7 @@ class Conversation:
         self._ended = asyncio.Event()
         self._seconds, self._number = 0.0, 0  # that were read by the streams before
         self._fed = 0.0  # seconds of the stream
-        self._item = Item()
+        self._item = Turn()
         self._before: str | None = None  # the id of the last item
 
     def post(self, event: dict[str, Any]) -> None:
@@ -207,7 +207,7 @@ class Conversation:
             raise Refusal("bad_message", "got an update amid the audio", "commit or clear it first")
         self._first = kind.startswith("transcription")
         settings = settings if isinstance(settings, dict) else {}
-        read = validated(FirstSession if self._first else Session, settings)
+        read = validated(FirstSession if self._first else TranscriptionSession, settings)
         self._input = read.input() if self._first else read.audio.input
         self.post(self.session("updated"))
 
@@ -255,7 +255,7 @@ class Conversation:
     def _forget(self) -> None:
         """Let the next samples begin another stream."""
         self._seconds += self._fed
-        self._live, self._fed, self._item = None, 0.0, Item()
+        self._live, self._fed, self._item = None, 0.0, Turn()
 
     def _listen(self, event: Event) -> None:
         """Translate an event of the stream."""
@@ -281,7 +281,7 @@ class Conversation:
 
     def _complete(self) -> None:
         """Tell an item's text, and begin the next."""
-        item, self._item = self._item, Item()
+        item, self._item = self._item, Turn()
         self.post(
             {
                 "type": "input_audio_buffer.committed",
