@@ -11,6 +11,7 @@ import math
 import random
 import subprocess
 import sys
+import unicodedata
 from types import SimpleNamespace
 
 import pytest
@@ -35,6 +36,7 @@ from asr.models.transfer import load_what_fits
 from asr.models.translator import TranslationModel, Translator, TranslatorSettings
 from asr.nn.positions import sinusoids
 from asr.preflight.check import check
+from asr.scoring.translation import score_translations
 from asr.tasks.translator import TranslatorTask
 from asr.text import tokenizer
 from asr.training.distributed.group import Group
@@ -531,6 +533,7 @@ plot    | --model {m} {r}/dev.src --mode ctc --out x  | --mode: got 'ctc', expec
 plot    | --model {m} {r}/dev.src --line 99 --out x  | {r}/dev.src: has no line 99
 score   | {r}/dev.tgt {r}/long --bleu                | {r}/long: got 2 lines, expected 40
 score   | {r}/gap {r}/gap --bleu                     | {r}/gap:2: empty
+score   | {r}/none {r}/none --bleu                   | {r}/none: has no lines
 score   | {r}/gap {r}/gap --bleu --tokenize klingon  | --tokenize: got 'klingon'
 score   | {r}/gap {r}/gap --bleu --unit word         | --unit: is for error rates
 score   | {r}/gap {r}/gap --lowercase                | --tokenize, --lowercase: are for --bleu
@@ -557,6 +560,7 @@ def faulty(root):
     (root / "long").write_text("a\n" + "b" * 1100 + "\n")
     (root / "bytes").write_bytes(b"\xff\n")
     (root / "gap").write_text("a\n\nb\n")
+    (root / "none").write_text("")
     (root / "lm").mkdir()
     (root / "lm/config.yaml").write_text("model: {kind: lm}\n")
     (root / "pairs").mkdir()
@@ -659,6 +663,37 @@ def test_scores_are_sacrebleu_s(tmp_path, capsys):
     cased = sacrebleu.corpus_bleu(hyp, [ref]).score
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"BLEU {cased:.2f} [") and "|case:mixed|eff:no|tok:13a|" in first
+
+
+WEAK = [*[""] * 18, "der Hund", "geht über Gräser"]
+
+
+@pytest.mark.parametrize("hyp", [WEAK, ["x"] * 18 + WEAK[18:]], ids=["empty lines", "no match"])
+def test_intervals_of_weak_systems_are_possible_scores(tmp_path, hyp):
+    pytest.importorskip("sacrebleu")
+    (tmp_path / "ref").write_text("\n".join(["der Hund geht über Gräser"] * 20))
+    (tmp_path / "hyp").write_text("\n".join([*hyp, ""]))
+    for metric in score_translations(tmp_path / "ref", tmp_path / "hyp").metrics.values():
+        assert 0 <= metric.low <= metric.score <= metric.high <= 100
+
+
+def test_a_system_does_not_differ_from_itself_nor_from_its_decomposed_form(tmp_path):
+    pytest.importorskip("sacrebleu")
+    text = "der Hund läuft über das grüne Gras\nzwei Männer spielen im Hof\n"
+    for form in ("NFC", "NFD"):
+        (tmp_path / form).write_text(unicodedata.normalize(form, text), encoding="utf-8")
+    found = score_translations(tmp_path / "NFC", *[tmp_path / "NFD"] * 2, tokenize="none").metrics
+    assert all((m.score, m.p) == (pytest.approx(100), 1) for m in found.values())
+
+
+def test_what_is_printed_is_printed_again(whole, root, tmp_path, capsys):
+    printed = []
+    for _ in range(2):
+        decode.main(
+            ["--model", str(whole[0]), str(root / "dev.src"), "--json", str(tmp_path / "j")]
+        )
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] and len(printed[0].splitlines()) == 40
 
 
 def test_tuning_prints_the_bleu_of_each_setting(whole, root, tmp_path, capsys):

@@ -49,7 +49,8 @@ def decode(args):
         if path not in (None, STDOUT)
     ]
     from_files = bool(named) and named == args.sources  # standard input is new each time
-    if stamps and from_files and all(stamp.is_current() for stamp in stamps):
+    prints = STDOUT in (text_output(args), args.json)  # which is to be done in any case
+    if stamps and from_files and not prints and all(stamp.is_current() for stamp in stamps):
         return logger.info("; ".join(f"{stamp.output} is up to date" for stamp in stamps))
     with memory_errors():
         run(args, how)
@@ -115,6 +116,11 @@ def run(args, how):
     logger.info(f"{translated} lines translated{empty}")
 
 
+def text_output(args):
+    """Where the texts go; None: nowhere."""
+    return args.out or (None if args.json == STDOUT else STDOUT)
+
+
 def writers(args, held):
     """What takes each translation: files, or standard output."""
 
@@ -125,8 +131,7 @@ def writers(args, held):
         file = held.enter_context(temporary.open("w", encoding="utf-8"))
         return lambda translation: file.write(line(translation) + "\n")
 
-    text = args.out or (None if args.json == STDOUT else STDOUT)
-    given = (text, lambda t: t.text), (args.json, as_json)
+    given = (text_output(args), lambda t: t.text), (args.json, as_json)
     return [into(path, line) for path, line in given if path]
 
 
@@ -181,6 +186,8 @@ def tune(args, how):
     grid, results = parse_grid(args.tune, how.options), []
     texts = [text for path in args.sources for text in read(path)]
     references = [text.text.strip() for text in read(args.reference)]
+    if not texts:
+        raise UserError("--tune: there are no lines to translate")
     if len(texts) != len(references):
         raise UserError(
             f"{args.reference}: got {len(references)} lines, expected {len(texts)}, as many as are translated"

@@ -94,7 +94,7 @@ METRICS, RUN = "metrics.jsonl", "run.json"
 SMALL = 64 << 20  # bytes of a file that is read completely
 SIZES = ("kind", "layers", "d_model", "heads", "ff")
 MOST_NAMES = 100
-RATES = ("wer", "ctc_wer", "accuracy", "loss", "ppl", "word_ppl")  # of metrics.jsonl
+RATES = ("wer", "ctc_wer", "accuracy", "loss", "perplexity", "word_perplexity")
 
 
 def describe(path: str) -> Finding:

@@ -1,6 +1,7 @@
-"""BLEU and chrF of translations by sacrebleu, with its signatures, its bootstrap intervals and its paired test."""
+"""BLEU and chrF of translations by sacrebleu, with its signatures, its resamples and its paired test."""
 
 import os
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -71,11 +72,13 @@ def score_translations(
     against    translations of a second system, for the significance of the difference
     tokenize   by which BLEU separates words: one of TOKENIZERS; "none" for texts that are tokenized
     lowercase  ignore case
-    raises     UserError if the files have different numbers of lines, a reference is empty, or
-               sacrebleu isn't installed
+    raises     UserError if the files have different numbers of lines or none, a reference is empty,
+               or sacrebleu isn't installed
     """
     check_tokenizer(tokenize)
     references = read_lines(ref)
+    if not references:
+        raise UserError(f"{os.fspath(ref)}: has no lines; expected translations to compare with")
     if empty := [n for n, line in enumerate(references, 1) if not line]:
         raise UserError(
             f"{os.fspath(ref)}:{empty[0]}: empty, expected a translation to compare with"
@@ -83,9 +86,9 @@ def score_translations(
     systems = [_matching(path, references, ref) for path in (hyp, against) if path is not None]
     metrics = {}
     for name, metric in _metrics(tokenize, lowercase).items():
-        found = metric.corpus_score(systems[0], [references], n_bootstrap=SAMPLES)
-        low, high = found._mean - found._ci, found._mean + found._ci
-        facts = found.score, float(low), float(high), str(metric.get_signature())
+        best = metric.corpus_score(systems[0], [references]).score
+        low, high = _interval(metric, systems[0], references)
+        facts = best, low, high, str(metric.get_signature())
         metrics[name] = Metric(*facts, *_compared(name, metric, systems, references))
     return TranslationReport(metrics, len(references))
 
@@ -107,9 +110,10 @@ def bleu(
     tokenize: str = "13a",
     lowercase: bool = False,
 ) -> float:
-    """BLEU, 0 to 100, as sacrebleu computes it; for the arguments see `score`."""
+    """BLEU, 0 to 100, as sacrebleu computes it; for the arguments see `score_translations`."""
     how = {"tokenize": tokenize, "lowercase": lowercase}
-    return imports.sacrebleu("sacrebleu").corpus_bleu(hypotheses, [references], **how).score
+    found, expected = (list(map(_composed, lines)) for lines in (hypotheses, references))
+    return imports.sacrebleu("sacrebleu").corpus_bleu(found, [expected], **how).score
 
 
 def _metrics(tokenize: str, lowercase: bool) -> dict[str, Any]:
@@ -120,17 +124,35 @@ def _metrics(tokenize: str, lowercase: bool) -> dict[str, Any]:
     }
 
 
+def _interval(
+    metric: Any, hypotheses: Sequence[str], references: Sequence[str]
+) -> tuple[float, float]:
+    """Bounds of the middle 95 % of the scores of sacrebleu's resamples."""
+    resampled = imports.sacrebleu("sacrebleu.significance")._bootstrap_resample
+    statistics = metric._extract_corpus_statistics(hypotheses, [references])
+    metric.n_bootstrap = SAMPLES
+    metric.seed, scores = resampled(statistics, metric, SAMPLES)  # the signature tells both
+    ordered = sorted(float(found.score) for found in scores)
+    cut = SAMPLES // 40
+    return ordered[cut], ordered[-1 - cut]
+
+
 def _compared(
     name: str, metric: Any, systems: Sequence[list[str]], references: list[str]
 ) -> tuple[float | None, float | None]:
-    """Difference to the second system, and p; None if there's no second one."""
+    """Difference to the second system, and p; None if there's no second one.
+
+    sacrebleu counts the resamples that differ by more than is seen, so two equal systems would be
+    significantly different.
+    """
     if len(systems) < 2:
         return None, None
     test = imports.sacrebleu("sacrebleu.significance").PairedTest
     named = [("second", systems[1]), ("first", systems[0])]  # sacrebleu's baseline comes first
     _, found = test(named, {name: metric}, [references], "bs", SAMPLES)()
     second, first = next(scores for key, scores in found.items() if key != "System")
-    return float(first.score - second.score), float(first.p_value)
+    difference = float(first.score - second.score)
+    return difference, float(first.p_value) if difference else 1.0
 
 
 def _matching(
@@ -145,7 +167,11 @@ def _matching(
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
-    """Read the texts of a file, in order."""
+    """Read the texts of a file, in order, in Unicode's composed form (NFC)."""
     if has_transcripts(path):
-        return [transcript.text for transcript in transcripts(path)]
-    return [text.text.strip() for text in texts.read(path)]
+        return [_composed(transcript.text) for transcript in transcripts(path)]
+    return [_composed(text.text.strip()) for text in texts.read(path)]
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
