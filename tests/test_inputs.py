@@ -67,6 +67,43 @@ def run(model, capsys, monkeypatch):
     return run
 
 
+# --- formats
+
+
+def test_formats_replace_their_own_files_alone(folder, run):
+    """Also where the transcripts are up to date."""
+
+    def formats(kinds, *more):
+        return run("calls/a.wav", "--out-dir", "o", "--format", kinds, *more)
+
+    assert formats("txt")[0] == 0
+    mine, made = folder / "o/calls/a.wav.srt", folder / "o/calls/a.wav.txt"
+    mine.write_text("by hand")
+    text = made.read_text()
+    status, _, err = formats("txt,srt")
+    assert (
+        status == 2
+        and "o/calls/a.wav.srt: is there already" in err
+        and mine.read_text() == "by hand"
+    )
+    made.write_text("changed")
+    assert formats("txt")[0] == 0 and made.read_text() == text
+    assert formats("txt,srt", "--force")[0] == 0 and mine.read_text() != "by hand"
+    mine.write_text("changed")
+    assert formats("srt")[0] == 0 and mine.read_text() != "changed"
+    soundfile.write("calls/a.wav", np.zeros(RATE), RATE)  # all is made anew, of its own files
+    assert formats("txt,srt")[0] == 0 and made.read_text() != text
+
+
+@pytest.mark.parametrize("option, name", [("--json", "a.wav.json"), ("--out", "a.wav.txt")])
+def test_formats_replace_no_other_output(folder, run, option, name):
+    kind = name[-4:].strip(".")
+    how = "calls/a.wav", option, f"o/calls/{name}", "--out-dir", "o", "--format", kind
+    for _ in range(2):
+        status, _, err = run(*how)
+        assert status == 2 and f"o/calls/{name} is named by --out or --json, too" in err
+
+
 # --- patterns and lists
 
 

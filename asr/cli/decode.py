@@ -11,17 +11,19 @@ from asr.cli.command import SOME_FAILED, command, emit
 from asr.cli.decode_arguments import NAME, parse
 from asr.errors import UserError
 from asr.failures import is_list
+from asr.files import write_text
 from asr.formats import FormatOptions, check_names, write
 from asr.logging import logger
 from asr.model_files import kind_of
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_output
-from asr.stamp import Stamp, fingerprint_of_list, maker
+from asr.stamp import Stamp, fingerprint_of_list
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
 
+WRITTEN = ".formats"  # in --out-dir: names of the files that --format has written there
 BF16_IS_FASTER = (
     "this processor computes in bf16: `--precision bf16` encodes 1.7 times as fast, changes some texts in "
     "a thousand, and these may depend on the batch"
@@ -54,6 +56,8 @@ def main(argv):
     new = args.raw or printed(args)  # to be done in any case
     if out and not new and all(output.stamp.is_current() for output in out):
         logger.info("; ".join(f"{output.path} is up to date" for output in out))
+        if args.format:
+            check_formats(args, [transcript.id for transcript in finished(args)], args.sources)
     else:
         status = run(args, out)
     if args.format:
@@ -66,20 +70,41 @@ def layout(args):
     return FormatOptions(args.max_line_width, args.max_line_count)
 
 
-def check_formats(args, recordings):
-    """See that the files of --format replace no input, and nothing that isn't this command's."""
-    inputs, own = [recording.path for recording in recordings], maker(args.json) == NAME
-    names = [recording.id for recording in recordings]
-    for path in check_names(names, Path(args.out_dir), args.format):
-        check_output("--out-dir", path, NAME, inputs, args.force, lambda _: own)
+def check_formats(args, names, inputs):
+    """See that the files of --format replace no input, no other output, and nothing that isn't this command's."""
+    folder, own = Path(args.out_dir), written(args)
+    others = {os.path.realpath(path) for path in (args.out, args.json) if path}
+    for path in check_names(names, folder, args.format):
+        if os.path.realpath(path) in others:
+            raise UserError(f"--format: {path} is named by --out or --json, too; rename that one")
+        check_output("--out-dir", path, NAME, inputs, args.force, own.__contains__)
+
+
+def written(args):
+    """The files in --out-dir that --format has written; others are the person's."""
+    try:
+        names = Path(args.out_dir, WRITTEN).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return set()
+    return {Path(args.out_dir, name) for name in names.splitlines()}
+
+
+def finished(args):
+    """The transcripts of all recordings."""
+    with open(args.json, encoding="utf-8") as lines:
+        for line in lines:
+            yield Transcript.of_json(json.loads(line))
 
 
 def write_formats(args):
-    """Write the files of --format from the transcripts."""
+    """Write the files of --format from the transcripts, and list them before."""
     folder = Path(args.out_dir)
-    with open(args.json, encoding="utf-8") as lines:
-        for line in lines:
-            write(Transcript.of_json(json.loads(line)), folder, args.format, layout(args))
+    names = [transcript.id for transcript in finished(args)]
+    files = {*check_names(names, folder, args.format), *written(args)}
+    listed = sorted(str(path.relative_to(folder)) for path in files)
+    write_text(folder / WRITTEN, "".join(f"{name}\n" for name in listed))
+    for transcript in finished(args):
+        write(transcript, folder, args.format, layout(args))
     logger.info(f"{folder}: {', '.join(args.format)} of every recording")
 
 
@@ -287,7 +312,8 @@ def run(args, out):
             recordings = [replace(recording, id=STDOUT) for recording in recordings]
         check_outputs(args, [recording.path for recording in recordings])
         if args.format:
-            check_formats(args, recordings)
+            names = [recording.id for recording in recordings]
+            check_formats(args, names, [recording.path for recording in recordings])
         warn_failures(failures, len(recordings) + len(failures))
         line = {"text": text_line, "json": json_line}.get(printed(args))
         stack.enter_context(stopping(out))
