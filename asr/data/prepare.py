@@ -205,7 +205,8 @@ def is_done(
     """Tell whether an earlier run did this, and what it left out is still unusable."""
     from asr.audio.headers import read_headers
 
-    if failures is None or not stamp.is_current() or not all(map(Path.is_file, manifests)):
+    current = stamp.is_current()  # asked first, for a plan ends there
+    if not current or failures is None or not all(map(Path.is_file, manifests)):
         return False
     lost = {failure.id for failure in failures}
     items = [item for items in splits.values() for item in items if item.id in lost]
