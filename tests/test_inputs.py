@@ -95,6 +95,16 @@ def test_formats_replace_their_own_files_alone(folder, run):
     assert formats("txt,srt")[0] == 0 and made.read_text() != text
 
 
+def test_formats_of_parts_are_written_when_they_are_joined(folder, run):
+    how = "calls/a.wav", "--out-dir", "o", "--format", "txt"
+    made = folder / "o/calls/a.wav.txt"
+    assert run(*how, "--part", "1/1")[0] == 0 and not made.exists()
+    made.parent.mkdir(parents=True)
+    made.write_text("by hand")
+    assert run(*how, "--join", "1")[0] == 2 and made.read_text() == "by hand"
+    assert run(*how, "--join", "1", "--force")[0] == 0 and made.read_text() != "by hand"
+
+
 @pytest.mark.parametrize("option, name", [("--json", "a.wav.json"), ("--out", "a.wav.txt")])
 def test_formats_replace_no_other_output(folder, run, option, name):
     kind = name[-4:].strip(".")

@@ -56,11 +56,9 @@ def main(argv):
     new = args.raw or printed(args)  # to be done in any case
     if out and not new and all(output.stamp.is_current() for output in out):
         logger.info("; ".join(f"{output.path} is up to date" for output in out))
-        if args.format:
-            check_formats(args, [transcript.id for transcript in finished(args)], args.sources)
     else:
         status = run(args, out)
-    if args.format:
+    if args.format and not args.part:  # which --join writes
         write_formats(args)
     return status
 
@@ -98,8 +96,8 @@ def finished(args):
 
 def write_formats(args):
     """Write the files of --format from the transcripts, and list them before."""
-    folder = Path(args.out_dir)
-    names = [transcript.id for transcript in finished(args)]
+    folder, names = Path(args.out_dir), [transcript.id for transcript in finished(args)]
+    check_formats(args, names, args.sources)
     files = {*check_names(names, folder, args.format), *written(args)}
     listed = sorted(str(path.relative_to(folder)) for path in files)
     write_text(folder / WRITTEN, "".join(f"{name}\n" for name in listed))
