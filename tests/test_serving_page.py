@@ -34,7 +34,7 @@ ENOUGH = 0.2 * len(LEAD + SHORT) + 1.5  # seconds: all is said, and the last seg
 PLAIN_MICROPHONE = """
 const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
 navigator.mediaDevices.getUserMedia = ({ audio }) => {
-  window.wishes = audio;
+  window.constraints = audio;
   return open({ audio: { ...audio, autoGainControl: false } });
 };
 """
@@ -194,9 +194,9 @@ def test_what_is_spoken_is_read_on_the_page(page, served, recognizer, capsys):  
     first = page.evaluate("performance.getEntriesByName('first-word')[0].startTime / 1000")
     with capsys.disabled():
         print(f"\nfirst word {first:.2f} s after the page began to load; it is spoken after 2.4 s")
-    wishes = page.evaluate("wishes")
-    assert wishes.pop("autoGainControl") and not (wishes.pop("channelCount") - 1)
-    assert wishes and not any(wishes.values())
+    constraints = page.evaluate("constraints")
+    assert constraints.pop("autoGainControl") and not (constraints.pop("channelCount") - 1)
+    assert constraints and not any(constraints.values())
     gray, black = (
         page.locator(which).first.evaluate("element => getComputedStyle(element).color")
         for which in (".partial", "h1")

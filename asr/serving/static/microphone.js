@@ -1,6 +1,6 @@
 // The microphone: permission, the worklet that resamples it, and its end.
 
-const WISHES = { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: true };
+const CONSTRAINTS = { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: true };
 
 const REASONS = {
   NotAllowedError: "The browser doesn’t let this page use the microphone. Allow it in the address bar, then try again.",
@@ -14,7 +14,7 @@ export async function listen(take, lost) {
   if (!navigator.mediaDevices) {
     throw new Error("Browsers give the microphone to https pages only, and to localhost. Start the server with --certfile and --keyfile.");
   }
-  const media = await navigator.mediaDevices.getUserMedia({ audio: WISHES }).catch((error) => {
+  const media = await navigator.mediaDevices.getUserMedia({ audio: CONSTRAINTS }).catch((error) => {
     throw new Error(REASONS[error.name] ?? `The microphone can’t be used: ${error.message}`);
   });
   const context = new AudioContext();
