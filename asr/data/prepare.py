@@ -102,7 +102,7 @@ def prepare(
         raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; {known}")
     if (part or join) and (not shar or part and join):
         raise UserError("give one of `part` and `join`, with `shar`")
-    whole, place = reader(corpus)(Path(os.path.abspath(source))), Path(out)
+    whole = reader(corpus)(Path(os.path.abspath(source)))
     found = as_asked(whole, splits, normalize, channel)
     parts, notes, carved = with_carved(found, dev, test)
     if shar:
@@ -113,7 +113,7 @@ def prepare(
     arguments |= {"digest": facts, "splits": sorted(parts)}
     arguments |= {} if channel is None else {"channel": channel}
     stamp = Stamp(out, "asr-prepare", arguments, [])
-    manifests = {name: place / f"{name}.jsonl.gz" for name in parts}
+    manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in parts}
     statistics, failures = {}, listed(stamp)
     current = is_done(stamp, manifests.values(), failures, parts, whole=not headers_only)
     if (part or join) and not current:
