@@ -13,10 +13,10 @@ from asr.serving.options import LOOPBACK, ServingOptions
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
 
-EXAMPLES = """The page is at http://127.0.0.1:8000, the API below /v1 as OpenAI's. docs/serving.md has more.
+EXAMPLES = """The page is at http://127.0.0.1:8000; the API, compatible with OpenAI's, is under /v1. See docs/serving.md.
 
-ASR_TOKEN, in the environment, is the token that requests must bear. Without one, asr-serve listens
-at this machine's own addresses alone, and answers to their names.
+To require a token, set ASR_TOKEN in the environment. Without a token, asr-serve accepts connections
+from this machine only.
 
 examples:
   asr-serve --model exp/mini/model
@@ -34,21 +34,21 @@ def arguments():
         required=True,
         action="append",
         metavar="DIR",
-        help="model folder of asr-train; several are served, as NAME=DIR or by the names of their folders",
+        help="model folder; repeat to serve several, as NAME=DIR or under the names of their folders",
     )
     args.add_argument(
-        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1)"
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"
     )
-    args.add_argument("--port", type=int, default=8000, help="default 8000")
+    args.add_argument("--port", type=int, default=8000, help="port to listen on (default 8000)")
     args.add_argument(
-        "--without-token", action="store_true", help="let everyone in who reaches --host"
+        "--without-token", action="store_true", help="serve everyone who can reach --host"
     )
-    args.add_argument("--certfile", type=place, metavar="PEM", help="certificate, for https")
-    args.add_argument("--keyfile", type=place, metavar="PEM", help="its key")
+    args.add_argument("--certfile", type=place, metavar="PEM", help="certificate, for https (needs --keyfile)")
+    args.add_argument("--keyfile", type=place, metavar="PEM", help="private key of --certfile")
     args.add_argument(
         "--behind-proxy",
         action="store_true",
-        help="believe X-Forwarded-For of a proxy on this machine",
+        help="trust X-Forwarded-For from a proxy on this machine",
     )
     add_device(args)
     args.add_argument(
@@ -106,14 +106,14 @@ def _of(args, options, **more):
 
 
 def hosts(args):
-    """List the names of a server without a token: another one may be a page's, which DNS leads here."""
+    """List the host names of a server without a token. DNS could send a stranger's page here by any other name."""
     return ",".join(filter(None, (args.hosts, args.host, *LOOPBACK)))
 
 
 def check(args, token):
-    """Refuse what isn't safe, or can't be."""
+    """Refuse arguments that are unsafe or make no sense together."""
     if bool(args.certfile) != bool(args.keyfile):
-        raise UserError("--certfile and --keyfile: give both")
+        raise UserError("--certfile and --keyfile: give both, or neither")
     for path in filter(None, (args.certfile, args.keyfile)):
         if not os.path.isfile(path):
             raise UserError(f"{path}: no such file")
@@ -123,13 +123,13 @@ def check(args, token):
         raise UserError(f"--batch-seconds: got {args.batch_seconds:g}, expected more than 0")
     if not (token or args.without_token or is_loopback(args.host)):
         raise UserError(
-            f"--host: got {args.host}, which others reach; set ASR_TOKEN to what requests must bear, "
-            "or give --without-token"
+            f"--host: got {args.host}, which other machines can reach; set ASR_TOKEN to require a token, "
+            "or add --without-token"
         )
 
 
 def is_loopback(host):
-    """Whether nobody reaches an address but from this machine."""
+    """Whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
