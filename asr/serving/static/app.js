@@ -72,7 +72,7 @@ function connect(now) {
 async function failed(now, { code, message }) {
   if (code === "unauthorized") {
     if (await askForToken()) return connect(now);
-    message = "The server wants a token.";
+    message = "The server needs a token.";
   }
   now.failed = true;
   const hint = code === "not_live" ? "This model transcribes whole recordings" : message.replace(/\.?$/, "");
@@ -176,7 +176,7 @@ addEventListener("drop", (event) => {
 // Ask for a token, and tell whether one was given.
 function askForToken() {
   const [dialog, field] = [find("token"), find("token-field")];
-  if (server.token.get()) find("token-why").textContent = "The last one was wrong.";
+  if (server.token.get()) find("token-why").textContent = "That token was wrong.";
   field.value = dialog.returnValue = "";
   dialog.showModal();
   return new Promise((resolve) => {

@@ -5,14 +5,14 @@ const CONSTRAINTS = { channelCount: 1, echoCancellation: false, noiseSuppression
 const REASONS = {
   NotAllowedError: "The browser doesn’t let this page use the microphone. Allow it in the address bar, then try again.",
   NotFoundError: "No microphone was found.",
-  NotReadableError: "Another program uses the microphone.",
+  NotReadableError: "Another program is using the microphone.",
 };
 
 // Give `take` portions of 16-bit samples at 16 kHz; `lost` is called if the device goes away.
 // Returns a function that ends it, after the last portion.
 export async function listen(take, lost) {
   if (!navigator.mediaDevices) {
-    throw new Error("Browsers give the microphone to https pages only, and to localhost. Start the server with --certfile and --keyfile.");
+    throw new Error("Browsers allow the microphone only on https pages and localhost. Start the server with --certfile and --keyfile.");
   }
   const media = await navigator.mediaDevices.getUserMedia({ audio: CONSTRAINTS }).catch((error) => {
     throw new Error(REASONS[error.name] ?? `The microphone can’t be used: ${error.message}`);
