@@ -35,8 +35,8 @@ from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
 from asr.models.recognizer import Recognizer
 from asr.text import tokenizer as tokenizers
-from asr.transcript import Final, Partial, Word
-from asr.transcription.endpoints import EndpointOptions, after_silence, between_words
+from asr.transcript import Final, Partial
+from asr.transcription.endpoints import EndpointOptions, after_silence, between
 from asr.transcription.live import transcribe_live
 from asr.transcription.options import SearchOptions
 from asr.transcription.streams import Streams
@@ -215,6 +215,22 @@ def test_speech_without_a_pause_is_cut_between_words_and_nothing_is_lost_or_doub
     assert " ".join(finals(events)).split() == words
 
 
+@pytest.mark.parametrize(
+    "text", ["-".join(13 * "BADEC"), "BA_" * 2 + "-".join(13 * "CEDAB") + "_AB"]
+)
+def test_a_word_that_is_longer_than_a_segment_loses_and_doubles_no_token(recognizer, text):
+    events = run(Streams(recognizer, HOW, EndpointOptions(longest=3)).open(), say(text))
+    assert len(finals(events)) > 7
+    assert "".join(finals(events)).replace(" ", "") == text.replace(SPACE, "").replace("-", "")
+
+
+def test_a_token_that_the_beam_holds_in_silence_is_in_its_final(recognizer, monkeypatch):
+    # as if CTC were sure of the blank in all frames: tokens alone tell where something is spoken
+    monkeypatch.setattr("asr.transcription.streams.SILENT", 1e-30)
+    events = run(Streams(recognizer, HOW).open(), say(TEXT))
+    assert finals(events) == ["AB CDA", "EB D", "CC A E"]
+
+
 def test_a_segment_without_words_that_is_too_long_loses_nothing_of_what_follows(recognizer):
     hum = say("A", 5.0)  # one letter, so no gap between words
     how = EndpointOptions(longest=2)
@@ -316,12 +332,14 @@ def test_a_short_stream_is_as_a_short_file(recognizer, seconds):
 @pytest.mark.parametrize(
     ("silent", "spoken", "expected"),  # frames of 0.1 s; 1 s of silence ends, 2 s are forgotten
     [
-        ("_____.........", True, None),
-        ("_____..........", True, (8, 12)),
-        ("__...._..........", True, (10, 14)),
-        ("...................", False, None),
-        ("....................", False, (3, 17)),
-        ("____....................", False, (7, 21)),
+        ("_____.........", 2, None),
+        ("_____..........", 2, (8, 12)),
+        ("__...._..........", 2, (10, 14)),
+        ("__...............", 8, None),  # the last token is in silence
+        ("__................", 8, (11, 15)),
+        ("...................", 0, None),
+        ("....................", 0, (3, 17)),
+        ("____....................", 0, (7, 21)),
     ],
 )
 def test_endpoints_in_silence(silent, spoken, expected):
@@ -330,16 +348,18 @@ def test_endpoints_in_silence(silent, spoken, expected):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("spans", "expected"),  # in 2 s
     [
-        ([], (20, 20)),
-        ([(0, 1.9)], (20, 20)),
-        ([(0, 0.5), (0.9, 1.0), (1.1, 1.4), (1.6, 2.0)], (15, 15)),  # the widest of the second half
-        ([(0, 0.1), (0.8, 0.9)], (20, 20)),
+        ([(0, 0.5), (0.9, 1.0), (1.1, 1.4), (1.6, 2.0)], 15),  # the widest of the second half
+        ([(0.0, 0.1), (0.3, 0.5), (0.7, 2.0)], 6),  # the last one
+        ([(0, 0.1), (0.8, 0.9)], 17),  # nothing yet of what may begin at the end
+        ([], 17),
+        ([(0.7, 2.0)], 4),  # one alone, which began late
+        ([(0, 1.9)], None),
     ],
 )
-def test_endpoints_between_words(words, expected):
-    assert between_words([Word(*at, "x") for at in words], 20, 0.1) == expected
+def test_a_segment_that_is_too_long_is_cut_in_a_gap(spans, expected):
+    assert between(spans, 20, 0.1) == (expected and (expected, expected))
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from asr.errors import UserError
 from asr.models.recognizer import Recognizer
 from asr.nn.encoder import WHOLE, EncoderState
 from asr.ops import BLANK
+from asr.search.alignment import align
 from asr.search.ctc_beam import BestPrefix, Prefixes
 from asr.search.scorer import Hypothesis
 from asr.transcript import Event, Final, Partial, Segment, Word
@@ -33,8 +34,9 @@ from asr.transcription.endpoints import (
     SILENT,
     Endpoint,
     EndpointOptions,
+    Span,
     after_silence,
-    between_words,
+    between,
 )
 from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import transcript_of
@@ -270,14 +272,24 @@ class Streams:
     def _endpoint(self, segment: _Segment) -> Endpoint | None:
         """Decide whether a segment has ended, and where."""
         seconds, silent = self.recognizer.frame_seconds, np.concatenate(segment.silent)
-        found = after_silence(silent, bool(segment.best.tokens), seconds, self.endpoints)
-        if found or segment.frames * seconds < self.longest:
+        best, T = segment.best, segment.frames
+        spoken = best.frames[-1] + 1 if best.frames else 0
+        found = after_silence(silent, spoken, seconds, self.endpoints)
+        if found or T * seconds < self.longest:
             return found
-        tokens = segment.best.tokens
-        heard = Hypothesis(tokens, 0.0, confidences=[1.0] * len(tokens))
-        encoded = Encoded.of([self._encoded(segment, segment.frames)])
+        heard = Hypothesis(best.tokens, 0.0, confidences=[1.0] * len(best.tokens))
+        encoded = Encoded.of([self._encoded(segment, T)])
         [words] = self.searcher.word_times(encoded, [heard])
-        return between_words(words, segment.frames, seconds)
+        found = between([(w.start, w.end) for w in words], T, seconds) if words else None
+        return found or between(self._spans(encoded, best.tokens), T, seconds) or Endpoint(T, T)
+
+    def _spans(self, encoded: Encoded, tokens: Sequence[int]) -> list[Span]:
+        """Find where CTC emits the tokens of a segment."""
+        Y = torch.tensor([tokens], dtype=torch.long, device=self._device)
+        Y_lens = torch.tensor([len(tokens)], device=self._device)
+        found = align(self.searcher.ctc_log_probs(encoded.H), encoded.H_lens, Y, Y_lens)
+        spans = torch.stack([found.starts[0], found.ends[0]], 1) * self.recognizer.frame_seconds
+        return [(start, end) for start, end in spans.tolist()]
 
     def _encoded(self, segment: _Segment, frames: int) -> tuple[Tensor, Tensor]:
         """The first encoder frames of a segment, (T', D), and what they were made of, (T, F)."""
