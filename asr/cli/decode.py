@@ -195,13 +195,18 @@ def outputs(args):
     """The files to write, stamped with the model's files, the inputs, and all arguments that change the text."""
     how = decoding(args)
     facts = how.settings() | ({"order": args.order} if len(args.order) > 1 else {})
-    if args.sources != args.named:
-        facts["listed"] = fingerprint_of_list(args.sources)
+    files = [path for path in args.named if not os.path.isdir(path)]
+    if args.sources != files:
+        from asr.transcription.recordings import sounds_of
+
+        # a folder's other files don't count: they may be what this command has written
+        found = [file for path in args.sources for file in sounds_of(path)]
+        facts["listed"] = fingerprint_of_list(found)
     if args.channel is not None:
         facts["channel"] = args.channel
     if args.part:
         facts["part"] = str(args.part)
-    inputs = [*how.files(), *args.named, *args.manifest]
+    inputs = [*how.files(), *files, *args.manifest]
     given = [(path, line) for path, line in ((args.out, text_line), (args.json, json_line)) if path]
     return [
         Output(path, line, Stamp(path, NAME, facts, inputs))
