@@ -122,7 +122,7 @@ class Stream:
         """Take the next samples, which `Streams.advance` will read; see `push`."""
         if self.ended:
             raise UserError("stream: got samples after its end; open another one")
-        rate = sample_rate or self._streams.recognizer.sample_rate
+        rate = self._streams.recognizer.sample_rate if sample_rate is None else sample_rate
         self._append(self._resample(_floats(samples), rate))
 
     def end(self) -> None:
@@ -375,6 +375,8 @@ def _floats(samples: np.ndarray | Tensor) -> np.ndarray:
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.floating):
         got = f"{array.dtype} of shape {array.shape}"
         raise UserError(f"samples: got {got}, expected (n,) from -1 to 1, or int16")
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float32, copy=False)
     if not np.isfinite(array).all():
         raise UserError("samples: got NaN or infinite ones, expected numbers from -1 to 1")
-    return array.astype(np.float32, copy=False)
+    return array
