@@ -58,7 +58,7 @@ def transcribe(
         found = [one_recording(audio, "use asr.transcribe_all")]
         (transcript,) = pipeline.transcribe(recognizer, found, how, times=True)
         return transcript
-    waveform = pipeline.waveform_of(audio, sample_rate or recognizer.sample_rate, recognizer)
+    waveform = pipeline.waveform_of(audio, sample_rate, recognizer)
     return pipeline.transcribe_waveform(recognizer, waveform, how)
 
 
@@ -128,7 +128,7 @@ def align(
         recording = one_recording(audio, "give its parts one by one")
         read = windows.reader(recording, recognizer.sample_rate)
     else:
-        waveform = pipeline.waveform_of(audio, sample_rate or recognizer.sample_rate, recognizer)
+        waveform = pipeline.waveform_of(audio, sample_rate, recognizer)
         recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
         read = windows.reader_of(waveform)
     return alignment.align(recognizer, read, recording, lines, normalize)

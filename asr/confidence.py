@@ -79,12 +79,13 @@ def load(folder: str | Path) -> Calibration | None:
 
 
 def is_calibration(path: Path) -> bool:
-    """Whether a file is a calibration, perhaps a damaged one: some line begins with one of its settings."""
+    """Whether a file is a calibration, perhaps damaged: a line begins with one of its settings, or all are empty."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return False
-    return any(line.partition(":")[0] in Calibration.model_fields for line in lines)
+    empty = not any(line.strip("\0 ") for line in lines)  # as after a loss of power
+    return empty or any(line.partition(":")[0] in Calibration.model_fields for line in lines)
 
 
 def digest(folder: str | Path) -> str:

@@ -238,6 +238,7 @@ FORMATS: dict[str, Callable[[Transcript, FormatOptions], str]] = {
 }
 
 
+SUBTITLES = {"srt", "vtt", "lrc"}  # have lines of a width
 HEADS = {"vtt": "WEBVTT\n", "tsv": "start\tend\ttext\n"}  # with which a file begins
 LIVE = ("txt", "json", "srt", "vtt", "ctm", "tsv", "lrc")  # can be written segment by segment
 

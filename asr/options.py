@@ -8,9 +8,12 @@ class Options:
 import math
 from collections.abc import Sequence
 from dataclasses import Field, field, fields
+from numbers import Integral, Real
 from typing import Any
 
 from asr.errors import UserError
+
+NUMBERS = {int: (Integral, "a whole number"), float: (Real, "a number")}  # also NumPy's
 
 
 def option(
@@ -48,7 +51,7 @@ def paths(options: Any) -> dict[str, str]:
 
 
 def check(options: Any) -> None:
-    """Check the values against their choices and limits.
+    """Check the values: numbers where the default is one, and their choices and limits.
 
     raises   UserError that names the option
     """
@@ -58,6 +61,10 @@ def check(options: Any) -> None:
             raise UserError(
                 f"got {value!r}, expected one of {', '.join(choices)}", argument=option.name
             )
+        if type(option.default) in NUMBERS:
+            kind, what = NUMBERS[type(option.default)]
+            if isinstance(value, bool) or not isinstance(value, kind):
+                raise UserError(f"got {value!r}, expected {what}", argument=option.name)
         least, most = option.metadata["least"], option.metadata["most"]
-        if isinstance(value, int | float) and not least <= value <= most:
+        if isinstance(value, Real) and not least <= value <= most:
             raise UserError(f"got {value}, expected {least:g} to {most:g}", argument=option.name)

@@ -186,7 +186,7 @@ def fingerprint(path: Path) -> str:
 
 
 def fingerprint_of_list(paths: Iterable[str]) -> str:
-    """Digest of the names, sizes and modification times of many files, and of folders among them as `fingerprint`."""
+    """Digest of the names, sizes and modification times of many files."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -194,7 +194,5 @@ def fingerprint_of_list(paths: Iterable[str]) -> str:
             facts = f"{state.st_size} {state.st_mtime_ns}"
         except (OSError, ValueError):
             facts = "absent"
-        if os.path.isdir(path):
-            facts = fingerprint(Path(path))
         digest.update(os.fsencode(f"{path}\0{facts}\n"))
     return digest.hexdigest()[:32]

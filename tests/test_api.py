@@ -74,19 +74,21 @@ def test_many_recordings_are_transcribed_in_their_order_as_each_alone(root, reco
 
 
 @pytest.mark.parametrize(
-    "audio, fact",
+    "audio, rate, fact",
     [
-        ("corpus", "48 recordings"),
-        ("corpus/absent.wav", "absent.wav"),
-        (np.zeros((2, 8000), np.float32), "(2, 8000)"),
-        (np.zeros(8000, np.int16), "int16"),
-        (np.full(8000, np.nan, np.float32), "NaN"),
-        (np.zeros(10, np.float32), "10 samples"),
+        ("corpus", None, "48 recordings"),
+        ("corpus/absent.wav", None, "absent.wav"),
+        (np.zeros((2, 8000), np.float32), None, "(2, 8000)"),
+        (np.zeros(8000, np.int16), None, "int16"),
+        (np.full(8000, np.nan, np.float32), None, "NaN"),
+        (np.full(8000, 1e300), None, "audio: got NaN or infinite"),
+        (np.zeros(10, np.float32), None, "10 samples"),
+        (np.zeros(8000), 0, "sample_rate: got 0 Hz"),
     ],
 )
-def test_a_mistake_is_a_user_error_that_names_it(root, recognizer, audio, fact):
+def test_a_mistake_is_a_user_error_that_names_it(root, recognizer, audio, rate, fact):
     with pytest.raises(asr.UserError) as caught:
-        recognizer.transcribe(root / audio if isinstance(audio, str) else audio)
+        recognizer.transcribe(root / audio if isinstance(audio, str) else audio, rate)
     assert fact in str(caught.value)
 
 

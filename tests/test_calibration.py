@@ -182,3 +182,11 @@ def test_the_file_is_strict_and_of_its_weights(tmp_path, caplog):
         with pytest.raises(UserError, match=f"calibration.yaml: {says}"):
             confidence.load(tmp_path / "m")
         kept.save(tmp_path / "m")
+    for content, own in (
+        ("", True),
+        ("\0" * 99, True),
+        ("w: {}\nwords: {}", True),
+        ("x: 1", False),
+    ):
+        path.write_text(content)
+        assert confidence.is_calibration(path) == own

@@ -95,6 +95,15 @@ def test_formats_replace_their_own_files_alone(folder, run):
     assert formats("txt,srt")[0] == 0 and made.read_text() != text
 
 
+@pytest.mark.parametrize("out", [("--out-dir", "calls/o", "--format", "txt"), ("--out", "calls/o")])
+def test_an_output_within_the_input_s_folder_repeats_nothing(folder, run, out):
+    assert "RTF" in run("calls", *out)[2]
+    status, _, err = run("calls", *out)
+    assert status == 0 and "up to date" in err and "RTF" not in err
+    soundfile.write("calls/a.wav", np.zeros(RATE), RATE)
+    assert "RTF" in run("calls", *out)[2]
+
+
 def test_formats_of_parts_are_written_when_they_are_joined(folder, run):
     how = "calls/a.wav", "--out-dir", "o", "--format", "txt"
     made = folder / "o/calls/a.wav.txt"

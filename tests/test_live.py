@@ -35,8 +35,8 @@ from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
 from asr.models.recognizer import Recognizer
 from asr.text import tokenizer as tokenizers
-from asr.transcript import Final, Partial, Word
-from asr.transcription.endpoints import EndpointOptions, after_silence, between_words
+from asr.transcript import Final, Partial
+from asr.transcription.endpoints import EndpointOptions, after_silence, between
 from asr.transcription.live import transcribe_live
 from asr.transcription.options import SearchOptions
 from asr.transcription.streams import Streams
@@ -215,6 +215,22 @@ def test_speech_without_a_pause_is_cut_between_words_and_nothing_is_lost_or_doub
     assert " ".join(finals(events)).split() == words
 
 
+@pytest.mark.parametrize(
+    "text", ["-".join(13 * "BADEC"), "BA_" * 2 + "-".join(13 * "CEDAB") + "_AB"]
+)
+def test_a_word_that_is_longer_than_a_segment_loses_and_doubles_no_token(recognizer, text):
+    events = run(Streams(recognizer, HOW, EndpointOptions(longest=3)).open(), say(text))
+    assert len(finals(events)) > 7
+    assert "".join(finals(events)).replace(" ", "") == text.replace(SPACE, "").replace("-", "")
+
+
+def test_a_token_that_the_beam_holds_in_silence_is_in_its_final(recognizer, monkeypatch):
+    # as if CTC were sure of the blank in all frames: tokens alone tell where something is spoken
+    monkeypatch.setattr("asr.transcription.streams.SILENT", 1e-30)
+    events = run(Streams(recognizer, HOW).open(), say(TEXT))
+    assert finals(events) == ["AB CDA", "EB D", "CC A E"]
+
+
 def test_a_segment_without_words_that_is_too_long_loses_nothing_of_what_follows(recognizer):
     hum = say("A", 5.0)  # one letter, so no gap between words
     how = EndpointOptions(longest=2)
@@ -246,18 +262,21 @@ def test_int16_is_as_floats(recognizer):
 
 
 @pytest.mark.parametrize(
-    ("samples", "said"),
+    ("samples", "rate", "said"),
     [
-        (np.array([0.0, np.nan]), "NaN"),
-        (np.zeros((2, 2)), "shape (2, 2)"),
-        (np.zeros(2, np.int32), "int32"),
+        (np.array([0.0, np.nan]), None, "samples: got NaN"),
+        (np.array([0.0, 1e300]), None, "samples: got NaN or infinite"),  # as float32
+        (np.zeros((2, 2)), None, "shape (2, 2)"),
+        (np.zeros(2, np.int32), None, "int32"),
+        (np.zeros(2), 0, "sample_rate: got 0 Hz"),
+        (np.zeros(2), "8000", "sample_rate: got '8000' Hz"),
     ],
 )
-def test_bad_samples_are_refused_and_the_stream_goes_on(recognizer, samples, said):
+def test_bad_samples_are_refused_and_the_stream_goes_on(recognizer, samples, rate, said):
     stream, waveform = Streams(recognizer, HOW).open(), say(TEXT)
     events = stream.push(waveform[:9000])
     with pytest.raises(UserError) as refused:
-        stream.push(samples)
+        stream.push(samples, rate)
     assert said in str(refused.value)
     events += stream.push(waveform[9000:]) + stream.finish()
     assert events == run(Streams(recognizer, HOW).open(), waveform)
@@ -285,6 +304,7 @@ def test_long_silence_gives_nothing_and_keeps_nothing(recognizer):
         (SIZES, {"cmvn": "utterance"}, {}, "features.cmvn is utterance"),
         (SIZES.replace("frames: 4", "frames: [4, whole]"), {}, {"chunk": "whole"}, "whole"),
         (SIZES, {}, {"chunk": 0.5}, "0.16"),
+        (SIZES, {}, {"chunk": 0}, "chunk: got 0"),
     ],
 )
 def test_what_cant_read_streams_is_refused(model, features, options, said):
@@ -316,12 +336,14 @@ def test_a_short_stream_is_as_a_short_file(recognizer, seconds):
 @pytest.mark.parametrize(
     ("silent", "spoken", "expected"),  # frames of 0.1 s; 1 s of silence ends, 2 s are forgotten
     [
-        ("_____.........", True, None),
-        ("_____..........", True, (8, 12)),
-        ("__...._..........", True, (10, 14)),
-        ("...................", False, None),
-        ("....................", False, (3, 17)),
-        ("____....................", False, (7, 21)),
+        ("_____.........", 2, None),
+        ("_____..........", 2, (8, 12)),
+        ("__...._..........", 2, (10, 14)),
+        ("__...............", 8, None),  # the last token is in silence
+        ("__................", 8, (11, 15)),
+        ("...................", 0, None),
+        ("....................", 0, (3, 17)),
+        ("____....................", 0, (7, 21)),
     ],
 )
 def test_endpoints_in_silence(silent, spoken, expected):
@@ -330,16 +352,18 @@ def test_endpoints_in_silence(silent, spoken, expected):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("spans", "expected"),  # in 2 s
     [
-        ([], (20, 20)),
-        ([(0, 1.9)], (20, 20)),
-        ([(0, 0.5), (0.9, 1.0), (1.1, 1.4), (1.6, 2.0)], (15, 15)),  # the widest of the second half
-        ([(0, 0.1), (0.8, 0.9)], (20, 20)),
+        ([(0, 0.5), (0.9, 1.0), (1.1, 1.4), (1.6, 2.0)], 15),  # the widest of the second half
+        ([(0.0, 0.1), (0.3, 0.5), (0.7, 2.0)], 6),  # the last one
+        ([(0, 0.1), (0.8, 0.9)], 17),  # nothing yet of what may begin at the end
+        ([], 17),
+        ([(0.7, 2.0)], 4),  # one alone, which began late
+        ([(0, 1.9)], None),
     ],
 )
-def test_endpoints_between_words(words, expected):
-    assert between_words([Word(*at, "x") for at in words], 20, 0.1) == expected
+def test_a_segment_that_is_too_long_is_cut_in_a_gap(spans, expected):
+    assert between(spans, 20, 0.1) == (expected and (expected, expected))
 
 
 @pytest.mark.slow
@@ -370,6 +394,8 @@ def folder(recognizer, tmp_path_factory):
     recognizer.save(root / "model", yaml.safe_dump(config))
     for name, rate in (("a.wav", RATE), ("b.flac", 16000)):
         soundfile.write(root / name, say(TEXT, rate=rate), rate)
+    bad = np.where(np.arange(2 * RATE) == 1.5 * RATE, np.nan, say("A", 2.0))
+    soundfile.write(root / "nan.wav", bad, RATE, "FLOAT")
     return root
 
 
@@ -416,6 +442,14 @@ def test_containers_are_decoded_by_ffmpeg(folder, capsys):
     [
         ("a.wav --channel all", "--channel: got all"),
         ("a.wav a.wav", "a.wav: given twice"),
+        ("a.wav --batch-seconds -1", "--batch-seconds: changes nothing with --stream"),
+        ("a.wav --vad silero", "--vad: changes nothing with --stream"),
+        ("a.wav --nbest 3", "--nbest: changes nothing without --json"),
+        ("a.wav --max-line-width 30 --format tsv", "--max-line-width: changes nothing without"),
+        ("a.wav --ctc-weight 0.5", "--ctc-weight: changes nothing in mode ctc"),
+        ("a.wav --lm-weight 0.5", "--lm-weight: changes nothing without --lm"),
+        ("- --raw 8000 --channel 0", "--channel: changes nothing without files"),
+        ("- --raw 8000 --realtime", "--realtime: changes nothing without files"),
         ("a.wav --calibrate --json x", "doesn't go with --json, --calibrate"),
         ("a.wav --raw 8000", "give - as the only FILE"),
         ("- --raw 8", "--raw: got 8 Hz"),
@@ -425,6 +459,8 @@ def test_containers_are_decoded_by_ffmpeg(folder, capsys):
         ("a.wav --format textgrid", "--format: got textgrid"),
         ("a.wav b.flac --format srt", "--out-dir takes their files"),
         ("none.wav", "none.wav: "),
+        ("nan.wav", "nan.wav: has NaN or infinite samples, the first at 1.500 s"),
+        ("-", "isn't read as a sound file"),
         ("a.wav --channel 3", "channel 3 was requested"),
         ("a.wav --chunk 0.5", "--chunk: got 0.5"),
         ("a.wav --chunk whole", "--chunk: got whole"),
@@ -473,6 +509,74 @@ def test_files_grow_by_whole_cues(folder, tmp_path, monkeypatch):
     assert [len(row.split("\t")) for row in rows] == [3] * 4
 
 
+def test_what_cannot_be_read_is_named_and_leaves_no_file(folder, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(folder)
+    names = ["a.wav", "none.wav", "a\tb.wav", os.fsdecode(b"\xff.wav")]
+    for name in names[2:]:
+        shutil.copy("a.wav", name)
+    for _ in range(2):  # its own files are known again
+        caplog.clear()
+        with pytest.raises(SystemExit) as ended:
+            decode(folder, "--out-dir", tmp_path / "o", "--format", "txt,vtt", *names)
+        assert ended.value.code == 3
+        for said in ("none.wav: no such", "control character (U+0009)", "isn't UTF-8 (byte 0xff)"):
+            assert said in caplog.text
+        made = {path.name for path in (tmp_path / "o").iterdir()}
+        assert made == {"a.wav.txt", "a.wav.vtt", ".formats"}
+        assert (tmp_path / "o/a.wav.txt").read_text() == "AB CDA\nEB D\nCC A E\n"
+    (tmp_path / "o/b.flac.txt").write_text("by hand")
+    with pytest.raises(SystemExit):
+        decode(folder, "--out-dir", tmp_path / "o", "b.flac")
+    assert "b.flac.txt: is there already" in caplog.text
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_is_a_line(folder, tmp_path, monkeypatch, caplog):
+    from_file = live.from_file
+
+    def filling(path, channel):
+        for part in from_file(path, channel):
+            (tmp_path / "full").unlink(missing_ok=True)
+            (tmp_path / "full").symlink_to("/dev/full")
+            os.replace(tmp_path / "full", tmp_path / "o/a.wav.txt")
+            yield part
+
+    monkeypatch.setattr(live, "from_file", filling)
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as ended:
+        decode(folder, "--out-dir", tmp_path / "o", "a.wav")
+    assert ended.value.code == 2
+    assert "a.wav.txt: can't be written (No space left on device)" in caplog.text
+
+
+def test_ctrl_c_ends_a_pipe_on_which_nothing_comes(folder, capsys, monkeypatch):
+    end, other = os.pipe()
+    ready = live.select.select
+
+    def select(*arguments):
+        found = ready(*arguments)
+        if not found[0]:  # someone presses Ctrl-C
+            os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    with open(end, "rb") as pipe, open(other, "wb") as writer:
+        monkeypatch.setattr(live, "WAIT", 0.01)
+        monkeypatch.setattr(live.select, "select", select)
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+        writer.write((say("--AB_CD--") * 32767).astype("<i2").tobytes())  # less than a pipe holds
+        writer.flush()
+        decode(folder, "--raw", RATE, "-")
+    assert capsys.readouterr().out.splitlines() == ["AB CD"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\0"])
+def test_a_pipe_without_samples_is_a_mistake(folder, monkeypatch, caplog, content):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    with pytest.raises(SystemExit) as ended:
+        decode(folder, "--raw", RATE, "-")
+    assert ended.value.code == 2 and "standard input: has no samples" in caplog.text
+
+
 def test_a_terminal_shows_partials_in_place(folder, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     decode(folder, folder / "a.wav")
@@ -498,6 +602,17 @@ def test_a_microphone_is_read_until_it_is_stopped(folder, capsys, monkeypatch, c
     decode(folder, "--mic")
     assert capsys.readouterr().out.splitlines() == ["AB CDA", "EB D", "CC A E"]
     assert fake.closed and "lost, 1 times" in caplog.text
+
+
+def test_a_microphone_that_does_not_start_is_a_mistake(folder, monkeypatch, caplog):
+    class Busy(FakeDevice):
+        def __enter__(self):
+            raise self.PortAudioError("busy")
+
+    monkeypatch.setitem(sys.modules, "sounddevice", Busy(say("A"), RATE))
+    with pytest.raises(SystemExit) as ended:
+        decode(folder, "--mic")
+    assert ended.value.code == 2 and "mic: the default microphone: busy" in caplog.text
 
 
 @pytest.fixture(scope="module")

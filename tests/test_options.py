@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,7 @@ from asr.transcription.searcher import Searcher
 class Options:
     mode: str = option("a", "one of two", choices=("a", "b"))
     beam: int = option(10, "from 1 to 20", least=1, most=20)
+    weight: float = option(0.5, "from 0 to 1", least=0, most=1)
 
 
 def test_the_command_has_the_options_with_their_defaults():
@@ -31,7 +33,11 @@ def test_the_command_has_the_options_with_their_defaults():
         ("mode", "c", "got 'c', expected one of a, b"),
         ("beam", 0, "got 0, expected 1 to 20"),
         ("beam", 21, "got 21, expected 1 to 20"),
-        ("beam", float("nan"), "got nan, expected 1 to 20"),
+        ("beam", float("nan"), "got nan, expected a whole number"),
+        ("beam", "5", "got '5', expected a whole number"),
+        ("beam", True, "got True, expected a whole number"),
+        ("weight", "5", "got '5', expected a number"),
+        ("weight", float("nan"), "got nan, expected 0 to 1"),
     ],
 )
 def test_a_wrong_value_names_the_option(name, value, facts):
@@ -40,8 +46,8 @@ def test_a_wrong_value_names_the_option(name, value, facts):
     assert (
         str(error.value) == f"{name}: {facts}" and error.value.as_option() == f"--{name}: {facts}"
     )
-    for beam in (1, 20):
-        check(Options(mode="b", beam=beam))
+    for beam in (1, np.int64(20)):
+        check(Options(mode="b", beam=beam, weight=beam // 20))
 
 
 def test_an_error_writes_arguments_as_options():

@@ -1,7 +1,9 @@
 """Samples that arrive in portions: from a file, a pipe or a microphone; resampled as if they had come at once."""
 
+import contextlib
 import itertools
 import queue
+import select
 import time
 from collections.abc import Iterator
 from typing import IO, Any
@@ -10,11 +12,12 @@ import numpy as np
 import soxr
 
 from asr.audio import pcm
-from asr.audio.load import RATES, Sound, mono, opened, resample
+from asr.audio.load import Sound, check_finite, check_rate, mono, opened, resample
 from asr.errors import UserError
 from asr.logging import logger
 
 PORTION = 0.1  # seconds
+WAIT = 0.5  # seconds without a sample, after which the reader may stop
 Portions = Iterator[tuple[np.ndarray, int]]  # samples (n,) float32 of one channel, and their rate
 
 
@@ -34,6 +37,8 @@ def from_file(path: str, channel: int | None = None) -> Portions:
 def _portions(sound: Sound, first: int, channel: int | None) -> Portions:
     size = max(1, round(PORTION * sound.rate))
     for block in mono(sound, first, sound.frames - first, channel):
+        check_finite(sound.path, block, first, sound.rate)
+        first += len(block)
         for begin in range(0, len(block), size):
             yield block[begin : begin + size], sound.rate
 
@@ -41,17 +46,36 @@ def _portions(sound: Sound, first: int, channel: int | None) -> Portions:
 def from_pipe(stream: IO[bytes], rate: int) -> Portions:
     """Read 16-bit little-endian samples of one channel as they come, until the pipe is closed.
 
-    raises   UserError if they begin with a file's header
+    While nothing comes, empty portions do: the reader may want to stop.
+
+    raises   UserError if they begin with a file's header, or there are none
     """
-    read = getattr(stream, "read1", stream.read)  # what is there, without waiting for more
-    block, left = pcm.read_head(stream), b""
-    while block:
+    head, left = b"", b""
+    for block in _arriving(getattr(stream, "raw", stream), 2 * max(1, round(PORTION * rate))):
+        if len(head) < 4:
+            head = (head + block)[:4]
+            pcm.check_head(head)
         block = left + block
         even = len(block) // 2 * 2
         yield np.frombuffer(block[:even], "<i2").astype(np.float32) / 32768, rate
-        left, block = block[even:], read(2 * max(1, round(PORTION * rate)))
+        left = block[even:]
+    if len(head) < 2:
+        raise pcm.no_samples()
     if left:
         pcm.say_torn()
+
+
+def _arriving(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield what comes, at most `size` bytes at once, and nothing every now and then while nothing comes."""
+    while True:
+        try:
+            waits = not select.select([stream], [], [], WAIT)[0]
+        except OSError:  # such as io.UnsupportedOperation: it never waits, or can't be asked
+            waits = False
+        block = b"" if waits else stream.read(size)
+        if not block and not waits:
+            return
+        yield block
 
 
 def from_microphone(device: str | None = None) -> Portions:
@@ -67,7 +91,6 @@ def from_microphone(device: str | None = None) -> Portions:
             f"the microphone needs sounddevice ({error}); pip install sounddevice, and on Linux "
             "the package libportaudio2"
         ) from None
-    chosen = int(device) if device and device.isdigit() else device
     arrived: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
     lost = itertools.count(1)
 
@@ -76,17 +99,19 @@ def from_microphone(device: str | None = None) -> Portions:
             logger.warning(f"the microphone's samples were lost, {next(lost)} times so far")
         arrived.put(samples[:, 0].copy())
 
-    try:
-        rate = int(sounddevice.query_devices(chosen, "input")["default_samplerate"])
-        stream = sounddevice.InputStream(
-            rate, max(1, round(PORTION * rate)), chosen, 1, "float32", callback=take
-        )
-    except (sounddevice.PortAudioError, ValueError) as error:
-        raise UserError(f"{device or 'the default microphone'}: {error}", argument="mic") from None
-    with stream:
+    with contextlib.ExitStack() as stack:
+        try:
+            chosen = int(device) if device and device.isdecimal() else device
+            rate = int(sounddevice.query_devices(chosen, "input")["default_samplerate"])
+            size = max(1, round(PORTION * rate))
+            microphone = sounddevice.InputStream(rate, size, chosen, 1, "float32", callback=take)
+            stack.enter_context(microphone)  # starts it
+        except (sounddevice.PortAudioError, ValueError) as error:
+            name = device or "the default microphone"
+            raise UserError(f"{name}: {error}", argument="mic") from None
         while True:
             try:
-                yield arrived.get(timeout=5 * PORTION), rate
+                yield arrived.get(timeout=WAIT), rate
             except queue.Empty:
                 yield np.zeros(0, np.float32), rate  # the reader may want to stop
 
@@ -119,10 +144,7 @@ class Resampler:
 
         raises   UserError if the rate is none
         """
-        if rate not in RATES:
-            raise UserError(
-                f"got {rate} Hz, expected {RATES[0]:,} to {RATES[-1]:,}", argument="sample_rate"
-            )
+        check_rate(rate, "sample_rate")
         before = self.flush() if rate != self._from else samples[:0]
         if rate == self.rate:
             return np.concatenate([before, _clipped(samples)])

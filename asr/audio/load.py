@@ -133,16 +133,36 @@ def load(
         if chain:
             with opened(path, chain) as sound:
                 waveform, first = one_channel(sound, start, duration, channel)
-        if not np.isfinite(waveform).all():
-            place = (first + int(np.argmin(np.isfinite(waveform)))) / sound.rate
-            raise UserError(
-                f"{path}: has NaN or infinite samples, the first at {place:.3f} s; write the file again"
-            )
+        check_finite(path, waveform, first, sound.rate)
         return resample(waveform, sound.rate, rate, clip)
     except MemoryError:
         raise UserError(
             f"{path}: is too long for this machine's memory; cut it into parts"
         ) from None
+
+
+def check_rate(rate: int, argument: str) -> None:
+    """See that samples can have a rate, in Hz.
+
+    argument  that gives it
+    raises    UserError
+    """
+    if rate not in RATES:
+        what = f"got {rate!r} Hz, expected {RATES[0]:,} to {RATES[-1]:,}"
+        raise UserError(what, argument=argument)
+
+
+def check_finite(path: str | os.PathLike, waveform: np.ndarray, first: int, rate: int) -> None:
+    """See that the samples of a file from `first` on are numbers.
+
+    raises   UserError that names the file and the place of the first that isn't
+    """
+    finite = np.isfinite(waveform)
+    if not finite.all():
+        place = (first + int(np.argmin(finite))) / rate
+        raise UserError(
+            f"{path}: has NaN or infinite samples, the first at {place:.3f} s; write the file again"
+        )
 
 
 def resample(

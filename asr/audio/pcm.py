@@ -9,7 +9,7 @@ from typing import IO
 
 import soundfile
 
-from asr.audio.load import RATES
+from asr.audio.load import check_rate
 from asr.errors import UserError
 from asr.logging import logger
 
@@ -24,7 +24,7 @@ def spooled(stream: IO[bytes], rate: int) -> Iterator[str]:
     rate     in Hz
     raises   UserError if the rate is none, the stream has no sample or a header, or the disk is full
     """
-    check_rate(rate)
+    check_rate(rate, "raw")
     with tempfile.TemporaryDirectory(prefix="asr-raw-") as folder:
         path = Path(folder, NAME)
         try:
@@ -35,28 +35,21 @@ def spooled(stream: IO[bytes], rate: int) -> Iterator[str]:
         yield os.fspath(path)
 
 
-def check_rate(rate: int) -> None:
-    """See that samples can have a rate, in Hz.
-
-    raises   UserError
-    """
-    if rate not in RATES:
-        what = f"got {rate} Hz, expected {RATES[0]:,} to {RATES[-1]:,}"
-        raise UserError(what, argument="raw")
-
-
-def read_head(stream: IO[bytes]) -> bytes:
-    """Read the first bytes of samples.
+def check_head(head: bytes) -> None:
+    """See that what begins with these bytes are samples.
 
     raises   UserError if they are a file's header
     """
-    head = stream.read(4)
     if head in (b"RIFF", b"RF64", b"fLaC", b"OggS"):
         raise UserError(
             f"standard input: begins with a file's header ({head.decode()}), expected samples alone "
             "(`arecord -t raw -f S16_LE`); save it to a file and give its name"
         )
-    return head
+
+
+def no_samples() -> UserError:
+    """The error of a stream that ended before its first sample."""
+    return UserError("standard input: has no samples; expected 16-bit little-endian ones")
 
 
 def say_torn() -> None:
@@ -65,9 +58,9 @@ def say_torn() -> None:
 
 
 def _write(stream: IO[bytes], path: Path, rate: int) -> None:
-    head, left = read_head(stream), b""
+    block, left = stream.read(4), b""
+    check_head(block)
     with soundfile.SoundFile(path, "w", rate, 1, "PCM_16", format="RF64") as file:
-        block = head
         while block:
             block = left + block
             even = len(block) // 2 * 2
@@ -75,6 +68,6 @@ def _write(stream: IO[bytes], path: Path, rate: int) -> None:
             left, block = block[even:], stream.read(BLOCK)
         count = file.frames
     if not count:
-        raise UserError("standard input: has no samples; expected 16-bit little-endian ones")
+        raise no_samples()
     if left:
         say_torn()

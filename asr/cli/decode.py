@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from asr.cli.command import SOME_FAILED, command, emit
-from asr.cli.decode_arguments import NAME, parse
+from asr.cli.decode_arguments import NAME, arguments, parse
 from asr.errors import UserError
 from asr.failures import is_list
 from asr.files import write_text
-from asr.formats import FormatOptions, check_names, write
+from asr.formats import SUBTITLES, FormatOptions, check_names, write
 from asr.logging import logger
 from asr.model_files import kind_of
 from asr.options import declared, paths
@@ -21,7 +21,7 @@ from asr.stamp import Stamp, fingerprint_of_list
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.endpoints import EndpointOptions
-from asr.transcription.options import SearchOptions
+from asr.transcription.options import SearchOptions, idle_options
 
 WRITTEN = ".formats"  # in --out-dir: names of the files that --format has written there
 BF16_IS_FASTER = (
@@ -87,6 +87,12 @@ def written(args):
     return {Path(args.out_dir, name) for name in names.splitlines()}
 
 
+def enlist(args, files):
+    """List files in --out-dir as written by --format, before they are."""
+    listed = {str(path.relative_to(args.out_dir)) for path in {*files, *written(args)}}
+    write_text(Path(args.out_dir, WRITTEN), "".join(f"{name}\n" for name in sorted(listed)))
+
+
 def finished(args):
     """The transcripts of all recordings."""
     with open(args.json, encoding="utf-8") as lines:
@@ -98,9 +104,7 @@ def write_formats(args):
     """Write the files of --format from the transcripts, and list them before."""
     folder, names = Path(args.out_dir), [transcript.id for transcript in finished(args)]
     check_formats(args, names, args.sources)
-    files = {*check_names(names, folder, args.format), *written(args)}
-    listed = sorted(str(path.relative_to(folder)) for path in files)
-    write_text(folder / WRITTEN, "".join(f"{name}\n" for name in listed))
+    enlist(args, check_names(names, folder, args.format))
     for transcript in finished(args):
         write(transcript, folder, args.format, layout(args))
     logger.info(f"{folder}: {', '.join(args.format)} of every recording")
@@ -133,8 +137,7 @@ def printed(args):
 
 def check(args):
     """Refuse what can be seen without the model, also where a plan asks (scripts/plan.py)."""
-    if args.mic is not None or args.realtime:
-        raise UserError("--mic, --realtime: are for --stream; add it")
+    check_used(args, decoding(args).options)
     if bool(args.format) != bool(args.out_dir) or args.out_dir and args.json == STDOUT:
         raise UserError("--format and --out-dir: give both, and a file to --json if any")
     layout(args)
@@ -176,6 +179,29 @@ def check(args):
     )
 
 
+def check_used(args, options):
+    """Refuse what was given and would change nothing."""
+    idle, files = idle_options(options), args.raw is None and args.mic is None
+    live = ["mic", "realtime", *(option.name for option in declared(EndpointOptions))]
+    if args.stream:
+        idle |= dict.fromkeys(["batch_seconds", "vad"], "with `stream`")
+        idle |= dict.fromkeys([] if files else ["channel", "realtime"], "without files")
+    else:
+        idle |= dict.fromkeys(live, "without `stream`")
+    if args.tune or args.calibrate:
+        idle["channel"] = "with `tune` or `calibrate`"
+    if not (args.json or "json" in args.format):
+        idle["nbest"] = "without `json`"
+    if not SUBTITLES & {*args.format}:
+        layout = [option.name for option in declared(FormatOptions)]
+        idle |= dict.fromkeys(layout, f"without one of {', '.join(sorted(SUBTITLES))} in `format`")
+    defaults = arguments()
+    for name, why in idle.items():
+        if getattr(args, name) != defaults.get_default(name):
+            fix = "add that, or leave it out" if why.startswith("without `") else "leave it out"
+            raise UserError(f"changes nothing {why}; {fix}", name)
+
+
 def check_raw(args):
     """See that --raw stands beside `-` alone."""
     if args.raw is not None and args.order != [STDOUT]:
@@ -195,13 +221,18 @@ def outputs(args):
     """The files to write, stamped with the model's files, the inputs, and all arguments that change the text."""
     how = decoding(args)
     facts = how.settings() | ({"order": args.order} if len(args.order) > 1 else {})
-    if args.sources != args.named:
-        facts["listed"] = fingerprint_of_list(args.sources)
+    files = [path for path in args.named if not os.path.isdir(path)]
+    if args.sources != files:
+        from asr.transcription.recordings import sounds_of
+
+        # a folder's other files don't count: they may be what this command has written
+        found = [file for path in args.sources for file in sounds_of(path)]
+        facts["listed"] = fingerprint_of_list(found)
     if args.channel is not None:
         facts["channel"] = args.channel
     if args.part:
         facts["part"] = str(args.part)
-    inputs = [*how.files(), *args.named, *args.manifest]
+    inputs = [*how.files(), *files, *args.manifest]
     given = [(path, line) for path, line in ((args.out, text_line), (args.json, json_line)) if path]
     return [
         Output(path, line, Stamp(path, NAME, facts, inputs))

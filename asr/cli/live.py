@@ -6,24 +6,26 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from asr.audio import containers, live, pcm
+from asr.audio import containers, live
+from asr.audio.load import check_rate
 from asr.cli.command import emit
-from asr.cli.decode import check_raw, end
+from asr.cli.decode import check_raw, check_used, end, enlist, written
 from asr.cli.decode_arguments import NAME
 from asr.errors import UserError, repeated, shorten
 from asr.failures import Failure
-from asr.files import make_folder
-from asr.formats import LIVE, FormatOptions, Growing, check_names, files_of
+from asr.files import append_text, write_text
+from asr.formats import HEADS, LIVE, FormatOptions, Growing, check_names, files_of
 from asr.logging import printable
 from asr.outputs import check_output
 from asr.transcript import Event, Final, Partial
 from asr.transcription.decoding import Decoding, ModelLoader, warn_failures
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.live import transcribe_live
+from asr.transcription.recordings import fault_of
 from asr.transcription.streams import Streams
 
 MICROPHONE = "microphone"  # its id
@@ -36,23 +38,40 @@ def decode(
 ) -> int:
     """Transcribe the sources of asr-decode's arguments while they are read; return the exit status."""
     names = [MICROPHONE] if args.mic is not None else args.sources
-    _check(args, names)
+    _check(args, names, how)
     how.check_files()
-    failures = []
+    failures = [] if args.raw is not None else _misnamed(names)
+    readable = [name for name in names if name not in {failure.id for failure in failures}]
+    writers = dict[str, Write]()
+
+    def sources() -> Iterator[tuple[str, live.Portions]]:
+        """Begin with the sources one by one, when there is room."""
+        for name in readable:
+            writers[name] = _writer(args, name, len(names) > 1, layout)
+            yield name, _portions(args, name)
+
     with ExitStack() as stack:
         stack.enter_context(containers.decoding())
         load = stack.enter_context(ModelLoader(how, []))
         streams = Streams(load(), how.options, endpoints, how.precision)
-        writers = {name: _writer(args, name, len(names) > 1, layout, stack) for name in names}
+        if args.out_dir:
+            enlist(args, [path for name in readable for path in _files(args, name)])
         stopped = stack.enter_context(stopping())
-        found = transcribe_live(streams, _sources(args, names), stopped=stopped)
-        for name, event in found:
+        for name, event in transcribe_live(streams, sources(), stopped=stopped):
             if isinstance(event, Failure):
                 failures.append(event)
             else:
                 writers[name](event)
+    for failure in failures:
+        _remove_empty(args, failure.id)
     warn_failures(failures, len(names))
     return end(failures, len(names), "")
+
+
+def _misnamed(names: Sequence[str]) -> list[Failure]:
+    """List the files whose names can't stand in a line."""
+    faults = {name: fault_of(name) for name in names}
+    return [Failure(name, name, str(fault)) for name, fault in faults.items() if fault]
 
 
 @contextmanager
@@ -72,18 +91,19 @@ def stopping() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _check(args: argparse.Namespace, names: Sequence[str]) -> None:
+def _check(args: argparse.Namespace, names: Sequence[str], how: Decoding) -> None:
     """Refuse what a stream can't do."""
     others = ("manifest", "out", "json", "processes", "gpus", "part", "join", "tune", "calibrate")
     if wrong := [f"--{name}" for name in others if getattr(args, name)]:
         raise UserError(f"--stream: doesn't go with {', '.join(wrong)}")
+    check_used(args, how.options)
     if args.channel == "all":
         raise UserError("--channel: got all, expected one of a stream's channels")
     if args.mic is not None and args.order:
         raise UserError("--mic: listens to the microphone alone; leave the files away")
     if args.raw is not None:
         check_raw(args)
-        pcm.check_rate(args.raw)
+        check_rate(args.raw, "raw")
     if not names:
         raise UserError("nothing to transcribe; give sound files, --raw RATE - or --mic")
     if twice := repeated(names):
@@ -96,61 +116,63 @@ def _check(args: argparse.Namespace, names: Sequence[str]) -> None:
     if not args.out_dir and (len(args.format) > 1 or len(names) > 1 and not one_by_one):
         raise UserError(f"--format: got {', '.join(args.format)}; --out-dir takes their files")
     if args.out_dir:
-        for path in check_names(names, Path(args.out_dir), args.format or ("txt",)):
-            check_output("--out-dir", path, NAME, names, args.force)
+        own = written(args)
+        for path in check_names(names, Path(args.out_dir), _kinds(args)):
+            check_output("--out-dir", path, NAME, names, args.force, own.__contains__)
 
 
-def _sources(args: argparse.Namespace, names: Sequence[str]) -> Iterator[tuple[str, live.Portions]]:
-    """Open the sources one by one, when they are needed."""
-    for name in names:
-        if args.mic is not None:
-            yield name, live.from_microphone(args.mic or None)
-        elif args.raw is not None:
-            yield name, live.from_pipe(sys.stdin.buffer, args.raw)
-        else:
-            portions = live.from_file(name, args.channel)
-            yield name, live.paced(portions) if args.realtime else portions
+def _kinds(args: argparse.Namespace) -> Sequence[str]:
+    return args.format or ("txt",)
 
 
-def _writer(
-    args: argparse.Namespace, name: str, several: bool, layout: FormatOptions, stack: ExitStack
-) -> Write:
+def _files(args: argparse.Namespace, name: str) -> dict[Path, str]:
+    """Map the files of a source in --out-dir to their formats."""
+    kinds = _kinds(args)
+    return dict(zip(files_of(name, Path(args.out_dir), kinds), kinds, strict=True))
+
+
+def _portions(args: argparse.Namespace, name: str) -> live.Portions:
+    if args.mic is not None:
+        return live.from_microphone(args.mic or None)
+    if args.raw is not None:
+        return live.from_pipe(sys.stdin.buffer, args.raw)
+    portions = live.from_file(name, args.channel)
+    return live.paced(portions) if args.realtime else portions
+
+
+def _writer(args: argparse.Namespace, name: str, several: bool, layout: FormatOptions) -> Write:
     """Return what writes the events of a source."""
     if args.out_dir:
-        kinds = args.format or ("txt",)
-        paths = files_of(name, Path(args.out_dir), kinds)
-        return _all([_file(k, name, p, layout, stack) for k, p in zip(kinds, paths, strict=True)])
+        growing = {path: Growing(kind, name, layout) for path, kind in _files(args, name).items()}
+        return _into_files(growing)
     if args.format and args.format != ("txt",):
-        growing = Growing(args.format[0], name, layout)
-        if growing.head:
-            emit(growing.head, end="")
-        return lambda event: emit(growing.add(event), end="")
+        one = Growing(args.format[0], name, layout)
+        if one.head:
+            emit(one.head, end="")
+        return lambda event: emit(one.add(event), end="")
     if sys.stdout.isatty() and not several:
         return _show
     return lambda event: _line(event, f"{name}\t" if several else "")
 
 
-def _all(writers: Iterable[Write]) -> Write:
+def _into_files(growing: Mapping[Path, Growing]) -> Write:
+    """Begin files that grow by whole cues or lines."""
+    for path, one in growing.items():
+        write_text(path, one.head)
+
     def write(event: Event) -> None:
-        for one in writers:
-            one(event)
+        for path, one in growing.items():
+            if text := one.add(event):
+                append_text(path, text)
 
     return write
 
 
-def _file(kind: str, name: str, path: Path, layout: FormatOptions, stack: ExitStack) -> Write:
-    """Begin a file that grows by whole cues or lines."""
-    make_folder(path.parent)
-    file = stack.enter_context(path.open("w", encoding="utf-8"))
-    growing = Growing(kind, name, layout)
-
-    def write(text: str) -> None:
-        if text:
-            file.write(text)
-            file.flush()
-
-    write(growing.head)
-    return lambda event: write(growing.add(event))
+def _remove_empty(args: argparse.Namespace, name: str) -> None:
+    """Remove the files in --out-dir of a source in which nothing was recognized."""
+    for path, kind in _files(args, name).items() if args.out_dir else ():
+        if path.exists() and path.stat().st_size == len(HEADS.get(kind, "")):
+            path.unlink()
 
 
 def _line(event: Event, prefix: str) -> None:

@@ -86,7 +86,7 @@ TUNABLE = {
 
 def idle_options(options: SearchOptions) -> dict[str, str]:
     """Map the options that have no effect beside these to the reason."""
-    idle = {"nbest": "of the best text"}
+    idle = {}
     if options.mode not in ("joint", "rescoring"):
         idle["ctc_weight"] = f"in mode {options.mode}"
     if options.mode not in ("joint", "attention", "ctc"):
@@ -101,5 +101,5 @@ def effective(options: SearchOptions) -> dict[str, Any]:
     """Return the options that change the scores of a search, by name; without scorers that are off."""
     switches = [*SWITCHES, "chunk", "length_norm"]
     off = set(idle_options(options)) | {name for name in switches if not getattr(options, name)}
-    off.add("vad")  # chooses what is searched
+    off |= {"vad", "nbest"}  # what is searched, and how much of it is shown
     return {name: value for name, value in asdict(options).items() if name not in off}

@@ -83,20 +83,26 @@ def transcribe_waveform(
     return transcript_of(recording, nbest, recognizer, words)
 
 
-def waveform_of(audio: np.ndarray | torch.Tensor, rate: int, recognizer: Recognizer) -> np.ndarray:
-    """Return samples (n,) at some rate as (samples,) float32 at the model's.
+def waveform_of(
+    audio: np.ndarray | torch.Tensor, rate: int | None, recognizer: Recognizer
+) -> np.ndarray:
+    """Return samples (n,) as (samples,) float32 at the model's rate, which they have unless another is given.
 
-    raises   UserError if they aren't floating-point numbers, or too few
+    raises   UserError if they aren't floating-point numbers, or too few, or the rate is none
     """
+    rate = recognizer.sample_rate if rate is None else rate
+    sound_files.check_rate(rate, "sample_rate")
     samples = np.asarray(audio.detach().cpu() if isinstance(audio, torch.Tensor) else audio)
     if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
         got = f"{samples.dtype} of shape {samples.shape}"
         raise UserError(
             f"audio: got {got}, expected floating-point samples (samples,) from -1 to 1"
         )
+    with np.errstate(over="ignore"):
+        samples = samples.astype(np.float32)
     if not np.isfinite(samples).all():
         raise UserError("audio: got NaN or infinite samples, expected numbers from -1 to 1")
-    waveform = sound_files.resample(samples.astype(np.float32), rate, recognizer.sample_rate)
+    waveform = sound_files.resample(samples, rate, recognizer.sample_rate)
     least = recognizer.frontend.fbank.frame_samples
     if len(waveform) < least:
         raise UserError(

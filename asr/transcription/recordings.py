@@ -94,7 +94,7 @@ def find_readable(
               that comes twice
     """
     paths = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else paths
-    given: list[str | Utterance] = [file for path in paths for file in _files(path)]
+    given: list[str | Utterance] = [file for path in paths for file in sounds_of(path)]
     given = choose(given + [line for path in manifests for line in _lines(path)])
     headers = iter(_headers([one for one in given if isinstance(one, str)], progress))
     found = [
@@ -177,7 +177,7 @@ def _headers(
     """Pair each file with its header, or with what is wrong with it."""
     from asr.audio.headers import read_headers
 
-    faults = [_fault(file) for file in files]
+    faults = [fault_of(file) for file in files]
     headers = iter(
         read_headers(
             [file for file, fault in zip(files, faults, strict=True) if not fault], progress
@@ -228,7 +228,7 @@ def _on_channel(
     return [replace(recording, channel=number if channels > 1 else None)]
 
 
-def _fault(name: str) -> UserError | None:
+def fault_of(name: str) -> UserError | None:
     """Return what keeps a name from being the id of a line."""
     from asr.data import manifest
 
@@ -243,7 +243,11 @@ def _fault(name: str) -> UserError | None:
     )
 
 
-def _files(path: str) -> list[str]:
+def sounds_of(path: str) -> list[str]:
+    """List the sound files of a folder; a file is its own.
+
+    raises   UserError if the folder has none
+    """
     from asr.audio import load as audio
 
     if not path:

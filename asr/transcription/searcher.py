@@ -55,7 +55,8 @@ class Searcher:
         self.device = next(recognizer.parameters()).device
         self.model = for_search(self.recognizer.model, precision)
         self.dtype = self.model.decoder.out.weight.dtype
-        self.chunk = self.recognizer.chunk_frames(options.chunk) if options.chunk else None
+        chunk = options.chunk
+        self.chunk = None if chunk is None else self.recognizer.chunk_frames(chunk)
         self.extra = {kind: self._load(kind) for kind in SCORERS}
 
     def tuned(self, **values: Any) -> "Searcher":

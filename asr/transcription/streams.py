@@ -26,6 +26,7 @@ from asr.errors import UserError
 from asr.models.recognizer import Recognizer
 from asr.nn.encoder import WHOLE, EncoderState
 from asr.ops import BLANK
+from asr.search.alignment import align
 from asr.search.ctc_beam import BestPrefix, Prefixes
 from asr.search.scorer import Hypothesis
 from asr.transcript import Event, Final, Partial, Segment, Word
@@ -33,8 +34,9 @@ from asr.transcription.endpoints import (
     SILENT,
     Endpoint,
     EndpointOptions,
+    Span,
     after_silence,
-    between_words,
+    between,
 )
 from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import transcript_of
@@ -120,7 +122,7 @@ class Stream:
         """Take the next samples, which `Streams.advance` will read; see `push`."""
         if self.ended:
             raise UserError("stream: got samples after its end; open another one")
-        rate = sample_rate or self._streams.recognizer.sample_rate
+        rate = self._streams.recognizer.sample_rate if sample_rate is None else sample_rate
         self._append(self._resample(_floats(samples), rate))
 
     def end(self) -> None:
@@ -270,14 +272,24 @@ class Streams:
     def _endpoint(self, segment: _Segment) -> Endpoint | None:
         """Decide whether a segment has ended, and where."""
         seconds, silent = self.recognizer.frame_seconds, np.concatenate(segment.silent)
-        found = after_silence(silent, bool(segment.best.tokens), seconds, self.endpoints)
-        if found or segment.frames * seconds < self.longest:
+        best, T = segment.best, segment.frames
+        spoken = best.frames[-1] + 1 if best.frames else 0
+        found = after_silence(silent, spoken, seconds, self.endpoints)
+        if found or T * seconds < self.longest:
             return found
-        tokens = segment.best.tokens
-        heard = Hypothesis(tokens, 0.0, confidences=[1.0] * len(tokens))
-        encoded = Encoded.of([self._encoded(segment, segment.frames)])
+        heard = Hypothesis(best.tokens, 0.0, confidences=[1.0] * len(best.tokens))
+        encoded = Encoded.of([self._encoded(segment, T)])
         [words] = self.searcher.word_times(encoded, [heard])
-        return between_words(words, segment.frames, seconds)
+        found = between([(w.start, w.end) for w in words], T, seconds) if words else None
+        return found or between(self._spans(encoded, best.tokens), T, seconds) or Endpoint(T, T)
+
+    def _spans(self, encoded: Encoded, tokens: Sequence[int]) -> list[Span]:
+        """Find where CTC emits the tokens of a segment."""
+        Y = torch.tensor([tokens], dtype=torch.long, device=self._device)
+        Y_lens = torch.tensor([len(tokens)], device=self._device)
+        found = align(self.searcher.ctc_log_probs(encoded.H), encoded.H_lens, Y, Y_lens)
+        spans = torch.stack([found.starts[0], found.ends[0]], 1) * self.recognizer.frame_seconds
+        return [(start, end) for start, end in spans.tolist()]
 
     def _encoded(self, segment: _Segment, frames: int) -> tuple[Tensor, Tensor]:
         """The first encoder frames of a segment, (T', D), and what they were made of, (T, F)."""
@@ -363,6 +375,8 @@ def _floats(samples: np.ndarray | Tensor) -> np.ndarray:
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.floating):
         got = f"{array.dtype} of shape {array.shape}"
         raise UserError(f"samples: got {got}, expected (n,) from -1 to 1, or int16")
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float32, copy=False)
     if not np.isfinite(array).all():
         raise UserError("samples: got NaN or infinite ones, expected numbers from -1 to 1")
-    return array.astype(np.float32, copy=False)
+    return array

@@ -22,7 +22,7 @@ def parse_grid(settings: Sequence[str], options: SearchOptions) -> dict[str, lis
     raises   UserError for an unknown name, one that comes twice or changes nothing, or values that
              aren't numbers
     """
-    idle = idle_options(options)
+    idle = {"nbest": "of the best text"} | idle_options(options)
     grid = {}
     for setting in settings:
         name, _, values = setting.partition("=")
