@@ -80,26 +80,35 @@ def test_totals_differ_where_sclite_trades_substitutions(tmp_path):
 
 
 @needs_sclite
-@pytest.mark.parametrize("seed", range(4))
-def test_words_with_times_have_the_counts_of_sclite(tmp_path, seed):
-    """Middles fall on the ends of segments, between and after them; some segments aren't scored."""
+@pytest.mark.parametrize("seed, overlap", [(0, 0), (1, 0), (2, 6), (3, 6)])
+def test_words_with_times_have_the_counts_of_sclite(tmp_path, seed, overlap):
+    """Middles fall on the ends of segments, between and after them; some segments aren't scored.
+
+    Or overlap with those of the other speaker, whose times may be the same.
+    """
     rng, stm, ctm = np.random.default_rng(seed), [], []
+    scored = {"x": [], "y": []}  # segments of a speaker, as sclite lists them
     for channel in "AB":
         time = 0.0
-        for _ in range(30):
+        for n in range(30):
             end = time + rng.integers(1, 9) / 8
             words = list(rng.choice(list("abcde"), rng.integers(1, 5)))
             text = "IGNORE_TIME_SEGMENT_IN_SCORING" if rng.random() < 0.2 else " ".join(words)
-            stm.append(f"f {channel} x {time} {end} {text}\n")
+            speaker = "xy"[n % 2 if overlap else 0]
+            stm.append(f"f {channel} {speaker} {time} {end} {text}\n")
+            if text.islower():
+                scored[speaker].append(sum(map(len, scored.values())))
             for word in disturbed(rng, words, 0.2):
                 begin, duration = time + rng.integers(-2, 6) / 8, rng.integers(0, 5) / 8
                 ctm.append((channel, max(0.0, begin), duration, word))
-            time = end + rng.integers(0, 3) / 8
+            time = max(time, end + rng.integers(-overlap, 3) / 8)
     ctm = [f"f {c} {b} {d} {w}\n" for c, b, d, w in sorted(ctm, key=lambda word: word[:2])]
     for name, lines in (("r.stm", stm), ("h.ctm", ctm)):
         (tmp_path / name).write_text("".join(lines))
     files = tmp_path / "r.stm", tmp_path / "h.ctm"
-    own, its = counts(score(*files, "word")), sclite(*files)
+    report, its = score(*files, "word"), sclite(*files)
+    own = [counts(report)[n] for part in scored.values() for n in part]
+    assert any(name.endswith("-2") for name in report.texts["ref"]) == (overlap > 0)
     assert len(its) > 40 and [sum(c[:3]) for c in own] == [sum(c[:3]) for c in its]
     assert [c[0] + c[1] + c[3] for c in own] == [c[0] + c[1] + c[3] for c in its]  # as many words
     assert all(map(agree, own, its))
