@@ -44,7 +44,8 @@ from asr.training.settings import PairDataSettings
 from asr.transcription.options import SearchOptions
 from asr.transcription.searcher import Searcher
 from asr.translation import attention
-from asr.translation.translate import BATCH_TOKENS, translate
+from asr.translation import translate as translation
+from asr.translation.translate import translate
 
 each = pytest.mark.parametrize
 V_SOURCE, V = 8, 7
@@ -468,8 +469,8 @@ def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch)
         found.text for found, line in zip(together, lines, strict=True) if not line.strip()
     ] == ["", ""]
     alone = [found for text in texts for found in translate(model, [text], options)]
-    monkeypatch.setattr("asr.translation.translate.WINDOW", 7)
-    monkeypatch.setitem(BATCH_TOKENS, "cpu", 40)
+    monkeypatch.setitem(translation.WINDOW, "cpu", 7)
+    monkeypatch.setitem(translation.BATCH_TOKENS, "cpu", 40)
     for other in (alone, list(translate(model, texts, options))):
         for one, same in zip(together, other, strict=True):
             assert [a.tokens for a in one.nbest] == [a.tokens for a in same.nbest]
@@ -513,6 +514,39 @@ def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, monkeypatc
         monkeypatch.setattr("sys.stdin", given)
         decode.main(["--model", str(whole[0]), "--out", str(tmp_path / "y")])
         assert "1 lines translated" in capsys.readouterr().err
+
+
+@each("change", ["", "options", "lines"])
+def test_a_killed_translation_goes_on_to_the_same_bytes(whole, root, tmp_path, monkeypatch, change):
+    """Killed within a write; what is finished is not searched again, unless options or its lines are others."""
+    source = tmp_path / "src"
+    source.write_text((root / "dev.src").read_text())
+    outputs = tmp_path / "x", tmp_path / "x.json"
+    how = f"--model {whole[0]} {source} --out {outputs[0]} --json {outputs[1]} --nbest 2".split()
+    journal, searched, stop_at, search = tmp_path / ".x.journal", [], 4, translation.search
+
+    def counted(searcher, window):
+        if len(searched) == stop_at:
+            raise Stop
+        searched.append(len(window))
+        return search(searcher, window)
+
+    monkeypatch.setattr(translation, "search", counted)
+    with pytest.raises(Stop):
+        decode.main(how)
+    journal.write_bytes(journal.read_bytes()[:-9])
+    assert searched == [1, 2, 4, 8] and not any(path.exists() for path in outputs)
+    searched, stop_at = [], None
+    if change == "lines":
+        source.write_text("abc\n" + source.read_text().split("\n", 1)[1])
+    how += ["--length-norm", "1"] * (change == "options")
+    decode.main(how)
+    again = {"": [8, 16, 9], "lines": [1, 8, 16, 9], "options": [1, 2, 4, 8, 16, 9]}
+    found = [path.read_bytes() for path in outputs]
+    assert searched == again[change] and not journal.exists()
+    decode.main([*how, "--beam", "9"])
+    decode.main(how)
+    assert found == [path.read_bytes() for path in outputs]
 
 
 REFUSALS = r"""
