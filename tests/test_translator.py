@@ -437,6 +437,9 @@ def test_the_check_before_training_finds_what_training_refuses(root, tmp_path):
     (tmp_path / "short").write_text("a\nb\n")
     report = looked(f"data.dev=[{tmp_path}/short,{root}/dev.tgt]")
     assert report.refused and "got 2 and 40 lines" in report.text()
+    (tmp_path / "test").write_text("".join(f"{word}\tabc\n" for word in ("xa", "bcd", "zz")))
+    found = check(config.load(tasks.Experiment, root / "x.yaml"), [str(tmp_path / "test")]).problems
+    assert {(p.role, p.count, p.of) for p in found if p.stops or p.role == "test"} == {("test", 2, 3)}
 
 
 # commands
