@@ -439,7 +439,9 @@ def test_the_check_before_training_finds_what_training_refuses(root, tmp_path):
     assert report.refused and "got 2 and 40 lines" in report.text()
     (tmp_path / "test").write_text("".join(f"{word}\tabc\n" for word in ("xa", "bcd", "zz")))
     found = check(config.load(tasks.Experiment, root / "x.yaml"), [str(tmp_path / "test")]).problems
-    assert {(p.role, p.count, p.of) for p in found if p.stops or p.role == "test"} == {("test", 2, 3)}
+    assert {(p.role, p.count, p.of) for p in found if p.stops or p.role == "test"} == {
+        ("test", 2, 3)
+    }
 
 
 # commands
@@ -580,6 +582,8 @@ prepare | parallel {r}/pairs {r}/out --languages en de --splits a | {r}/pairs/a.
 prepare | parallel {r}/pairs {r}/out --languages en de --splits b | {r}/pairs/b.en:2: empty, but
 prepare | parallel {r}/pairs {r}/out --languages en de --splits c | {r}/pairs/c.de:1: the text has a control
 prepare | parallel {r}/pairs {r}/out --languages en de --splits d | {r}/pairs/d.en:1: got 10001 characters
+prepare | parallel {r}/pairs {r}/out --languages en de --splits e | {r}/pairs/e.de: have no pair of sentences
+prepare | parallel {r}/pairs {r}/out --languages en de --splits f --normalize plain | f.de:2: normalization leaves
 prepare | parallel {r}/pairs {r}/out --languages en de --splits q | --splits: got 'q', no such split
 prepare | parallel {r}/pairs {r}/out --languages en de --dev 5    | --dev: is for recordings
 prepare | tsv {r}/pairs {r}/out --languages en de    | --languages: is for parallel texts
@@ -589,6 +593,8 @@ PAIRS = {
     "b": ("x\n \n", "x\ny\n"),
     "c": ("x\n", "x\x07\n"),
     "d": ("x" * 10001, "y"),
+    "e": ("\n", " \n"),
+    "f": ("x\ny\n", "x\n - !\n"),
 }
 
 
@@ -648,7 +654,7 @@ def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, capsys):
     prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
     assert (tmp_path / "out/train.en").read_text() == "a dog\ncafé\n"
     assert (tmp_path / "out/train.de").read_text() == "ein Hund\nCafé\n"
-    assert "train: 2 pairs, 3 and 3 words" in capsys.readouterr().err
+    assert "train: 2 pairs, 3 and 3 words, 1 empty ones left out" in capsys.readouterr().err
     prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
     assert "is up to date" in capsys.readouterr().err
 
