@@ -493,7 +493,10 @@ def test_python_translates_in_one_call(whole):
 def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):
     source = (root / "dev.src").read_text()
     status, out, err = run_command("decode", "--model", whole[0], stdin="abc\n\n" + source)
-    assert (status, len(out.splitlines())) == (0, 42) and "41 lines translated, 1 empty" in err
+    assert (status, len(out.splitlines())) == (
+        0,
+        42,
+    ) and "41 lines translated, 1 without a token" in err
     files = ["--out", tmp_path / "x.txt", "--json", tmp_path / "x.json", "--nbest", 2]
     how = ["--model", whole[0], root / "dev.src", *files]
     decode.main(list(map(str, how)))
@@ -563,6 +566,9 @@ decode  | --model {m} {r}/no.src                     | {r}/no.src: no such file
 decode  | --model {m} {r}/long                       | {r}/long:2: got 1100 tokens, expected 1024
 decode  | --model {m} {r}/bytes                      | {r}/bytes:1: not UTF-8
 decode  | --model {m} {r}/dev.src --tune beam=1      | --tune: needs texts and their --reference
+decode  | --model {m} {r}/gap --tune beam=1 --reference {r}/gap | {r}/gap:2: empty, expected a translation
+decode  | --model {m} {r}/sound                      | {r}/sound:1: is sound; expected text
+decode  | --model {l}                                | nothing to transcribe; {l} is no translator
 decode  | --model {m} {r}/dev.src --reference {r}/x  | --reference: is for --tune
 decode  | --model {m} {r}/dev.src --out {r}/dev.src  | --out {r}/dev.src: is an input
 decode  | --model {l} {r}/dev.src --reference {r}/x  | --reference: is for translators
@@ -602,6 +608,7 @@ PAIRS = {
 def faulty(root):
     (root / "long").write_text("a\n" + "b" * 1100 + "\n")
     (root / "bytes").write_bytes(b"\xff\n")
+    (root / "sound").write_bytes(b"RIFF\xff\xff")
     (root / "gap").write_text("a\n\nb\n")
     (root / "none").write_text("")
     (root / "lm").mkdir()

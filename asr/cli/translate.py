@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 
 from asr.cli.command import emit
-from asr.cli.decode_arguments import NAME, arguments
+from asr.cli.decode_arguments import NAME, arguments, stopping
 from asr.errors import UserError
 from asr.journal import Journal, beside
 from asr.logging import logger, progress_bar
@@ -53,7 +53,7 @@ def decode(args):
     from_files = bool(named) and named == args.sources  # standard input is new each time
     if from_files and not printed and all(output.stamp.is_current() for output in outputs):
         return logger.info("; ".join(f"{output.path} is up to date" for output in outputs))
-    with memory_errors():
+    with memory_errors(), stopping(outputs):
         run(args, how, outputs, printed)
 
 
@@ -121,7 +121,7 @@ def run(args, how, outputs, printed):
         seconds = {"wall_seconds": round(journal.seconds(keys)[1], 2)}
         write(outputs, lambda: (one for key in keys for one in journal.get(key)["lines"]), seconds)
         journal.remove()
-    stay = f", {empty} empty ones stay empty" if empty else ""
+    stay = f", {empty} without a token stay empty" if empty else ""
     logger.info(f"{lines - empty} lines translated{stay}")
 
 
@@ -172,7 +172,7 @@ def read(path):
 
 def tune(args, how):
     """Print the BLEU of each setting of --tune, and then the best."""
-    from asr.scoring.translation import bleu, check_tokenizer
+    from asr.scoring.translation import bleu, check_tokenizer, read_references
     from asr.transcription.tuning import parse_grid
     from asr.translation.translate import tuned
 
@@ -182,9 +182,7 @@ def tune(args, how):
     check_tokenizer(separated)
     grid, results = parse_grid(args.tune, how.options), []
     texts = [text for path in args.sources for text in read(path)]
-    references = [text.text.strip() for text in read(args.reference)]
-    if not texts:
-        raise UserError("--tune: there are no lines to translate")
+    references = read_references(args.reference)
     if len(texts) != len(references):
         raise UserError(
             f"{args.reference}: got {len(references)} lines, expected {len(texts)}, as many as are translated"

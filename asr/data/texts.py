@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asr.audio.load import looks_like_sound
 from asr.data import manifest
 from asr.data.columns import Ragged, Rows
 from asr.errors import UserError, shorten
@@ -99,13 +100,14 @@ def parse(block: Block) -> Iterator[Text]:
         try:
             text = _decode(line, number)
         except UnicodeDecodeError as error:
-            if number == 1 and line.startswith(GZIP):
-                raise UserError(
-                    f"{where}: is packed by gzip; give it a name that ends in .gz"
-                ) from None
-            raise UserError(
-                f"{where}: not UTF-8 text (byte {error.start + 1} of the line)"
-            ) from None
+            head = line if number == 1 else b""
+            if head.startswith(GZIP):
+                fault = "is packed by gzip; give it a name that ends in .gz"
+            elif looks_like_sound(head):
+                fault = "is sound; expected text, one sentence per line"
+            else:
+                fault = f"not UTF-8 text (byte {error.start + 1} of the line)"
+            raise UserError(f"{where}: {fault}") from None
         yield Text(
             where, number, text if block.column is None else _cell(where, text, block.column)
         )
