@@ -400,6 +400,7 @@ MISTAKES = r"""
 data.dev=[short.src,dev.tgt]   | short.src and .*dev.tgt: got 2 and 40 lines, expected as many
 data.dev=[empty.src,dev.tgt]   | empty.src:2: empty, but line 2 of .*dev.tgt isn't \(1 such lines\)
 data.dev=[dev.src,strange.tgt] | strange.tgt:1: character 'x' \(U\+0078\)
+data.dev=half.tsv              | half.tsv:2: empty, but one column isn't \(1 such lines\)
 data.dev=columns.tsv           | columns.tsv:2: got 3 columns, expected 2
 data.dev=[dev.src]             | dev.src:1: got 1 columns, expected 2
 data.dev=[a,b,c]               | data.dev: got \['a', 'b', 'c'\], expected \[source, target\]
@@ -422,6 +423,7 @@ def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, 
     (tmp_path / "short.src").write_text("a\nb\n")
     (tmp_path / "empty.src").write_text("\n".join([lines[0], "", *lines[2:]]) + "\n")
     (tmp_path / "strange.tgt").write_text("x\n" + "a\n" * 39)
+    (tmp_path / "half.tsv").write_text("a\tb\nb\t\n")
     (tmp_path / "columns.tsv").write_text("a\tb\na\tb\tc\n")
     with pytest.raises(UserError, match=message):
         train(root, tmp_path / "x", override)
@@ -488,6 +490,10 @@ def test_python_translates_in_one_call(whole):
     plain, empty = api.translate(whole[0], ["abc", ""], beam=3)
     [same] = api.translate(translators.load(whole[0]), ["abc"], beam=3)
     assert (plain.id, plain.text, empty.text) == ("line 1", same.text, "")
+    for lines, options, argument in (("abc", {}, "lines"), (["abc"], {"mode": "ctc"}, "mode")):
+        with pytest.raises(UserError) as error:
+            api.translate(whole[0], lines, **options)
+        assert error.value.argument == argument
 
 
 def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):

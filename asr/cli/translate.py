@@ -15,9 +15,8 @@ from asr.options import declared, paths
 from asr.outputs import STDOUT, check_inputs, check_output
 from asr.stamp import Stamp
 from asr.transcription.decoding import Decoding, Output, json_line, write
-from asr.transcription.options import SearchOptions
+from asr.transcription.options import SearchOptions, translator_mode
 
-MODES = {"joint": "attention", "attention": "attention", "attention-greedy": "attention-greedy"}
 USED = {"model", "sources", "order", "named", "out", "json", "force", "device", "precision"}
 USED |= {
     "tune",
@@ -79,17 +78,7 @@ def search(args):
                 argument=name,
             )
     values = {option.name: getattr(args, option.name) for option in declared(SearchOptions)}
-    return SearchOptions(**values | {"mode": mode_of(args.mode)})
-
-
-def mode_of(mode):
-    """A translator's mode of search; the default, joint, is attention alone."""
-    if mode not in MODES:
-        raise UserError(
-            f"got {mode!r}, expected attention or attention-greedy, for a translator has no CTC",
-            argument="mode",
-        )
-    return MODES[mode]
+    return SearchOptions(**values | {"mode": translator_mode(args.mode)})
 
 
 def check_outputs(args, inputs):
