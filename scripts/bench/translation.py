@@ -36,7 +36,7 @@ from asr import config
 from asr.cli.command import command, count, parser
 from asr.data.texts import tokenize
 from asr.errors import UserError
-from asr.files import write_text
+from asr.files import replacing, write_text
 from asr.scoring.translation import score_translations
 from asr.stamp import read as read_stamp
 from asr.tasks import Experiment
@@ -124,17 +124,15 @@ def languages(ours: Experiment) -> list[str]:
     return [Path(path).suffix[1:] for path in ours.data.train]
 
 
-def run(
-    log: Path, *words: object, seconds: float | None = None, given: Path | None = None
-) -> float:
+def run(log: Path, *words: object, seconds: float | None = None, stdin=None, stdout=None) -> float:
     """Run a command to its end or for the given seconds, with its messages in a file; return the seconds.
 
     raises   UserError with the log's last lines if it fails
     """
     begun = time.perf_counter()
-    with open(log, "w") as said, open(given or os.devnull) as stdin:
+    with open(log, "w") as said:
+        how = {"stdin": stdin, "stdout": stdout or said, "stderr": said, "timeout": seconds}
         try:
-            how = {"stdin": stdin, "stdout": said, "stderr": said, "timeout": seconds}
             done = subprocess.run([*map(str, words)], env=environment(), **how)
         except subprocess.TimeoutExpired:
             done = None
@@ -186,8 +184,9 @@ def decode_joeynmt(out: Path, source: Path) -> tuple[Path, float]:
     """Translate by JoeyNMT; return the file, and the seconds of the search."""
     found, log = out / f"{source.name}.joeynmt", out / f"{source.name}.log"
     if not found.exists():
-        how = "translate", out / "config.yaml", "--output-path", found
-        run(log, PYTHON, "-c", JOEYNMT, *how, given=source)
+        how = "-c", JOEYNMT, "translate", out / "config.yaml"
+        with replacing(found) as temporary, open(source) as lines, open(temporary, "w") as printed:
+            run(log, PYTHON, *how, stdin=lines, stdout=printed)
     return found, float(re.findall(r"Generation took ([\d.]+)", log.read_text())[-1])
 
 
@@ -233,7 +232,7 @@ def main(argv):
         references = test.with_suffix(f".{target}")
         scores = score_translations(references, found, other, tokenize="none")
         print(
-            f"\n{test}: {scores.count / seconds:.0f} sentences/s, JoeyNMT {scores.count / theirs:.0f}"
+            f"\n{test}: {scores.count / seconds:.1f} sentences/s, JoeyNMT {scores.count / theirs:.1f}"
         )
         peer = score_translations(references, other, tokenize="none")
         print(*scores.lines(), *(f"JoeyNMT: {line}" for line in peer.lines()), sep="\n")
