@@ -10,6 +10,7 @@ import torch
 
 from asr import device as devices
 from asr.data.texts import Text
+from asr.errors import UserError
 from asr.logging import warn_once
 from asr.models import recognizer as recognizers
 from asr.models import translator as translators
@@ -20,7 +21,7 @@ from asr.transcript import Transcript
 from asr.transcription import alignment, pipeline, windows
 from asr.transcription.decoding import warn_calibrated_otherwise
 from asr.transcription.endpoints import EndpointOptions
-from asr.transcription.options import SearchOptions
+from asr.transcription.options import SearchOptions, translator_mode
 from asr.transcription.recordings import Recording, find, one_recording
 from asr.transcription.streams import Stream, Streams
 from asr.translation import translate as translation
@@ -142,14 +143,16 @@ def translate(
     translator   or its model folder
     options      fields of `asr.SearchOptions` that need no CTC, such as beam=5 or length_norm=1.0
     returns      a transcript of each line, in order, named `line N`; an empty one stays empty
-    raises       UserError if a line is too long
+    raises       UserError if a line is too long, or the mode needs CTC
     """
+    if isinstance(lines, str):
+        raise UserError("got one text, expected a list of lines", argument="lines")
+    how = SearchOptions(**options)
+    how = dataclasses.replace(how, mode=translator_mode(how.mode))
     if not isinstance(translator, Translator):
         translator = translators.load(os.fspath(translator), devices.choose()[0])
     texts = (Text(f"line {n}", n, line) for n, line in enumerate(lines, 1))
-    return translation.translate(
-        translator, texts, SearchOptions(**{"mode": "attention"} | options)
-    )
+    return translation.translate(translator, texts, how)
 
 
 def train(config: Path, *overrides: str) -> Recognizer | LanguageModel | Translator:

@@ -6,13 +6,15 @@ a .gz of some megabytes may hold a line of gigabytes.
 
 import contextlib
 import errno
+import gzip
+import io
 import os
 import platform
 import re
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedIOBase
 from pathlib import Path
 from typing import IO
 
@@ -177,6 +179,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 
 LINE = 1 << 24  # bytes of a line
+DAMAGED = EOFError, zlib.error, gzip.BadGzipFile  # raised where a .gz is read
 
 
 def open_file(path: str | os.PathLike, missing: str) -> IO[bytes]:
@@ -216,8 +219,15 @@ def read_bytes(path: str | os.PathLike, missing: str, most: int) -> bytes:
     return content
 
 
+def unpacked(file: IO[bytes], path: str | os.PathLike) -> IO[bytes] | io.BufferedIOBase:
+    """Give the content of an open file: unpacked, if its name ends in .gz."""
+    if not os.fspath(path).endswith(".gz"):
+        return file
+    return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
+
+
 def read_lines(
-    file: IO[bytes] | BufferedIOBase, path: str | os.PathLike, most: int = LINE
+    file: IO[bytes] | io.BufferedIOBase, path: str | os.PathLike, most: int = LINE
 ) -> Iterator[bytes]:
     """Yield the lines of a file, with their ends.
 

@@ -148,7 +148,7 @@ class Journal:
             line = _parse(raw)
             if line is None:
                 logger.warning(
-                    f"{self.path}: a damaged line is skipped, its recording is done again"
+                    f"{self.path}: a damaged line is skipped, and its work is done again"
                 )
                 continue
             self._places[_digest(line["key"])] = begin

@@ -13,6 +13,9 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
+from asr import config
+from asr.errors import UserError
+from asr.tasks import Experiment
 from asr.training.layers import recompute
 from scripts.bench import (
     augment,
@@ -32,6 +35,7 @@ from scripts.bench import (
     train,
     train_ours,
     training,
+    translation,
     turns,
     workload,
 )
@@ -319,3 +323,19 @@ def test_the_gpus_benchmark_runs_at_toy_size_and_passes_over_what_is_done(tmp_pa
     assert table.count("6 of 6 searches | True |") == 3
     for name in ("train", "decode", "profile"):
         assert f"## {name}\n" in table
+
+
+def test_joeynmt_gets_the_texts_the_sizes_and_the_passes_of_the_recipe(tmp_path):
+    ours = config.load(Experiment, "conf/multi30k.yaml")
+    made = translation.settings(ours, tmp_path, 7)
+    for side, part in (("encoder", ours.model.encoder), ("decoder", ours.model.decoder)):
+        sizes = made["model"][side]
+        found = [sizes[name] for name in ("num_layers", "num_heads", "hidden_size", "ff_size")]
+        assert found == [part.layers, part.heads, part.d_model, part.ff]
+    for split in ("train", "dev"):
+        files = [f"{made['data'][split]}.{made['data'][side]['lang']}" for side in ("src", "trg")]
+        assert files == getattr(ours.data, split)
+    assert made["training"]["validation_freq"] == 7
+    ours = config.load(Experiment, "conf/multi30k.yaml", ["data.dev=[a.en,b.de]"])
+    with pytest.raises(UserError, match="expected two files whose names differ in their suffix"):
+        translation.languages(ours)

@@ -5,14 +5,17 @@ trades d substitutions for j deletions and j insertions, 1.5 j ≤ d < 2 j: thre
 totals are equal.
 """
 
+import gzip
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from asr.errors import UserError
+from asr.scoring import translation as translations
 from asr.scoring.report import score
 
 SCLITE = next(filter(None, map(shutil.which, ("sclite", "sctk"))), None)
@@ -80,26 +83,35 @@ def test_totals_differ_where_sclite_trades_substitutions(tmp_path):
 
 
 @needs_sclite
-@pytest.mark.parametrize("seed", range(4))
-def test_words_with_times_have_the_counts_of_sclite(tmp_path, seed):
-    """Middles fall on the ends of segments, between and after them; some segments aren't scored."""
+@pytest.mark.parametrize("seed, overlap", [(0, 0), (1, 0), (2, 6), (3, 6)])
+def test_words_with_times_have_the_counts_of_sclite(tmp_path, seed, overlap):
+    """Middles fall on the ends of segments, between and after them; some segments aren't scored.
+
+    Or overlap with those of the other speaker, whose times may be the same.
+    """
     rng, stm, ctm = np.random.default_rng(seed), [], []
+    scored = {"x": [], "y": []}  # segments of a speaker, as sclite lists them
     for channel in "AB":
         time = 0.0
-        for _ in range(30):
+        for n in range(30):
             end = time + rng.integers(1, 9) / 8
             words = list(rng.choice(list("abcde"), rng.integers(1, 5)))
             text = "IGNORE_TIME_SEGMENT_IN_SCORING" if rng.random() < 0.2 else " ".join(words)
-            stm.append(f"f {channel} x {time} {end} {text}\n")
+            speaker = "xy"[n % 2 if overlap else 0]
+            stm.append(f"f {channel} {speaker} {time} {end} {text}\n")
+            if text.islower():
+                scored[speaker].append(sum(map(len, scored.values())))
             for word in disturbed(rng, words, 0.2):
                 begin, duration = time + rng.integers(-2, 6) / 8, rng.integers(0, 5) / 8
                 ctm.append((channel, max(0.0, begin), duration, word))
-            time = end + rng.integers(0, 3) / 8
+            time = max(time, end + rng.integers(-overlap, 3) / 8)
     ctm = [f"f {c} {b} {d} {w}\n" for c, b, d, w in sorted(ctm, key=lambda word: word[:2])]
     for name, lines in (("r.stm", stm), ("h.ctm", ctm)):
         (tmp_path / name).write_text("".join(lines))
     files = tmp_path / "r.stm", tmp_path / "h.ctm"
-    own, its = counts(score(*files, "word")), sclite(*files)
+    report, its = score(*files, "word"), sclite(*files)
+    own = [counts(report)[n] for part in scored.values() for n in part]
+    assert any(name.endswith("-2") for name in report.texts["ref"]) == (overlap > 0)
     assert len(its) > 40 and [sum(c[:3]) for c in own] == [sum(c[:3]) for c in its]
     assert [c[0] + c[1] + c[3] for c in own] == [c[0] + c[1] + c[3] for c in its]  # as many words
     assert all(map(agree, own, its))
@@ -147,17 +159,31 @@ def test_a_channel_without_words_is_missing_and_a_strange_one_refused(tmp_path):
 
 
 def test_every_format_scores_alike(tmp_path):
-    """Without segments, the words of a file are one text; where it has two channels, of each of them."""
+    """Without segments, the words of a file are one text; where it has two channels, of each of them.
+
+    Packed by gzip or not.
+    """
     files = written(
         tmp_path,
         a_trn=";; note\nGO  ON (a)\n(b-1)\nUP (b-2)\n",
         b_txt="a\tGO ON\nb-1\nb-2\tUP\n",
         text="b-2 UP\na  GO ON\nb-1\n",
         c_ctm="a 1 1 1 ON\na 1 0 1 GO .5\nb 2 0 1 UP\n",
+        d_json='{"id": "a", "text": "GO ON"}\n{"id": "b-1", "text": ""}\n{"id": "b-2", "text": "UP"}\n',
+        r_stm=STM,
     )
+    for file in files:
+        Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    a, b, text, c, d, stm = files
     expected = {"a": "GO ON", "b-1": "", "b-2": "UP"}
-    for file in files[:3]:
-        assert score({"a": "GO", "b-1": "X", "b-2": "UP"}, file).texts["hyp"] == expected
-    assert score({"a": "GO", "b": "UP"}, files[3]).texts["hyp"] == {"a": "GO ON", "b": "UP"}
+    for end in ("", ".gz"):
+        for file in (a, b, text, d):
+            ref = {"a": "GO", "b-1": "X", "b-2": "UP"}
+            assert score(ref, f"{file}{end}").texts["hyp"] == expected
+        found = score({"a": "GO", "b": "UP"}, f"{c}{end}").texts["hyp"]
+        assert found == {"a": "GO ON", "b": "UP"}
+        assert translations.read_lines(f"{d}{end}") == list(expected.values())
+        with pytest.raises(UserError, match=r"missing \(f-A-0.0-2.0, f-A-3.0-5.0, f-B-0.0-1.0\)"):
+            score(f"{stm}{end}", f"{c}{end}")
     both = written(tmp_path, d_ctm="b 1 0 1 GO\nb 2 0 1 UP\n")[0]
     assert score({"b-1": "GO", "b-2": "UP"}, both).texts["hyp"] == {"b-1": "GO", "b-2": "UP"}

@@ -44,7 +44,8 @@ from asr.training.settings import PairDataSettings
 from asr.transcription.options import SearchOptions
 from asr.transcription.searcher import Searcher
 from asr.translation import attention
-from asr.translation.translate import BATCH_TOKENS, translate
+from asr.translation import translate as translation
+from asr.translation.translate import translate
 
 each = pytest.mark.parametrize
 V_SOURCE, V = 8, 7
@@ -399,6 +400,7 @@ MISTAKES = r"""
 data.dev=[short.src,dev.tgt]   | short.src and .*dev.tgt: got 2 and 40 lines, expected as many
 data.dev=[empty.src,dev.tgt]   | empty.src:2: empty, but line 2 of .*dev.tgt isn't \(1 such lines\)
 data.dev=[dev.src,strange.tgt] | strange.tgt:1: character 'x' \(U\+0078\)
+data.dev=half.tsv              | half.tsv:2: empty, but one column isn't \(1 such lines\)
 data.dev=columns.tsv           | columns.tsv:2: got 3 columns, expected 2
 data.dev=[dev.src]             | dev.src:1: got 1 columns, expected 2
 data.dev=[a,b,c]               | data.dev: got \['a', 'b', 'c'\], expected \[source, target\]
@@ -421,6 +423,7 @@ def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, 
     (tmp_path / "short.src").write_text("a\nb\n")
     (tmp_path / "empty.src").write_text("\n".join([lines[0], "", *lines[2:]]) + "\n")
     (tmp_path / "strange.tgt").write_text("x\n" + "a\n" * 39)
+    (tmp_path / "half.tsv").write_text("a\tb\nb\t\n")
     (tmp_path / "columns.tsv").write_text("a\tb\na\tb\tc\n")
     with pytest.raises(UserError, match=message):
         train(root, tmp_path / "x", override)
@@ -436,6 +439,11 @@ def test_the_check_before_training_finds_what_training_refuses(root, tmp_path):
     (tmp_path / "short").write_text("a\nb\n")
     report = looked(f"data.dev=[{tmp_path}/short,{root}/dev.tgt]")
     assert report.refused and "got 2 and 40 lines" in report.text()
+    (tmp_path / "test").write_text("".join(f"{word}\tabc\n" for word in ("xa", "bcd", "zz")))
+    found = check(config.load(tasks.Experiment, root / "x.yaml"), [str(tmp_path / "test")]).problems
+    assert {(p.role, p.count, p.of) for p in found if p.stops or p.role == "test"} == {
+        ("test", 2, 3)
+    }
 
 
 # commands
@@ -468,8 +476,8 @@ def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch)
         found.text for found, line in zip(together, lines, strict=True) if not line.strip()
     ] == ["", ""]
     alone = [found for text in texts for found in translate(model, [text], options)]
-    monkeypatch.setattr("asr.translation.translate.WINDOW", 7)
-    monkeypatch.setitem(BATCH_TOKENS, "cpu", 40)
+    monkeypatch.setitem(translation.WINDOW, "cpu", 7)
+    monkeypatch.setitem(translation.BATCH_TOKENS, "cpu", 40)
     for other in (alone, list(translate(model, texts, options))):
         for one, same in zip(together, other, strict=True):
             assert [a.tokens for a in one.nbest] == [a.tokens for a in same.nbest]
@@ -482,12 +490,19 @@ def test_python_translates_in_one_call(whole):
     plain, empty = api.translate(whole[0], ["abc", ""], beam=3)
     [same] = api.translate(translators.load(whole[0]), ["abc"], beam=3)
     assert (plain.id, plain.text, empty.text) == ("line 1", same.text, "")
+    for lines, options, argument in (("abc", {}, "lines"), (["abc"], {"mode": "ctc"}, "mode")):
+        with pytest.raises(UserError) as error:
+            api.translate(whole[0], lines, **options)
+        assert error.value.argument == argument
 
 
 def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):
     source = (root / "dev.src").read_text()
     status, out, err = run_command("decode", "--model", whole[0], stdin="abc\n\n" + source)
-    assert (status, len(out.splitlines())) == (0, 42) and "41 lines translated, 1 empty" in err
+    assert (status, len(out.splitlines())) == (
+        0,
+        42,
+    ) and "41 lines translated, 1 without a token" in err
     files = ["--out", tmp_path / "x.txt", "--json", tmp_path / "x.json", "--nbest", 2]
     how = ["--model", whole[0], root / "dev.src", *files]
     decode.main(list(map(str, how)))
@@ -515,6 +530,39 @@ def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, monkeypatc
         assert "1 lines translated" in capsys.readouterr().err
 
 
+@each("change", ["", "options", "lines"])
+def test_a_killed_translation_goes_on_to_the_same_bytes(whole, root, tmp_path, monkeypatch, change):
+    """Killed within a write; what is finished is not searched again, unless options or its lines are others."""
+    source = tmp_path / "src"
+    source.write_text((root / "dev.src").read_text())
+    outputs = tmp_path / "x", tmp_path / "x.json"
+    how = f"--model {whole[0]} {source} --out {outputs[0]} --json {outputs[1]} --nbest 2".split()
+    journal, searched, stop_at, search = tmp_path / ".x.journal", [], 4, translation.search
+
+    def counted(searcher, window):
+        if len(searched) == stop_at:
+            raise Stop
+        searched.append(len(window))
+        return search(searcher, window)
+
+    monkeypatch.setattr(translation, "search", counted)
+    with pytest.raises(Stop):
+        decode.main(how)
+    journal.write_bytes(journal.read_bytes()[:-9])
+    assert searched == [1, 2, 4, 8] and not any(path.exists() for path in outputs)
+    searched, stop_at = [], None
+    if change == "lines":
+        source.write_text("abc\n" + source.read_text().split("\n", 1)[1])
+    how += ["--length-norm", "1"] * (change == "options")
+    decode.main(how)
+    again = {"": [8, 16, 9], "lines": [1, 8, 16, 9], "options": [1, 2, 4, 8, 16, 9]}
+    found = [path.read_bytes() for path in outputs]
+    assert searched == again[change] and not journal.exists()
+    decode.main([*how, "--beam", "9"])
+    decode.main(how)
+    assert found == [path.read_bytes() for path in outputs]
+
+
 REFUSALS = r"""
 decode  | --model {m} {r}/dev.src --channel 1        | --channel: got 1, but {m} is a translator
 decode  | --model {m} {r}/dev.src --chunk 0.6        | --chunk: got '0.6', but {m} is a translator
@@ -524,6 +572,9 @@ decode  | --model {m} {r}/no.src                     | {r}/no.src: no such file
 decode  | --model {m} {r}/long                       | {r}/long:2: got 1100 tokens, expected 1024
 decode  | --model {m} {r}/bytes                      | {r}/bytes:1: not UTF-8
 decode  | --model {m} {r}/dev.src --tune beam=1      | --tune: needs texts and their --reference
+decode  | --model {m} {r}/gap --tune beam=1 --reference {r}/gap | {r}/gap:2: empty, expected a translation
+decode  | --model {m} {r}/sound                      | {r}/sound:1: is sound; expected text
+decode  | --model {l}                                | nothing to transcribe; {l} is no translator
 decode  | --model {m} {r}/dev.src --reference {r}/x  | --reference: is for --tune
 decode  | --model {m} {r}/dev.src --out {r}/dev.src  | --out {r}/dev.src: is an input
 decode  | --model {l} {r}/dev.src --reference {r}/x  | --reference: is for translators
@@ -543,6 +594,8 @@ prepare | parallel {r}/pairs {r}/out --languages en de --splits a | {r}/pairs/a.
 prepare | parallel {r}/pairs {r}/out --languages en de --splits b | {r}/pairs/b.en:2: empty, but
 prepare | parallel {r}/pairs {r}/out --languages en de --splits c | {r}/pairs/c.de:1: the text has a control
 prepare | parallel {r}/pairs {r}/out --languages en de --splits d | {r}/pairs/d.en:1: got 10001 characters
+prepare | parallel {r}/pairs {r}/out --languages en de --splits e | {r}/pairs/e.de: have no pair of sentences
+prepare | parallel {r}/pairs {r}/out --languages en de --splits f --normalize plain | f.de:2: normalization leaves
 prepare | parallel {r}/pairs {r}/out --languages en de --splits q | --splits: got 'q', no such split
 prepare | parallel {r}/pairs {r}/out --languages en de --dev 5    | --dev: is for recordings
 prepare | tsv {r}/pairs {r}/out --languages en de    | --languages: is for parallel texts
@@ -552,6 +605,8 @@ PAIRS = {
     "b": ("x\n \n", "x\ny\n"),
     "c": ("x\n", "x\x07\n"),
     "d": ("x" * 10001, "y"),
+    "e": ("\n", " \n"),
+    "f": ("x\ny\n", "x\n - !\n"),
 }
 
 
@@ -559,6 +614,7 @@ PAIRS = {
 def faulty(root):
     (root / "long").write_text("a\n" + "b" * 1100 + "\n")
     (root / "bytes").write_bytes(b"\xff\n")
+    (root / "sound").write_bytes(b"RIFF\xff\xff")
     (root / "gap").write_text("a\n\nb\n")
     (root / "none").write_text("")
     (root / "lm").mkdir()
@@ -611,7 +667,7 @@ def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, capsys):
     prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
     assert (tmp_path / "out/train.en").read_text() == "a dog\ncafé\n"
     assert (tmp_path / "out/train.de").read_text() == "ein Hund\nCafé\n"
-    assert "train: 2 pairs, 3 and 3 words" in capsys.readouterr().err
+    assert "train: 2 pairs, 3 and 3 words, 1 empty ones left out" in capsys.readouterr().err
     prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
     assert "is up to date" in capsys.readouterr().err
 

@@ -622,6 +622,13 @@ def needs_conversion(path: Path, head: bytes) -> bool:
     return containers.demuxer(head) is not None or named
 
 
+def looks_like_sound(head: bytes) -> bool:
+    """Recognize the usual kinds of sound by their first bytes."""
+    return head.startswith(
+        (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"NIST_1A")
+    )
+
+
 def is_text(head: bytes) -> bool:
     """Tell text by its first bytes: UTF-8 (the last character may be cut) without control characters."""
     text = head.decode("utf-8", errors="ignore")

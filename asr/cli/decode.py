@@ -3,12 +3,12 @@
 import json
 import os
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from asr.cli.command import SOME_FAILED, command, emit
-from asr.cli.decode_arguments import NAME, arguments, parse
+from asr.cli.decode_arguments import NAME, arguments, parse, stopping
 from asr.errors import UserError
 from asr.failures import is_list
 from asr.files import write_text
@@ -145,7 +145,9 @@ def check(args):
     if args.tune and args.calibrate:
         raise UserError("--tune and --calibrate: give one of them")
     if not args.sources and not args.manifest:
-        raise UserError("nothing to transcribe; give sound files, folders, --list or --manifest")
+        raise UserError(
+            f"nothing to transcribe; {args.model} is no translator: give sound files, folders, --list or --manifest"
+        )
     check_raw(args)
     if (args.processes or args.gpus) and (tuned or args.processes and args.gpus):
         raise UserError("--processes, --gpus, --tune and --calibrate: give one of them")
@@ -305,19 +307,6 @@ def calibrate(args):
     for name, fit in fits.items():
         emit(f"{name}\t{fit.count}\t{fit.before:.4f}\t{fit.after:.4f}")
     logger.info(f"written: {path}")
-
-
-@contextmanager
-def stopping(kept):
-    """Tell someone who stops it what is kept."""
-    try:
-        yield
-    except KeyboardInterrupt as stopped:
-        if not kept:
-            stopped.hint = (  # type: ignore[attr-defined]
-                "nothing is kept; with --out FILE a stopped decoding continues where it stopped"
-            )
-        raise
 
 
 def run(args, out):

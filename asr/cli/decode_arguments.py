@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from contextlib import contextmanager
 
 from asr.cli.command import add_device, channel, count, parser, place
 from asr.errors import did_you_mean
@@ -229,6 +230,19 @@ def add_options(args, options):
             metavar=facts["path"] or None,
             help=facts["help"] if default is None else f"{facts['help']} (default {default})",
         )
+
+
+@contextmanager
+def stopping(kept):
+    """Tell someone who stops it what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        if not kept:
+            stopped.hint = (  # type: ignore[attr-defined]
+                "nothing is kept; with --out FILE a stopped decoding continues where it stopped"
+            )
+        raise
 
 
 def formats(text):

@@ -101,16 +101,15 @@ def sentence(args):
     """Draw where a translator looks in a line; print the translation."""
     import itertools
 
-    from asr.cli.translate import mode_of
     from asr.data import texts
     from asr.models import translator
-    from asr.transcription.options import SearchOptions
+    from asr.transcription.options import SearchOptions, translator_mode
     from asr.translation import attention
 
     text = next(itertools.islice(texts.read(args.recording), args.line - 1, None), None)
     if text is None:
         raise UserError(f"{args.recording}: has no line {args.line}; choose another --line")
-    options = SearchOptions(mode_of(args.mode))
+    options = SearchOptions(translator_mode(args.mode))
     seen = attention.observe(translator.load(args.model), text, options)
     emit(f"{text.where}\t{seen.text}")
     return attention.draw(seen, f"{text.text.strip()}: {seen.text}")

@@ -182,10 +182,7 @@ def parallel(args):
     if made is None:
         return logger.info(f"{args.out} is up to date")
     for name, split in made.items():
-        files = " and ".join(map(str, split.files))
-        logger.info(
-            f"{name}: {split.pairs} pairs, {split.words[0]} and {split.words[1]} words: {files}"
-        )
+        logger.info(f"{name}: {split.message}")
 
 
 def tell(failed, out):

@@ -7,8 +7,8 @@ from asr.cli.command import ANEW, command, emit, parser, place
 from asr.errors import UserError
 from asr.logging import logger
 
-EXAMPLES = """The formats of REF and HYP, recognized by suffix or content:
-  .jsonl .jsonl.gz  manifest of asr-prepare
+EXAMPLES = """The formats of REF and HYP, recognized by suffix or content, packed by gzip (.gz) or not:
+  .jsonl            manifest of asr-prepare
   .trn              lines of `text (id)`
   .stm              lines of `file channel speaker start end [<labels>] text`: segments; those with the text
                     IGNORE_TIME_SEGMENT_IN_SCORING, and what HYP has there, don't count

@@ -1,24 +1,22 @@
 """asr-decode of a translator: lines of text in, a translation of each out."""
 
 import itertools
-import json
 import os
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from asr.cli.command import emit
-from asr.cli.decode_arguments import NAME, arguments
+from asr.cli.decode_arguments import NAME, arguments, stopping
 from asr.errors import UserError
-from asr.files import replacing
+from asr.journal import Journal, beside
 from asr.logging import logger, progress_bar
 from asr.memory import is_oom
 from asr.options import declared, paths
 from asr.outputs import STDOUT, check_inputs, check_output
 from asr.stamp import Stamp
-from asr.transcription.decoding import Decoding
-from asr.transcription.options import SearchOptions
+from asr.transcription.decoding import Decoding, Output, json_line, write
+from asr.transcription.options import SearchOptions, translator_mode
 
-MODES = {"joint": "attention", "attention": "attention", "attention-greedy": "attention-greedy"}
 USED = {"model", "sources", "order", "named", "out", "json", "force", "device", "precision"}
 USED |= {
     "tune",
@@ -43,19 +41,19 @@ def decode(args):
         if getattr(args, option):
             raise UserError("is for --tune; asr-score judges translations", argument=option)
     check_outputs(args, [args.model, *paths(how.options).values(), *named])
-    stamps = [
-        Stamp(path, NAME, how.settings() | {"order": args.sources}, [*how.files(), *named])
-        for path in (args.out, args.json)
+    facts = how.settings() | {"order": args.sources}, [*how.files(), *named]
+    kinds = [(text_output(args), text_line), (args.json, json_line)]
+    printed = [line for path, line in kinds if path == STDOUT]  # to be done in any case
+    outputs = [
+        Output(path, line, Stamp(path, NAME, *facts))
+        for path, line in kinds
         if path not in (None, STDOUT)
     ]
     from_files = bool(named) and named == args.sources  # standard input is new each time
-    prints = STDOUT in (text_output(args), args.json)  # which is to be done in any case
-    if stamps and from_files and not prints and all(stamp.is_current() for stamp in stamps):
-        return logger.info("; ".join(f"{stamp.output} is up to date" for stamp in stamps))
-    with memory_errors():
-        run(args, how)
-    for stamp in stamps:
-        stamp.write()
+    if from_files and not printed and all(output.stamp.is_current() for output in outputs):
+        return logger.info("; ".join(f"{output.path} is up to date" for output in outputs))
+    with memory_errors(), stopping(outputs):
+        run(args, how, outputs, printed)
 
 
 @contextmanager
@@ -80,17 +78,7 @@ def search(args):
                 argument=name,
             )
     values = {option.name: getattr(args, option.name) for option in declared(SearchOptions)}
-    return SearchOptions(**values | {"mode": mode_of(args.mode)})
-
-
-def mode_of(mode):
-    """A translator's mode of search; the default, joint, is attention alone."""
-    if mode not in MODES:
-        raise UserError(
-            f"got {mode!r}, expected attention or attention-greedy, for a translator has no CTC",
-            argument="mode",
-        )
-    return MODES[mode]
+    return SearchOptions(**values | {"mode": translator_mode(args.mode)})
 
 
 def check_outputs(args, inputs):
@@ -102,50 +90,48 @@ def check_outputs(args, inputs):
         raise UserError(f"--out and --json: both are {args.out}; give each its own file")
 
 
-def run(args, how):
-    """Translate, and write each line as soon as all before it are done; files are complete or not there."""
-    translated = lines = 0
-    with ExitStack() as held:
-        write = writers(args, held)
-        for translation in progress_bar(translations(args, how), unit=" lines"):
-            lines += 1
-            translated += bool(translation.nbest)
-            for one in write:
-                one(translation)
-    empty = f", {lines - translated} empty ones stay empty" if translated < lines else ""
-    logger.info(f"{translated} lines translated{empty}")
+def run(args, how, outputs, printed):
+    """Translate; print each line as soon as all before it are done, and write the files when all are.
+
+    printed   what makes a printed line of a result
+    """
+    keys, lines, empty = [], 0, 0
+    with Journal(beside(outputs[0].path) if outputs else None, how.work()) as journal:
+        if len(journal):
+            logger.info("going on: what an earlier session has translated isn't translated again")
+        with progress_bar(unit=" lines") as bar:
+            for key, results in translations(args, how, journal):
+                keys.append(key)
+                lines += len(results)
+                empty += sum(not result["nbest"] for result in results)
+                for result, line in itertools.product(results, printed):
+                    emit(line(result))
+                bar.update(len(results))
+        seconds = {"wall_seconds": round(journal.seconds(keys)[1], 2)}
+        write(outputs, lambda: (one for key in keys for one in journal.get(key)["lines"]), seconds)
+        journal.remove()
+    stay = f", {empty} without a token stay empty" if empty else ""
+    logger.info(f"{lines - empty} lines translated{stay}")
+
+
+def translations(args, how, journal):
+    """Load the model, and translate the lines of all sources, a window of them at a time: its key and results."""
+    from asr.translation.translate import journaled
+
+    texts = itertools.chain.from_iterable(map(read, args.sources or [STDOUT]))
+    for key in journaled(load(how), texts, how.options, how.precision, journal):
+        yield key, journal.get(key)["lines"]
+        journal.forget(key)
+
+
+def text_line(result):
+    """Write a result as a line of text: its tokens have no line ends."""
+    return result["text"]
 
 
 def text_output(args):
     """Where the texts go; None: nowhere."""
     return args.out or (None if args.json == STDOUT else STDOUT)
-
-
-def writers(args, held):
-    """What takes each translation: files, or standard output."""
-
-    def into(path, line):
-        if path == STDOUT:
-            return lambda translation: emit(line(translation))
-        temporary = held.enter_context(replacing(path))
-        file = held.enter_context(temporary.open("w", encoding="utf-8"))
-        return lambda translation: file.write(line(translation) + "\n")
-
-    given = (text_output(args), lambda t: t.text), (args.json, as_json)
-    return [into(path, line) for path, line in given if path]
-
-
-def as_json(translation):
-    """One line of JSON."""
-    return json.dumps(translation.as_json(), ensure_ascii=False)
-
-
-def translations(args, how):
-    """Load the model, and translate the lines of all sources."""
-    from asr.translation.translate import translate
-
-    texts = itertools.chain.from_iterable(map(read, args.sources or [STDOUT]))
-    return translate(load(how), texts, how.options, how.precision)
 
 
 def load(how):
@@ -175,7 +161,7 @@ def read(path):
 
 def tune(args, how):
     """Print the BLEU of each setting of --tune, and then the best."""
-    from asr.scoring.translation import bleu, check_tokenizer
+    from asr.scoring.translation import bleu, check_tokenizer, read_references
     from asr.transcription.tuning import parse_grid
     from asr.translation.translate import tuned
 
@@ -185,9 +171,7 @@ def tune(args, how):
     check_tokenizer(separated)
     grid, results = parse_grid(args.tune, how.options), []
     texts = [text for path in args.sources for text in read(path)]
-    references = [text.text.strip() for text in read(args.reference)]
-    if not texts:
-        raise UserError("--tune: there are no lines to translate")
+    references = read_references(args.reference)
     if len(texts) != len(references):
         raise UserError(
             f"{args.reference}: got {len(references)} lines, expected {len(texts)}, as many as are translated"

@@ -13,7 +13,6 @@ import gzip
 import json
 import os
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from pathlib import Path
 from asr.audio import archive
 from asr.audio.load import RATES
 from asr.errors import UserError
-from asr.files import read_lines, replacing
+from asr.files import DAMAGED, read_lines, replacing, unpacked
 
 LONGEST = 4096  # characters of a name
 IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -282,13 +281,13 @@ def numbered(path: str | os.PathLike) -> Iterator[tuple[int, Utterance | UserErr
     """
     path, number, folder = Path(path), 0, os.path.dirname(os.path.abspath(path))
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            for number, line in enumerate(read_lines(file, path), 1):
+        with open(path, "rb") as file:
+            for number, line in enumerate(read_lines(unpacked(file, path), path), 1):
                 if line.strip():
                     yield number, _utterance(line.decode(), f"{path}:{number}", folder)
     except FileNotFoundError:
         raise UserError(f"{path}: no such manifest; asr-prepare makes it") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except (*DAMAGED, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: damaged after line {number} ({error}); prepare it again"
         ) from None

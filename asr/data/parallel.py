@@ -111,8 +111,9 @@ def join(source: Sentences, target: Sentences) -> Pairs:
     for one, other in ((source, target), (target, source)):
         alone = np.setdiff1d(one.lines, other.lines, assume_unique=True)
         if len(alone := np.setdiff1d(alone, other.long, assume_unique=True)):
+            full = "one column" if one.path == other.path else f"line {alone[0]} of {one.path}"
             raise UserError(
-                f"{other.path}:{alone[0]}: empty, but line {alone[0]} of {one.path} isn't "
+                f"{other.path}:{alone[0]}: empty, but {full} isn't "
                 f"({len(alone)} such lines); fill both sides of a pair, or empty both"
             )
     if np.array_equal(source.lines, target.lines):

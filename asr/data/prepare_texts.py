@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,11 +21,19 @@ MOST = 10_000  # characters of a line: far beyond a sentence
 
 @dataclass(frozen=True)
 class TextSplit:
-    """A prepared split: its files, pairs of lines, and words of each side."""
+    """A prepared split: its files, pairs of lines, those left out since both sides are empty, words of each side."""
 
     files: tuple[Path, Path]
     pairs: int
+    empty: int
     words: tuple[int, int]
+
+    @property
+    def message(self) -> str:
+        """Count what was taken and left out."""
+        left_out = f", {self.empty} empty ones left out" if self.empty else ""
+        files = " and ".join(map(str, self.files))
+        return f"{self.pairs} pairs, {self.words[0]} and {self.words[1]} words{left_out}: {files}"
 
 
 def prepare_texts(
@@ -44,10 +51,11 @@ def prepare_texts(
     normalize   a convention of `asr.text.normalize` to rewrite the texts by; None = NFC and single
                 spaces, as tokens have them
     force       replace files of these names in `out` that it didn't make
-    returns     the splits, None if all is done already; pairs without a text on both sides are left
-                out
-    raises      UserError if a file is absent or no UTF-8, two have different numbers of lines, or a
-                line is empty on one side alone, has more than MOST characters, or control characters
+    returns     the splits, None if all is done already; pairs whose sides are both empty, perhaps by
+                the convention, are left out
+    raises      UserError if a file is absent or no UTF-8, two have different numbers of lines or no
+                pair, or a line is empty on one side alone, has more than MOST characters, or control
+                characters
     """
     if len(set(languages)) != 2:
         raise UserError(
@@ -65,7 +73,8 @@ def prepare_texts(
     check_folder("OUT", out, [path.name for path in made], "asr-prepare", inputs, force)
     rewrite = convention(normalize or "none")
     for pair in found.values():
-        deque(clean(pair, rewrite), maxlen=0)  # a mistake shows before anything is written
+        if not sum(bool(sides[0]) for sides in clean(pair, rewrite)):  # a mistake shows now
+            raise UserError(f"{pair[0]} and {pair[1]}: have no pair of sentences; fill them")
     folder = make_folder(out)
     stamp.begin()
     written = {}
@@ -118,25 +127,27 @@ def select(
 
 def write(pair: tuple[Path, Path], files: tuple[Path, Path], rewrite: Convention) -> TextSplit:
     """Write one split."""
-    pairs, words = 0, [0, 0]
+    pairs, empty, words = 0, 0, [0, 0]
     with ExitStack() as held:
         into = [held.enter_context(replacing(file)) for file in files]
         opened = [held.enter_context(path.open("w", encoding="utf-8")) for path in into]
         for sides in clean(pair, rewrite):
+            if not sides[0]:
+                empty += 1
+                continue
             pairs += 1
             for n, text in enumerate(sides):
                 opened[n].write(text + "\n")
                 words[n] += len(text.split())
-    return TextSplit(files, pairs, (words[0], words[1]))
+    return TextSplit(files, pairs, empty, (words[0], words[1]))
 
 
 def clean(pair: tuple[Path, Path], rewrite: Convention) -> Iterator[list[str]]:
-    """Read two files side by side; yield the pairs that have a text."""
+    """Read two files side by side; yield the pairs, with texts on both sides or on none."""
     for lines in beside(pair):
         sides = [rewrite(line.text) for line in lines]
         check_sides(lines, sides)
-        if sides[0]:
-            yield sides
+        yield sides
 
 
 def beside(pair: tuple[Path, Path]) -> Iterator[tuple[texts.Text, texts.Text]]:
@@ -155,8 +166,11 @@ def check_sides(lines: Sequence[texts.Text], sides: Sequence[str]) -> None:
     """Refuse a pair that has one side alone, or a side that is no sentence."""
     for line, text, other in zip(lines, sides, sides[::-1], strict=True):
         if bool(text) < bool(other):
+            given = line.text.strip()
+            what = f"normalization leaves nothing of {given[:60]!r}" if given else "empty"
             raise UserError(
-                f"{line.where}: empty, but its translation isn't; fill both sides, or take the line out of both files"
+                f"{line.where}: {what}, but its translation isn't empty; fill both sides, or take the line out of "
+                "both files"
             )
         if fault := fault_of_text(text):
             raise UserError(f"{line.where}: the text {fault}; remove that")

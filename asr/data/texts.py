@@ -3,13 +3,10 @@
 Several processes encode them, and so without PyTorch.
 """
 
-import gzip
-import io
 import itertools
 import os
 import signal
 import threading
-import zlib
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asr.audio.load import looks_like_sound
 from asr.data import manifest
 from asr.data.columns import Ragged, Rows
 from asr.errors import UserError, shorten
-from asr.files import read_lines
+from asr.files import DAMAGED, read_lines, unpacked
 from asr.provenance import cores
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
@@ -102,13 +100,14 @@ def parse(block: Block) -> Iterator[Text]:
         try:
             text = _decode(line, number)
         except UnicodeDecodeError as error:
-            if number == 1 and line.startswith(GZIP):
-                raise UserError(
-                    f"{where}: is packed by gzip; give it a name that ends in .gz"
-                ) from None
-            raise UserError(
-                f"{where}: not UTF-8 text (byte {error.start + 1} of the line)"
-            ) from None
+            head = line if number == 1 else b""
+            if head.startswith(GZIP):
+                fault = "is packed by gzip; give it a name that ends in .gz"
+            elif looks_like_sound(head):
+                fault = "is sound; expected text, one sentence per line"
+            else:
+                fault = f"not UTF-8 text (byte {error.start + 1} of the line)"
+            raise UserError(f"{where}: {fault}") from None
         yield Text(
             where, number, text if block.column is None else _cell(where, text, block.column)
         )
@@ -153,12 +152,7 @@ def _blocks_of_text(path: str, column: int | None) -> Iterator[Block]:
     number = 0
     try:
         with open(path, "rb") as raw:
-            file = (
-                io.BufferedReader(gzip.GzipFile(fileobj=raw), BLOCK)
-                if path.endswith(".gz")
-                else raw
-            )
-            lines = read_lines(file, path)
+            lines = read_lines(unpacked(raw, path), path)
             while block := _block(lines):
                 yield Block(path, number + 1, block, raw.tell(), column)
                 number += len(block)
@@ -166,7 +160,7 @@ def _blocks_of_text(path: str, column: int | None) -> Iterator[Block]:
         raise UserError(
             f"{path}: no such text file; expected one sentence per line, or a manifest (.jsonl.gz)"
         ) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DAMAGED as error:
         raise UserError(f"{path}: damaged after line {number} ({error}); copy it again") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None

@@ -83,19 +83,14 @@ def describe(path: str) -> Finding:
         return weights_of(path)
     if name.endswith((".yaml", ".yml")):
         return configuration(path)
-    if Path(path).suffix.lower() in audio.SUFFIXES | containers.SUFFIXES or looks_like_sound(head):
+    if Path(path).suffix.lower() in audio.SUFFIXES | containers.SUFFIXES or audio.looks_like_sound(
+        head
+    ):
         return recording(path)
     start = unpacked_head(path) if head.startswith(b"\x1f\x8b") else head
     if start.lstrip().startswith(b"\\data\\") or ".arpa" in name:
         return ngrams(path)
     return text(path, start)
-
-
-def looks_like_sound(head: bytes) -> bool:
-    """Recognize the usual kinds of sound by their first bytes."""
-    return head.startswith(
-        (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"NIST_1A")
-    )
 
 
 def unpacked_head(path: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -268,6 +268,10 @@ def look_at_text(
             tokenizer,
             limits.max_tokens,
         )
+        unusable = [source.lines[fault.place] for fault in unknown[1]]
+        usable = replace(
+            usable, long=[*usable.long, *unusable]
+        )  # left out, not missing: see `join`
     except UserError as error:
         problems += [Problem(True, role, str(error))] * (not problems)
         usable = None

@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr.data.corpora.corpus import read_lines
@@ -28,7 +28,8 @@ class Stretch:
 
     channel      file and channel of the recording
     start, end   seconds
-    id           of a segment: file, channel, start and end as they are written
+    id           of a segment: file, channel, start and end as they are written, and a number from
+                 the second of the same times on
     """
 
     channel: Channel
@@ -61,9 +62,15 @@ def _transcript(where: str, line: str) -> tuple[str, str]:
 def read_stm(path: Path) -> list[Stretch]:
     """Read segments, `file channel speaker start end [<labels>] text`, sorted by channel and start.
 
+    Segments may overlap, as those of two speakers do; of equal starts, the order is the file's.
     raises   UserError for a line of another form; names file and line
     """
-    segments = [_segment(where, line) for where, line in _lines(path)]
+    segments, seen = [], Counter[str]()
+    for where, line in _lines(path):
+        segment = _segment(where, line)
+        seen[segment.id] += 1
+        number = f"-{seen[segment.id]}" if seen[segment.id] > 1 else ""
+        segments.append(replace(segment, id=segment.id + number))
     return sorted(segments, key=lambda segment: (segment.channel, segment.start))
 
 
@@ -113,7 +120,8 @@ def divided(words: Sequence[Stretch], segments: Sequence[Stretch]) -> list[tuple
 
     A word belongs to the first segment that ends after its middle, and to the last one if none
     does; a segment takes no word before one of an earlier segment. So words between two segments
-    belong to the second. Those of segments that aren't scored are left out.
+    belong to the second, and of two that overlap, most belong to the first: speakers aren't
+    compared. Words of segments that aren't scored are left out.
 
     words, segments  sorted by channel and start
     returns          pairs of segment id and text. Segments of a channel without any word aren't

@@ -10,7 +10,7 @@ from asr.data import manifest
 from asr.data import manifest as names
 from asr.data.corpora.corpus import read_lines
 from asr.errors import UserError, refuse, repeated, shorten
-from asr.files import LINE, open_file
+from asr.files import DAMAGED, LINE, open_file, unpacked
 from asr.scoring import nist
 from asr.text.normalize import normalize
 from asr.transcript import Transcript
@@ -44,27 +44,27 @@ def name_of(given: Texts, argument: str) -> str:
 
 def segments_of(given: Texts) -> list[nist.Stretch]:
     """Read the segments of an stm; other texts have none."""
-    is_stm = isinstance(given, str | os.PathLike) and Path(given).suffix == ".stm"
+    is_stm = isinstance(given, str | os.PathLike) and _suffix(given) == ".stm"
     return nist.read_stm(Path(given)) if is_stm else []  # type: ignore[arg-type]
 
 
 def read_texts(path: str | os.PathLike, segments: Sequence[nist.Stretch] = ()) -> dict[str, str]:
     """Read a manifest, one of NIST's files, JSON lines of `asr-decode --json`, or lines of `id<TAB>text`.
 
-    NIST's are known by their suffix: .trn, .stm, .ctm. If no line of a text has a tab, its ids end
-    at a space, as in Kaldi's `text`. An id alone has an empty text. Characters are composed (NFC), as
-    those of tokens are: else a word could be right and not equal.
+    NIST's are known by their suffix: .trn, .stm, .ctm. All may be packed, .gz. If no line of a text
+    has a tab, its ids end at a space, as in Kaldi's `text`. An id alone has an empty text. Characters
+    are composed (NFC), as those of tokens are: else a word could be right and not equal.
     segments  among which the words of a ctm are divided; without any, those of a file are one text
     raises    UserError if the file can't be read, a line is of another form, or an id is repeated
     """
-    path = Path(path)
+    path, suffix = Path(path), _suffix(path)
     if is_manifest(path):
         pairs = [(utterance.id, normalize(utterance.text)) for utterance in manifest.read(path)]
-    elif path.suffix == ".trn":
+    elif suffix == ".trn":
         pairs = nist.read_trn(path)
-    elif path.suffix == ".stm":
+    elif suffix == ".stm":
         pairs = [(segment.id, segment.text) for segment in nist.read_stm(path) if segment.scored]
-    elif path.suffix == ".ctm":
+    elif suffix == ".ctm":
         words = nist.read_ctm(path)
         pairs = nist.divided(words, segments) if segments else nist.whole_channels(words)
     else:
@@ -72,6 +72,11 @@ def read_texts(path: str | os.PathLike, segments: Sequence[nist.Stretch] = ()) -
     if not pairs:
         raise UserError(f"{path}: is empty; expected a manifest or lines of `id<TAB>text`")
     return _unique(pairs, path)
+
+
+def _suffix(path: str | os.PathLike) -> str:
+    """Return the suffix of a file's name, before .gz."""
+    return Path(os.fspath(path).removesuffix(".gz")).suffix
 
 
 def _pairs(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -97,8 +102,8 @@ def has_transcripts(path: str | os.PathLike) -> bool:
     """Whether a file holds the JSON lines of `asr-decode --json`; not of a pipe, which is read but once."""
     try:
         with open_file(path, "") as file:
-            return _is_transcript(file.readline(LINE).decode("utf-8-sig"))
-    except (UserError, ValueError):  # whoever reads the file names the fault
+            return _is_transcript(unpacked(file, path).readline(LINE).decode("utf-8-sig"))
+    except (UserError, ValueError, *DAMAGED):  # whoever reads the file names the fault
         return False
 
 

@@ -76,13 +76,7 @@ def score_translations(
                or sacrebleu isn't installed
     """
     check_tokenizer(tokenize)
-    references = read_lines(ref)
-    if not references:
-        raise UserError(f"{os.fspath(ref)}: has no lines; expected translations to compare with")
-    if empty := [n for n, line in enumerate(references, 1) if not line]:
-        raise UserError(
-            f"{os.fspath(ref)}:{empty[0]}: empty, expected a translation to compare with"
-        )
+    references = read_references(ref)
     systems = [_matching(path, references, ref) for path in (hyp, against) if path is not None]
     metrics = {}
     for name, metric in _metrics(tokenize, lowercase).items():
@@ -164,6 +158,21 @@ def _matching(
             f"{os.fspath(path)}: got {len(lines)} lines, expected {len(references)}, those of {os.fspath(ref)}"
         )
     return lines
+
+
+def read_references(path: str | os.PathLike) -> list[str]:
+    """Read the texts of a file as `read_lines`, and see that each can be compared with.
+
+    raises   UserError if there are none, or one is empty
+    """
+    references = read_lines(path)
+    if not references:
+        raise UserError(f"{os.fspath(path)}: has no lines; expected translations to compare with")
+    if empty := [n for n, line in enumerate(references, 1) if not line]:
+        raise UserError(
+            f"{os.fspath(path)}:{empty[0]}: empty, expected a translation to compare with"
+        )
+    return references
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:

@@ -4,21 +4,20 @@ The format: https://www.speech.sri.com/projects/srilm/manpages/ngram-format.5.ht
 words.
 """
 
-import gzip
 import math
 import os
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from asr.errors import UserError
+from asr.files import DAMAGED, unpacked
 from asr.logging import logger
 
 UNKNOWN = 0  # the word <unk>; 1 … V - 2 are the tokenizer's pieces, V - 1 is <s>, V is </s>
@@ -63,7 +62,7 @@ def read_arpa(path: str | os.PathLike, symbols: Sequence[str]) -> list[Section]:
 class _Lines:
     """The lines of a file, counted."""
 
-    def __init__(self, path: Path, file: IO[bytes] | gzip.GzipFile):
+    def __init__(self, path: Path, file: IO[bytes] | BufferedIOBase):
         self.path, self.file, self.number = path, file, 0
 
     def take(self, most: int) -> list[bytes]:
@@ -110,12 +109,12 @@ def _open(path: Path) -> Iterator[_Lines]:
     """Open the lines of a file; raise what is wrong with it as a UserError."""
     lines = _Lines(path, BytesIO())
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            lines.file = file
+        with open(path, "rb") as file:
+            lines.file = unpacked(file, path)
             yield lines
     except FileNotFoundError:
         raise UserError(f"{path}: no such n-gram model; asr-ngram makes one") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DAMAGED as error:
         raise UserError(f"{path}: damaged after line {lines.number} ({error}); {AGAIN}") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -274,7 +274,7 @@ def decode(
             made |= {"rtf": round(seconds / max(audio, 1e-9), 4)} | (
                 {"hardware": loader.hardware} if loader.hardware else {}
             )
-            _write(outputs, done, journal, {} if failures else made)
+            write(outputs, lambda: (journal.get(r.key) for r in done), {} if failures else made)
         if outputs:
             failure_lists.write(Path(f"{outputs[0].path}{FAILED}"), failures)
         for output in outputs if failures and (done or part) else ():
@@ -389,14 +389,15 @@ def _counted(
         yield recording, failure
 
 
-def _write(
-    outputs: Sequence[Output], done: Sequence[Recording], journal: Journal, made: dict[str, Any]
+def write(
+    outputs: Sequence[Output], results: Callable[[], Iterable[dict]], made: dict[str, Any]
 ) -> None:
-    """Write the results that are done; stamp them with `made`, unless that is empty."""
+    """Write all results to each output, a line each; stamp them with `made`, unless that is empty."""
     for output in outputs:
         output.stamp.begin()
     for output in outputs:
-        write_results(output.path, done, journal, output.line)
+        with replacing(output.path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+            file.writelines(output.line(result) + "\n" for result in results())
     for output in outputs if made else ():
         output.stamp.write(**made)
 
@@ -410,11 +411,3 @@ def text_line(result: dict) -> str:
 def json_line(result: dict) -> str:
     """Write a result as one line of JSON."""
     return json.dumps(result, ensure_ascii=False)
-
-
-def write_results(
-    path: str, recordings: Sequence[Recording], journal: Journal, line: Callable[[dict], str]
-) -> None:
-    """Write one line per recording, in their order."""
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.writelines(line(journal.get(recording.key)) + "\n" for recording in recordings)

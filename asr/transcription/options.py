@@ -103,3 +103,16 @@ def effective(options: SearchOptions) -> dict[str, Any]:
     off = set(idle_options(options)) | {name for name in switches if not getattr(options, name)}
     off |= {"vad", "nbest"}  # what is searched, and how much of it is shown
     return {name: value for name, value in asdict(options).items() if name not in off}
+
+
+def translator_mode(mode: str) -> str:
+    """Return a translator's mode of search: the default, joint, is attention alone.
+
+    raises   UserError for a mode that needs CTC
+    """
+    if mode not in ("joint", "attention", "attention-greedy"):
+        raise UserError(
+            f"got {mode!r}, expected attention or attention-greedy, for a translator has no CTC",
+            argument="mode",
+        )
+    return mode.replace("joint", "attention")

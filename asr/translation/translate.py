@@ -3,7 +3,9 @@
 B batch, S source tokens, D model width.
 """
 
+import hashlib
 import itertools
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +17,7 @@ from asr.data.bucketing import plan
 from asr.data.texts import Text
 from asr.device import autocast
 from asr.errors import UserError
+from asr.journal import Journal
 from asr.logging import warn_once
 from asr.models.translator import Translator
 from asr.search.scorer import Hypothesis
@@ -24,7 +27,7 @@ from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import alternatives
 from asr.transcription.searcher import Searcher
 
-WINDOW = 4096  # lines that are sorted by length together
+WINDOW = {"cpu": 1024, "cuda": 4096}  # lines that are sorted by length together
 LONGEST = 1024  # tokens of a line: a search's memory grows with them
 BATCH_TOKENS = {"cpu": 2000, "cuda": 40_000}  # of padded sources
 
@@ -43,15 +46,48 @@ def translate(
     returns     translations in order, each under its `where`; a window of lines is read ahead
     raises      UserError if a line is too long, or a file of the options can't be used
     """
-    searcher, texts, size = Searcher(translator, options, precision), iter(texts), 1
-    while window := list(
-        itertools.islice(texts, size)
-    ):  # the first lines of a pipe don't wait for many
-        size = min(2 * size, WINDOW)
-        batches = encode(translator, window, precision)
-        found = dict(searcher.stream(batches))
-        for place, text in enumerate(window):
-            yield translation_of(text, found.get(place, []), translator)
+    searcher = Searcher(translator, options, precision)
+    for window in windows(searcher, texts):
+        yield from search(searcher, window)
+
+
+def journaled(
+    translator: Translator,
+    texts: Iterable[Text],
+    options: SearchOptions,
+    precision: str,
+    journal: Journal,
+) -> Iterator[str]:
+    """Translate the windows of lines that a journal lacks, and add them there; yield the key of each, in order.
+
+    A key names the lines and their places. Under it the journal has `lines`: translations as JSON. A
+    window is done as a whole, in the same batches in every session, so its scores are the same to the
+    bit. For the other arguments and errors see `translate`.
+    """
+    searcher = Searcher(translator, options, precision)
+    for window in windows(searcher, texts):
+        key, begun = hashlib.sha256(repr(window).encode()).hexdigest(), time.perf_counter()
+        if key not in journal:
+            lines = [found.as_json() for found in search(searcher, window)]
+            journal.add(key, {"lines": lines}, 0.0, time.perf_counter() - begun)
+        yield key
+
+
+def windows(searcher: Searcher, texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """Divide lines into windows; the first are small, so that the first lines of a pipe don't wait for many."""
+    texts, size, most = iter(texts), 1, WINDOW[searcher.device.type]
+    while window := list(itertools.islice(texts, size)):
+        yield window
+        size = min(2 * size, most)
+
+
+def search(searcher: Searcher, window: Sequence[Text]) -> list[Transcript]:
+    """Translate one window."""
+    translator = searcher.recognizer
+    found = dict(searcher.stream(encode(translator, window, searcher.precision)))
+    return [
+        translation_of(text, found.get(place, []), translator) for place, text in enumerate(window)
+    ]
 
 
 def tuned(

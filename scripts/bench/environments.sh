@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make an environment for each peer of the benchmark: bash scripts/bench/environments.sh [espnet] [speechbrain]
+# Make an environment for each peer of the benchmark: bash scripts/bench/environments.sh [espnet] [speechbrain] [joeynmt]
 # They stand under .bench (about 6 GB each) and get the torch of the Python that runs our side, so that the same kernels
 # work for all. ASR_PYTHON chooses that Python (default: python3), which must have the toolkit.
 set -euo pipefail
@@ -36,7 +36,10 @@ print(f"{sys.prefix}: Python {platform.python_version()}, {packages}")' "$1"
 for peer; do
     case $peer in
     espnet) make espnet espnet==202511 ;;
+    joeynmt) # which imports one package more, and calls what newer sentencepieces lack
+        make joeynmt joeynmt==2.3.0 && pip joeynmt install importlib_metadata sentencepiece==0.2.0
+        ;;
     speechbrain) make speechbrain speechbrain==1.1.2 ;;
-    *) echo "environments: $peer: no such peer; espnet or speechbrain" >&2 && exit 2 ;;
+    *) echo "environments: $peer: no such peer; espnet, speechbrain or joeynmt" >&2 && exit 2 ;;
     esac
 done

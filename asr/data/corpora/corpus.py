@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from asr import files
 from asr.errors import UserError, refuse, shorten
 
 
@@ -47,22 +48,26 @@ class Corpus:
 
 
 def read_lines(path: Path) -> list[tuple[str, str]]:
-    """Read the non-blank lines of a UTF-8 text file as (file:line, text without line end).
+    """Read the non-blank lines of a UTF-8 text file, `.gz` or not, as (file:line, text without line end).
 
-    raises   UserError if it is missing or not UTF-8, with the line
+    raises   UserError if it is missing, damaged or not UTF-8, or has a line of more than 16 MB
     """
+    lines, number = [], 0
     try:
-        content = path.read_bytes()
-        lines = content.decode("utf-8-sig").split("\n")
+        with open(path, "rb") as file:
+            for number, line in enumerate(files.read_lines(files.unpacked(file, path), path), 1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                lines.append((f"{path}:{number}", text.rstrip("\r\n")))
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        byte = f"0x{content[error.start]:02x}"
+        byte = f"0x{error.object[error.start]:02x}"
         raise UserError(
-            f"{path}:{line}: not UTF-8 (byte {byte}); convert it, for example with iconv -t UTF-8"
+            f"{path}:{number}: not UTF-8 (byte {byte}); convert it, for example with iconv -t UTF-8"
         ) from None
+    except files.DAMAGED as error:
+        raise UserError(f"{path}: damaged after line {number} ({error}); copy it again") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
-    return [(f"{path}:{n}", line.rstrip("\r")) for n, line in enumerate(lines, 1) if line.strip()]
+    return [(where, text) for where, text in lines if text.strip()]
 
 
 def tidy(text: str) -> str:
