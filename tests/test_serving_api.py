@@ -628,7 +628,7 @@ def test_what_is_too_much_or_too_late_is_told(recognizer, monkeypatch):  # noqa:
     engine = Engine(recognizer, HOW)
     with TestClient(create_app({"a": engine}, options)) as client:
         with monkeypatch.context() as patched:
-            patched.setattr(engine, "_admit", lambda: False)
+            patched.setattr(engine._batches, "admit", lambda: False)
             answer = send(client)
             assert (answer.status_code, error_of(answer)["code"]) == (504, "timeout")
             client.app.state.service.arriving = 1
@@ -746,7 +746,7 @@ def test_connections_are_counted_and_a_client_that_leaves_frees_its_work(recogni
         for line in idle:
             line.close()
         time.sleep(0.1)
-        engine._admit = lambda: False  # it waits
+        engine._batches.admit = lambda: False  # it waits
         folder = Path(app.state.service.folder)
         for more in (b"", field("stream", b"true")):
             body = more + START + WAV + END
@@ -757,7 +757,7 @@ def test_connections_are_counted_and_a_client_that_leaves_frees_its_work(recogni
                 line.sendall(whole)
                 wait_until(lambda: engine.load[0] == 1 and list(folder.iterdir()))
             wait_until(lambda: engine.load[0] == 0 and not list(folder.iterdir()))
-        del engine._admit
+        del engine._batches.admit
         assert raw(port, whole)[0].startswith(b"HTTP/1.1 200")
 
 
