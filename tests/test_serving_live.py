@@ -15,11 +15,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import openai
 import pytest
-import uvicorn
 from small import rows, sizes
 from test_live import FEATURES, HOW, LETTERS, TEXT, recognizer, say  # noqa: F401 - a fixture
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -41,7 +42,7 @@ def serving(engines, options=ServingOptions(), token=""):  # noqa: B008
     """Serve as asr-serve does, on a free port, with sockets that hold little; give its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    running = uvicorn.Server(server.settings(create_app(engines, options, token), options))
+    running = server.Server(server.settings(create_app(engines, options, token), options))
     thread = threading.Thread(target=running.run, args=[[listener]])
     thread.start()
     while not running.started:
@@ -456,10 +457,16 @@ def test_each_connection_has_a_line_in_the_log(other, caplog, log_text):
                 pass
             socket.close(3999)
         lines = logged(caplog, 5)
+        counted = httpx.get(f"http://{address}/metrics").text
     whole, wrong, evil, nothing, realtime = lines
     routes = [line.pop("route") for line in lines]
     assert routes == ["/v1/stream", "/v1/stream", "other", "other", "/v1/realtime"]
-    assert [line.pop("status") for line in lines] == [1000, 4400, 403, 403, 3999]
+    statuses = [line.pop("status") for line in lines]
+    assert statuses == [1000, 4400, 403, 403, 3999]
+    statuses[-1] = "other"  # of a client's choice
+    for route, status in zip(routes, statuses, strict=True):
+        count = f"{(routes.count(route) if route == 'other' else 1):.1f}"
+        assert f'asr_requests_total{{route="{route}",status="{status}"}} {count}' in counted
     assert all(line.pop("client") == "127.0.0.1" and len(line.pop("id")) == 32 for line in lines)
     assert 0 < whole.pop("seconds") < 20
     size = len(setup) + samples.nbytes + len(json.dumps(END))
@@ -532,6 +539,34 @@ def test_the_server_s_end_does_not_wait_for_who_never_reads(other, monkeypatch):
             push(line, LONG * 100, 1)
             began = time.monotonic()
         assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("count", [3, 50])
+def test_an_answer_that_nobody_reads_ends_its_connection(other, count):
+    """The server's buffer takes all of three, but not of fifty. Until it is cut off, nobody else is let in."""
+    options, left = ServingOptions(receive_seconds=0.2, max_connections=1), 503
+    with serving({"tones": other}, options) as address, socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect((address.split(":")[0], int(address.split(":")[1])))
+        line.sendall(b"GET /style.css HTTP/1.1\r\nHost: a\r\n\r\n" * count)
+        end = time.monotonic() + 10
+        while left == 503 and time.monotonic() < end:
+            time.sleep(0.1)
+            left = httpx.get(f"http://{address}/health").status_code
+    assert left == 200
+
+
+@pytest.mark.parametrize(("left", "done"), [(9, ["await 9"]), (10, ["abort"])])
+def test_whoever_reads_slowly_is_waited_for(left, done):
+    found = []
+    transport = SimpleNamespace(
+        get_write_buffer_size=lambda: left, abort=lambda: found.append("abort")
+    )
+    connection = SimpleNamespace(
+        transport=transport, _await_reader=lambda n: found.append(f"await {n}")
+    )
+    server.bounded(ServingOptions())._look(connection, 10)
+    assert found == done
 
 
 def test_pongs_do_not_pile_up(other):
