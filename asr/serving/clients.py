@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from asr.serving.engine import Engine
 
 TURN = 1.0  # seconds of a stream that are read at once, so that others aren't kept waiting
+CLOSED = "the server is shutting down"
 Listener = Callable[[Event | Exception | None], None]
 
 

@@ -23,7 +23,7 @@ from asr.device import tuned
 from asr.logging import logger
 from asr.models.recognizer import Recognizer
 from asr.serving.batches import Batches
-from asr.serving.clients import Closed, Full, Listener, Live
+from asr.serving.clients import CLOSED, Closed, Full, Listener, Live
 from asr.serving.jobs import Job
 from asr.serving.lives import LiveStreams
 from asr.serving.readers import Readers
@@ -35,7 +35,6 @@ from asr.transcription.pipeline import waveform_of
 from asr.transcription.recordings import Recording, one_recording
 
 LEAVING = 5.0  # seconds that the engine's thread may take to end the step that it is at
-CLOSED = "the server is shutting down"
 
 
 @dataclass(frozen=True)
@@ -185,8 +184,13 @@ class Engine:
         return len(jobs), seconds, len(self._batches), len(self._lives)
 
     def close(self, seconds: float = 30.0) -> None:
-        """Take nothing new, and finish what runs; give up what isn't done after some seconds."""
+        """Take nothing new, and finish what runs; give up what isn't done after some seconds.
+
+        Closing it again does nothing.
+        """
         with self._condition:
+            if self._closing:
+                return
             self._closing = True
         self.wake()
         self._thread.join(seconds)

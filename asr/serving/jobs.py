@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,6 @@ class Job:
         self.progress: Callable[[list[Segment]], None] | None = None
         self.temporary: Path | None = None
         self.waveform: np.ndarray | None = None
-        self.preparing: Iterator[bool] = iter(())  # each step, until its parts can be read
         self.pieces: Pieces | None = None
         self.unread = deque[Recording]()
         self.ahead = deque[JobPart]()

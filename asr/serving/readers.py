@@ -6,19 +6,16 @@ another.
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import soundfile
 
-from asr.serving.fairness import FairQueue
+from asr.serving.fairness import Turns
 from asr.serving.jobs import Job, JobPart
 from asr.serving.searchers import Searchers
-from asr.transcription import segmentation
 from asr.transcription.long import FAR, cutting, sure_of
 from asr.transcription.pipeline import load_waveform
 from asr.transcription.recordings import Recording
@@ -41,8 +38,7 @@ class Readers:
         recognizer = self._recognizer = searchers.recognizer
         self._longest = recognizer.longest if recognizer.has_times else float("inf")
         self._pool = ThreadPoolExecutor(READERS[searchers.device.type], "asr-reader")
-        self._cutter = ThreadPoolExecutor(1, "asr-cutter")
-        self._queue, self._lock = FairQueue[Job](), threading.Lock()  # of what is being cut
+        self._cutter = Turns(1, "asr-cutter")
         self._folder = tempfile.TemporaryDirectory(prefix="asr-engine-")
 
     def prepare(self, job: Job) -> None:
@@ -50,13 +46,10 @@ class Readers:
 
         raises   RuntimeError if they were closed
         """
-        job.preparing = self._preparing(job)
-        if not self._is_long(job.recording):
-            self._pool.submit(self._go_on, job)
-            return
-        with self._lock:
-            self._queue.add(job.client, job)
-        self._cutter.submit(self._cut)
+        if self._is_long(job.recording):
+            self._cutter.begin(job.client, self._preparing(job))
+        else:
+            self._pool.submit(list, self._preparing(job))
 
     def read_ahead(self, job: Job) -> None:
         """Begin to read the next pieces of a job."""
@@ -72,37 +65,26 @@ class Readers:
 
     def close(self) -> None:
         """Leave what isn't done, and remove the files that were made of samples."""
-        for pool in (self._pool, self._cutter):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._cutter.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._folder.cleanup()
 
-    def _cut(self) -> None:
-        """Cut a block of the recording whose turn it is; for each one in the queue a call of this waits."""
-        with self._lock:
-            job = self._queue.next(lambda _: True)
-        assert job
-        is_last = self._go_on(job)
-        with self._lock:
-            self._queue.charge(job.client, job, segmentation.READ)
-            if is_last:
-                self._queue.remove(job.client, job)
-        if not is_last:
-            with contextlib.suppress(RuntimeError):  # they were closed meanwhile
-                self._cutter.submit(self._cut)
-
-    def _go_on(self, job: Job) -> bool:
-        """Prepare a job by one block; return whether that was the last one."""
+    def _preparing(self, job: Job) -> Iterator[float]:
+        """Prepare a job; yield the seconds of each block that is read."""
         try:
-            return job.future.done() or next(job.preparing, True)  # it may be canceled
+            for seconds in self._steps(job):
+                yield seconds
+                if job.future.done():  # canceled
+                    break
         except Exception as error:
             job.settle(error)
-            return True
         finally:
             if job.future.done():
                 job.clean()
 
-    def _preparing(self, job: Job) -> Iterator[bool]:
-        """Yield False after each block."""
+    def _steps(self, job: Job) -> Iterator[float]:
+        if job.future.done():  # canceled
+            return
         self._searchers.find(job.options)
         recording = job.recording
         if self._is_long(recording):

@@ -92,8 +92,8 @@ def cut_long(
 
 def cutting(
     recording: Recording, longest: float, rate: int, vad: str, sure: float
-) -> Generator[bool, None, "Pieces"]:
-    """Cut a recording, however short it is; yield False after each block that is read. See `in_pieces`.
+) -> Generator[float, None, "Pieces"]:
+    """Cut a recording, however short it is; yield the seconds of each block that is read. See `in_pieces`.
 
     raises   UserError if it can't be read
     """

@@ -62,10 +62,10 @@ def segment(
     channel: int | None,
     longest: float,
     vad: str = "energy",
-) -> Generator[bool, None, list[Piece]]:
+) -> Generator[float, None, list[Piece]]:
     """Cut a part of a sound file into pieces of at most `longest` seconds, in order; silence between them is left out.
 
-    The file is read block by block; False is yielded after each. `finish` gives what is returned.
+    The file is read block by block; the seconds of each are yielded. `finish` gives what is returned.
     vad      "energy", or "silero" for Silero's network
     raises   UserError if it can't be read, or the network isn't installed
     """
@@ -78,7 +78,7 @@ def segment(
             chances.append(network(waveform))
         else:
             spectra.append(Spectra.of(waveform, rate))
-        yield False
+        yield READ
     level = np.concatenate(levels)
     pieces = (
         cut(level, longest, speech(np.concatenate(chances), len(level), HOP))
