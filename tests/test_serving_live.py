@@ -6,6 +6,7 @@ parses them. The recognizer is that of test_live.py, whose letters are tones.
 
 import asyncio
 import base64
+import collections
 import json
 import logging
 import random
@@ -22,7 +23,7 @@ import numpy as np
 import openai
 import pytest
 from small import rows, sizes
-from test_live import FEATURES, HOW, LETTERS, TEXT, recognizer, say  # noqa: F401 - a fixture
+from test_live import FEATURES, HOW, LETTERS, TEXT, folder, recognizer, say  # noqa: F401 - fixtures
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -32,6 +33,7 @@ from asr.serving import live, server
 from asr.serving.app import create_app
 from asr.serving.engine import Bounds, Engine
 from asr.serving.options import ServingOptions
+from scripts import soak_serve as soak
 
 SECRET = "geheim-ß"
 SHORT, FINALS = TEXT[:20], ["AB CDA", "EB D"]
@@ -418,6 +420,17 @@ def test_nothing_more_is_read_while_much_waits(other, monkeypatch):
     )  # the config and one frame, until there was room
 
 
+def test_small_frames_are_read_as_fast_as_large_ones(other):
+    """A turn takes a second of audio, of however many frames: beside a search, turns are few."""
+    live = other.open(print).result(10)
+    live._engine = SimpleNamespace(wake=lambda: None)  # its thread sees nothing
+    for _ in range(150):
+        live.feed(np.zeros(80, np.float32), 8000)
+    assert live.backlog == pytest.approx(1.5) and live.take()
+    assert live.backlog == pytest.approx(0.5, abs=0.011) and live.take()
+    assert live.backlog == 0 and not live.take()
+
+
 @pytest.mark.parametrize(("slow", "waiting"), [(0.05, 1000), (60, 3)])
 def test_whoever_does_not_read_is_closed(other, monkeypatch, slow, waiting):
     samples = pcm(say(SHORT)).tobytes()
@@ -579,6 +592,21 @@ def test_pongs_do_not_pile_up(other):
             while True:
                 count += len(line.recv(1 << 16))
     assert count < 1_000_000 and sent > 10 * count
+
+
+@pytest.mark.slow
+def test_a_short_soak(folder, capsys):  # noqa: F811
+    soak.main([str(folder / "model"), str(folder), "--minutes", "0.1"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "'200': " in last and "'streamed': " in last
+
+
+@pytest.mark.parametrize("bad", ["differs", "500", "refused", "lost: OSError", "noise: 500"])
+def test_a_soak_finds_what_is_wrong(bad):
+    made = object.__new__(soak.Soak)
+    for counts in ({"200": 9, "differs": 0, "noise: 415": 1}, {"200": 9, bad: 1}):
+        made.counts = collections.Counter(counts)
+        assert made.is_well() == (bad not in counts or not counts[bad])
 
 
 def session(**more):

@@ -170,13 +170,19 @@ class _Exchange:
             headers["X-Request-Id"] = self.id
             if self.scope["path"].startswith(PRIVATE):
                 headers.setdefault("Cache-Control", "no-store")
-            if self.refused and not self.complete:
+            if self._is_unread():
                 headers["Connection"] = "close"
-        elif self.refused and not self.complete and not message.get("more_body"):
+        elif self._is_unread() and not message.get("more_body"):
             await self._send({**message, "more_body": True})
             await self._drain()
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
+
+    def _is_unread(self) -> bool:
+        """Whether there is a body of which more may come."""
+        headers = Headers(scope=self.scope)
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        return has_body and not self.complete
 
     async def _drain(self) -> None:
         """Read on for a moment: closing a connection with unread data would lose the answer."""

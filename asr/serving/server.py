@@ -13,7 +13,7 @@ import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from asr.serving.options import ServingOptions
 
@@ -68,8 +68,8 @@ class Server(uvicorn.Server):
         end.cancel()
 
 
-class Ending(AutoWebSocketsProtocol):  # type: ignore[misc,valid-type]
-    """uvicorn's WebSocket, which a client that reads nothing neither keeps open nor fills."""
+class Ending(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, which a client that reads nothing, or begins wrongly, neither keeps open nor fills."""
 
     async def run_asgi(self) -> None:
         """Run the application; then drop what is left if nobody reads it, for it would never be closed."""
@@ -80,6 +80,13 @@ class Ending(AutoWebSocketsProtocol):  # type: ignore[misc,valid-type]
             before, left = left, self.transport.get_write_buffer_size()
             if left >= before:
                 return self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what comes; the first of it is a whole request, which uvicorn may leave without an answer."""
+        super().data_received(data)
+        if not (self.handshake_initiated or self.transport.is_closing()):
+            self.transport.write(ANSWER.format("400 Bad Request").encode())
+            self.transport.close()
 
     def handle_ping(self) -> None:
         """Answer a ping, unless answers wait already: uvicorn would write them without a limit."""

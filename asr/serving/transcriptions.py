@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
@@ -34,6 +35,7 @@ POLL = 0.25  # seconds between looks whether the client is still there
 Result = TypeVar("Result")
 Keyword = Annotated[str, Field(min_length=1, max_length=100)]
 LISTS = ("keywords", "timestamp_granularities", "include", "languages")
+CHARSETS = (b"utf-8", b"utf8", b"us-ascii")  # of a form
 CHUNKING = "chunking_strategy["  # clients write an object's fields as chunking_strategy[type], ...
 
 
@@ -180,6 +182,9 @@ async def _form(request: Request) -> FormData:
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         raise RequestError(415, "expected multipart/form-data", None, "unsupported_media_type")
+    _, more = parse_options_header(kind)
+    if more.get(b"charset", b"utf-8").lower() not in CHARSETS:  # punycode takes quadratic time
+        raise RequestError(415, "expected a form in UTF-8", None, "unsupported_media_type")
     try:
         return await request.form(max_files=1, max_fields=300, max_part_size=1 << 16)
     except (HTTPException, KeyError, ValueError, UnicodeError) as error:
