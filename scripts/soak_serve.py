@@ -3,19 +3,24 @@
     python -m scripts.soak_serve MODEL recordings/ --minutes 60
 
 Each of some clients does one thing after another, drawn at random: it sends a recording and reads the
-text, with an n-best list or without; leaves in the middle of its upload, or of its wait; sends something that is
-no sound, or nothing for a while. First every recording is sent alone: its text must be the same in the
-crowd. Printed for each minute: answers by status, texts that differ, answers that were lost, and the
-server's memory. The exit status is 3 if a text differed, an answer was lost or was a 500.
+text, with an n-best list or without; streams one, if the model can read streams; leaves in the middle of
+its upload, of its wait or of its stream; sends something that is no sound, or nothing for a while; reads
+no answer. First every recording is sent alone: its text must be the same in the crowd. Printed for each
+minute: answers by status, texts that differ, answers that were lost, and the server's memory. The exit
+status is 3 if a text differed, an answer was lost or was a 500.
 """
 
 import argparse
 import collections
 import http.client
+import json
 import random
 import socket
 import threading
 import time
+
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
 
 from asr.cli.command import SOME_FAILED, command
 from scripts.bench.serve import PATH, post, recordings, served
@@ -23,6 +28,7 @@ from scripts.bench.serve import PATH, post, recordings, served
 HEAD = (
     f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=X\r\n"
 )
+FRAME = 6400  # bytes of a stream: 0.2 s
 START = b'--X\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
 
 
@@ -30,12 +36,14 @@ class Soak:
     """What has happened so far.
 
     texts    of the recordings, by number, as they were alone
+    spoken   the same of streams; None if the model can't read them
     counts   of what happened
     """
 
     def __init__(self, port: int, contents: list[bytes]):
         self.port, self.contents = port, contents
         self.texts = [post(port, content)["text"] for content in contents]
+        self.spoken = [self.stream(content) for content in contents] if is_live(port) else None
         self.counts = collections.Counter[str]()
         self.stopped = False
 
@@ -48,11 +56,13 @@ class Soak:
             self.leave,
             self.send_noise,
             self.idle,
+            self.read_nothing,
         ]
+        doings += [self.speak] * 3 if self.spoken else []
         while not self.stopped:
             try:
                 draw.choice(doings)(draw)
-            except OSError as error:
+            except (OSError, WebSocketException) as error:
                 self.counts[f"lost: {type(error).__name__}"] += 1
 
     def ask(self, draw: random.Random, **fields: str) -> None:
@@ -79,6 +89,37 @@ class Soak:
             time.sleep(draw.random())
         self.counts["left"] += 1
 
+    def speak(self, draw: random.Random) -> None:
+        """Stream a recording and compare the text, or leave in the middle of it."""
+        assert self.spoken
+        number = draw.randrange(len(self.contents))
+        if draw.random() < 0.3:
+            self.stream(self.contents[number], draw.random())
+            self.counts["left a stream"] += 1
+        else:
+            self.counts["differs"] += self.stream(self.contents[number]) != self.spoken[number]
+            self.counts["streamed"] += 1
+
+    def stream(self, content: bytes, share: float = 1.0) -> list[str]:
+        """Stream a share of a recording; return the final texts if it is all of it."""
+        samples = content[44:]
+        with connect(f"ws://127.0.0.1:{self.port}/v1/stream") as line:
+            line.send(json.dumps({"type": "config", "rate": 16_000}))
+            for begin in range(0, int(share * len(samples)), FRAME):
+                line.send(samples[begin : begin + FRAME])
+            if share < 1:
+                return []
+            line.send('{"type": "end"}')
+            events = [json.loads(text) for text in line]
+        return [event["text"] for event in events if event["type"] == "final"]
+
+    def read_nothing(self, draw: random.Random) -> None:
+        """Ask for the page again and again, and read nothing of it."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as line:
+            line.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+            time.sleep(draw.random())
+        self.counts["read nothing"] += 1
+
     def send_noise(self, draw: random.Random) -> None:
         """Send what is no sound; the answer is a refusal."""
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -97,6 +138,13 @@ class Soak:
         """Whether nothing was lost, mixed up or a 500."""
         bad = [name for name in self.counts if name.startswith(("lost", "noise: 5"))]
         return not (bad or self.counts["differs"] or self.counts["500"] or self.counts["refused"])
+
+
+def is_live(port: int) -> bool:
+    """Whether the model reads streams."""
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    line.request("GET", "/v1/models")
+    return json.load(line.getresponse())["data"][0]["live"]
 
 
 def memory(process: int) -> float:

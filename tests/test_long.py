@@ -10,7 +10,7 @@ from asr.failures import Failure
 from asr.transcript import Alternative, Segment, Transcript, Word
 from asr.transcription.long import SURE, in_pieces, joined, merged
 from asr.transcription.recordings import Recording
-from asr.transcription.segmentation import OVERLAP, PAUSE, Piece, cut, segment
+from asr.transcription.segmentation import OVERLAP, PAUSE, Piece, cut, finish, segment
 
 RATE = 8000
 
@@ -45,12 +45,12 @@ def test_stretches_between_pauses_are_pieces(tmp_path, noise):
         parts += [(rng.uniform(0.5, 6), rng.uniform(0.1, 0.5)), (rng.uniform(PAUSE + 0.1, 3), 0.0)]
     loud = sound(tmp_path / "x.wav", parts, noise)
     seconds = sum(length for length, _ in parts)
-    pieces = segment(str(tmp_path / "x.wav"), RATE, 0.0, seconds, None, longest=8.0)
+    pieces = finish(segment(str(tmp_path / "x.wav"), RATE, 0.0, seconds, None, longest=8.0))
     assert len(pieces) == len(loud)
     for piece, (start, end) in zip(pieces, loud, strict=True):
         assert start - 0.35 <= piece.start <= start + 0.03 and end - 0.03 <= piece.end <= end + 0.35
     assert all(one.end <= next.start for one, next in itertools.pairwise(pieces))
-    part = segment(str(tmp_path / "x.wav"), RATE, 30.0, 60.0, None, longest=8.0)
+    part = finish(segment(str(tmp_path / "x.wav"), RATE, 30.0, 60.0, None, longest=8.0))
     assert all(30.0 <= piece.start < piece.end <= 90.0 for piece in part)
 
 
@@ -63,7 +63,7 @@ def test_the_last_minute_is_judged_as_the_first(tmp_path, rate):
     once = np.concatenate([0.4 * rising * gliding(n), silence, noise, silence])
     waveform = np.tile(once, 600).astype(np.float32)
     soundfile.write(tmp_path / "x.wav", waveform, RATE, subtype="FLOAT")
-    pieces = segment(str(tmp_path / "x.wav"), rate, 0.0, 1200.0, None, longest=8.0)
+    pieces = finish(segment(str(tmp_path / "x.wav"), rate, 0.0, 1200.0, None, longest=8.0))
     starts = np.array([piece.start for piece in pieces])
     assert len(starts) == 600 and np.abs(starts - period * np.arange(600)).max() < 0.15
 
@@ -94,7 +94,7 @@ def colored(n, slope, seed=0):
 
 def pieces_of(path, waveform):
     soundfile.write(path, waveform.astype(np.float32), RATE, subtype="FLOAT")
-    return segment(str(path), RATE, 0.0, len(waveform) / RATE, None, longest=10.0)
+    return finish(segment(str(path), RATE, 0.0, len(waveform) / RATE, None, longest=10.0))
 
 
 @pytest.mark.parametrize("slope", [0, -1, -2, 1, 2])

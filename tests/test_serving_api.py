@@ -4,9 +4,11 @@ What is expected of transcripts is what `asr.transcribe` gives for the same file
 test_live.py, whose letters are tones. Statuses are stated here, by what is wrong with each request.
 """
 
+import asyncio
 import io
 import json
 import logging
+import os
 import random
 import re
 import shutil
@@ -15,7 +17,7 @@ import struct
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,6 @@ import openai
 import pysubs2
 import pytest
 import soundfile
-import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from small import near, rows
@@ -32,7 +33,7 @@ from test_serving_engine import short  # noqa: F401
 
 import asr
 from asr.cli import serve as command
-from asr.serving import guard, server
+from asr.serving import guard, server, uploads
 from asr.serving.app import create_app
 from asr.serving.engine import Bounds, Engine
 from asr.serving.options import ServingOptions
@@ -65,7 +66,7 @@ WAV = sound()
 def serving(engines, options=OPTIONS, token=""):
     """Serve as asr-serve does, on a free port; give it."""
     app = engines if isinstance(engines, FastAPI) else create_app(engines, options, token)
-    running = uvicorn.Server(server.settings(app, options, port=0))
+    running = server.Server(server.settings(app, options, port=0))
     thread = threading.Thread(target=running.run)
     thread.start()
     while not running.started:
@@ -458,6 +459,7 @@ BODIES = {
     "JSON": ("application/json", b'{"file": "/etc/passwd"}', 415),
     "a form": ("application/x-www-form-urlencoded", b"file=/etc/passwd", 415),
     "no kind": ("", WAV, 415),
+    "another charset": (FORM + "; charset=punycode", START + WAV + END, 415),
     "another kind": ("audio/wav", WAV, 415),
     "nothing": (FORM, b"", 400),
     "no parts": (FORM, b"--X--\r\n", 400),
@@ -628,7 +630,7 @@ def test_what_is_too_much_or_too_late_is_told(recognizer, monkeypatch):  # noqa:
     engine = Engine(recognizer, HOW)
     with TestClient(create_app({"a": engine}, options)) as client:
         with monkeypatch.context() as patched:
-            patched.setattr(engine, "_admit", lambda: False)
+            patched.setattr(engine._batches, "admit", lambda: False)
             answer = send(client)
             assert (answer.status_code, error_of(answer)["code"]) == (504, "timeout")
             client.app.state.service.arriving = 1
@@ -675,6 +677,9 @@ def raw(port, *parts, pause=0.0, seconds=5.0):
     return answer, time.monotonic() - began
 
 
+UPGRADE = (
+    b"%s /v1/stream?%s HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n%s\r\n"
+)
 HEAD = (
     f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=X\r\n"
 )
@@ -706,6 +711,19 @@ HEAD = (
         ([b"GET /health\r\n\r\n"], 0, b"400"),
         ([b"GET /health HTTP/1.1\r\n\r\n"], 0, b"400"),  # no Host
         ([b"GET /h\xff HTTP/1.1\r\nHost: x\r\n\r\n"], 0, b"400"),
+        ([UPGRADE % (b"POST", b"", b"")], 0, b"4"),
+        ([UPGRADE % (b"GET", b"", b"Content-Length: 1\r\n")], 0, b"400"),
+        ([UPGRADE % (b"GET", b"x" * 9000, b"")], 0, b"400"),
+        ([UPGRADE % (b"GET", b"", b"A: b\r\n" * 200)], 0, b"400"),
+        # a mistake at the beginning of a body that goes on
+        (
+            [
+                f"{HEAD}Connection: close\r\nContent-Length: 399999\r\n\r\n--X\r\n\r\n".encode(),
+                bytes(300_000),
+            ],
+            0,
+            b"400",
+        ),
     ],
 )
 def test_slow_and_broken_connections(port, parts, pause, status):
@@ -746,22 +764,87 @@ def test_connections_are_counted_and_a_client_that_leaves_frees_its_work(recogni
         for line in idle:
             line.close()
         time.sleep(0.1)
-        engine._admit = lambda: False  # it waits
+        engine._batches.admit = lambda: False  # it waits
         folder = Path(app.state.service.folder)
         for more in (b"", field("stream", b"true")):
-            body = more + START + WAV + END
-            whole = (
-                f"{HEAD}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-            )
+            whole = post_of(WAV, more)
             with socket.create_connection(("127.0.0.1", port)) as line:
                 line.sendall(whole)
                 wait_until(lambda: engine.load[0] == 1 and list(folder.iterdir()))
             wait_until(lambda: engine.load[0] == 0 and not list(folder.iterdir()))
-        del engine._admit
+        del engine._batches.admit
         assert raw(port, whole)[0].startswith(b"HTTP/1.1 200")
 
 
-def wait_until(is_so, seconds=5.0):
+def test_slow_decodings_hold_up_nobody_else(recognizer, tmp_path, monkeypatch):  # noqa: F811
+    """ffmpeg never ends here: others are served, whoever leaves ends it, and the server's end hands back the rest."""
+    slow, begun = tmp_path / "ffmpeg", tmp_path / "begun"
+    slow.write_text(f"#!/bin/sh\necho $$ >> {begun}\nexec sleep 600\n")
+    slow.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    engine, given = Engine(recognizer, HOW), []
+    close = engine.close
+    monkeypatch.setattr(engine, "close", lambda seconds: (given.append(seconds), close(seconds)))
+    app = create_app({"a": engine}, ServingOptions(shutdown_seconds=0.2))
+    folder = Path(app.state.service.folder)
+    with ExitStack() as stack:
+        with serving(app, app.state.service.options) as port:
+
+            def ask(content):
+                line = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                line.sendall(post_of(content))
+                return line
+
+            lines = [ask(KNOWN_BAD["Matroska of noise"]) for _ in range(40)]
+            wait_until(lambda: begun.exists() and begun.read_text().count("\n") >= 2)
+            assert raw(port, b"GET /health HTTP/1.0\r\nHost: a\r\n\r\n", seconds=30)[0].count(
+                b" 200 "
+            )
+            assert raw(port, post_of(WAV), seconds=30)[0].startswith(b"HTTP/1.1 200")
+            assert begun.read_text().count("\n") == uploads.DECODERS
+            for line in lines[:-1]:
+                line.close()
+            wait_until(lambda: len(list(folder.iterdir())) == 1)
+            engine._batches.admit = lambda: False  # it waits
+            left = [lines[-1], ask(WAV)]
+            wait_until(lambda: engine.load[0] == 1)
+        for line in left:
+            answer = line.recv(9999)
+            assert answer.startswith(b"HTTP/1.1 503") and b"shutting_down" in answer
+    assert set(given) == {0.0}  # the server has waited already
+    for process in map(int, begun.read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def post_of(content, more=b""):
+    """A request that transcribes, and ends its connection."""
+    body = more + START + content + END
+    return f"{HEAD}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@each("turns", range(5))
+def test_a_cancellation_is_not_lost_when_a_body_comes_at_that_moment(client, turns):
+    async def is_canceled():
+        body = asyncio.get_running_loop().create_future()
+
+        async def receive():
+            return await body
+
+        before = guard.Guard(None, client.app.state.service)
+        task = asyncio.ensure_future(guard._Exchange(before, {}, receive, None).receive())
+        await asyncio.sleep(0.01)
+        body.set_result({"type": "http.request", "more_body": True})
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        was_running = task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled() == was_running
+
+    assert asyncio.run(is_canceled())
+
+
+def wait_until(is_so, seconds=30.0):
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end

@@ -11,6 +11,7 @@ import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,11 +21,13 @@ from small import near
 from test_live import HOW, RATE, SOUNDS, recognizer, say  # noqa: F401 - a fixture
 
 import asr
+from asr.audio import load as audio
 from asr.errors import UserError
 from asr.serving import jobs
 from asr.serving.clients import Closed, Full
 from asr.serving.engine import Bounds, Engine
 from asr.serving.fairness import FairQueue
+from asr.transcription import segmentation
 from asr.transcription.nonspeech import Spectra
 from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import encode
@@ -100,7 +103,7 @@ def test_samples_are_transcribed_as_by_the_function_and_long_ones_as_their_file(
     with Engine(short, HOW) as engine:
         found = [engine.submit(brief), engine.submit(twice, sample_rate=2 * RATE)]
         found = [one.result(30) for one in (*found, engine.submit(long))]
-        assert list(Path(engine._folder.name).iterdir()) == []
+        assert list(Path(engine._readers._folder.name).iterdir()) == []
         with pytest.raises(UserError, match="expected floating-point samples"):
             engine.submit(brief.astype(np.int16))
     assert_alike(found[0], asr.transcribe(short, brief, **vars(HOW)))
@@ -152,6 +155,30 @@ def test_a_long_recording_does_not_starve_a_short_one(short, tmp_path):
     assert meanwhile < 16, f"{meanwhile} of {len(whole.segments)}"
     assert [one.text for one in whole.segments][: len(seen)] == [one.text for one in seen]
     assert len(seen) == len(whole.segments)
+
+
+@pytest.mark.parametrize("client", ["a", "b"])
+def test_recordings_are_cut_in_turns(short, tmp_path, monkeypatch, client):
+    """While the first block of a long one is read a shorter one comes: from then on they take turns."""
+    long, brief = write(tmp_path, "long", spoken(5, 80)), write(tmp_path, "brief", spoken(6, 23))
+    monkeypatch.setattr(segmentation, "READ", 2.0)
+    order, both = [], threading.Event()
+
+    def load(path, *span):
+        order.append(Path(path).stem)
+        assert both.wait(30)
+        return audio.load(path, *span)
+
+    monkeypatch.setattr(segmentation, "audio", SimpleNamespace(load=load))
+    with Engine(short, HOW) as engine:
+        futures = [engine.submit(long, client="a"), engine.submit(brief, client=client)]
+        both.set()
+        found = [future.result(60) for future in futures]
+    count = order.count("brief")
+    assert 2 <= count < len(order) // 2
+    assert order == ["long", "brief"] * count + ["long"] * (len(order) - 2 * count)
+    for got, path in zip(found, (long, brief), strict=True):
+        assert_alike(got, asr.transcribe(short, path, **vars(HOW)))
 
 
 def test_canceling_frees_what_waits_and_what_runs_and_changes_nobody_else(short, tmp_path):
@@ -219,7 +246,7 @@ def test_closing_finishes_what_runs_or_gives_it_up(short, tmp_path):
     engine.close(0.0)
     with pytest.raises(Closed):
         future.result(1)
-    assert not engine._thread.is_alive() and not Path(engine._folder.name).exists()
+    assert not engine._thread.is_alive() and not Path(engine._readers._folder.name).exists()
 
 
 def failing(monkeypatch, is_bad, error):

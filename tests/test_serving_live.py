@@ -6,6 +6,7 @@ parses them. The recognizer is that of test_live.py, whose letters are tones.
 
 import asyncio
 import base64
+import collections
 import json
 import logging
 import random
@@ -15,13 +16,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import openai
 import pytest
-import uvicorn
 from small import rows, sizes
-from test_live import FEATURES, HOW, LETTERS, TEXT, recognizer, say  # noqa: F401 - a fixture
+from test_live import FEATURES, HOW, LETTERS, TEXT, folder, recognizer, say  # noqa: F401 - fixtures
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -31,6 +33,7 @@ from asr.serving import live, server
 from asr.serving.app import create_app
 from asr.serving.engine import Bounds, Engine
 from asr.serving.options import ServingOptions
+from scripts import soak_serve as soak
 
 SECRET = "geheim-ß"
 SHORT, FINALS = TEXT[:20], ["AB CDA", "EB D"]
@@ -41,7 +44,7 @@ def serving(engines, options=ServingOptions(), token=""):  # noqa: B008
     """Serve as asr-serve does, on a free port, with sockets that hold little; give its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    running = uvicorn.Server(server.settings(create_app(engines, options, token), options))
+    running = server.Server(server.settings(create_app(engines, options, token), options))
     thread = threading.Thread(target=running.run, args=[[listener]])
     thread.start()
     while not running.started:
@@ -417,6 +420,17 @@ def test_nothing_more_is_read_while_much_waits(other, monkeypatch):
     )  # the config and one frame, until there was room
 
 
+def test_small_frames_are_read_as_fast_as_large_ones(other):
+    """A turn takes a second of audio, of however many frames: beside a search, turns are few."""
+    live = other.open(print).result(10)
+    live._engine = SimpleNamespace(wake=lambda: None)  # its thread sees nothing
+    for _ in range(150):
+        live.feed(np.zeros(80, np.float32), 8000)
+    assert live.backlog == pytest.approx(1.5) and live.take()
+    assert live.backlog == pytest.approx(0.5, abs=0.011) and live.take()
+    assert live.backlog == 0 and not live.take()
+
+
 @pytest.mark.parametrize(("slow", "waiting"), [(0.05, 1000), (60, 3)])
 def test_whoever_does_not_read_is_closed(other, monkeypatch, slow, waiting):
     samples = pcm(say(SHORT)).tobytes()
@@ -456,10 +470,16 @@ def test_each_connection_has_a_line_in_the_log(other, caplog, log_text):
                 pass
             socket.close(3999)
         lines = logged(caplog, 5)
+        counted = httpx.get(f"http://{address}/metrics").text
     whole, wrong, evil, nothing, realtime = lines
     routes = [line.pop("route") for line in lines]
     assert routes == ["/v1/stream", "/v1/stream", "other", "other", "/v1/realtime"]
-    assert [line.pop("status") for line in lines] == [1000, 4400, 403, 403, 3999]
+    statuses = [line.pop("status") for line in lines]
+    assert statuses == [1000, 4400, 403, 403, 3999]
+    statuses[-1] = "other"  # of a client's choice
+    for route, status in zip(routes, statuses, strict=True):
+        count = f"{(routes.count(route) if route == 'other' else 1):.1f}"
+        assert f'asr_requests_total{{route="{route}",status="{status}"}} {count}' in counted
     assert all(line.pop("client") == "127.0.0.1" and len(line.pop("id")) == 32 for line in lines)
     assert 0 < whole.pop("seconds") < 20
     size = len(setup) + samples.nbytes + len(json.dumps(END))
@@ -534,6 +554,34 @@ def test_the_server_s_end_does_not_wait_for_who_never_reads(other, monkeypatch):
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.parametrize("count", [3, 50])
+def test_an_answer_that_nobody_reads_ends_its_connection(other, count):
+    """The server's buffer takes all of three, but not of fifty. Until it is cut off, nobody else is let in."""
+    options, left = ServingOptions(receive_seconds=0.2, max_connections=1), 503
+    with serving({"tones": other}, options) as address, socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect((address.split(":")[0], int(address.split(":")[1])))
+        line.sendall(b"GET /style.css HTTP/1.1\r\nHost: a\r\n\r\n" * count)
+        end = time.monotonic() + 10
+        while left == 503 and time.monotonic() < end:
+            time.sleep(0.1)
+            left = httpx.get(f"http://{address}/health").status_code
+    assert left == 200
+
+
+@pytest.mark.parametrize(("left", "done"), [(9, ["await 9"]), (10, ["abort"])])
+def test_whoever_reads_slowly_is_waited_for(left, done):
+    found = []
+    transport = SimpleNamespace(
+        get_write_buffer_size=lambda: left, abort=lambda: found.append("abort")
+    )
+    connection = SimpleNamespace(
+        transport=transport, _await_reader=lambda n: found.append(f"await {n}")
+    )
+    server.bounded(ServingOptions())._look(connection, 10)
+    assert found == done
+
+
 def test_pongs_do_not_pile_up(other):
     """Of a hundred thousand pings those are answered that fit: the rest would fill the memory."""
     pings, count = frame(PING_FRAME, bytes(125)) * 1000, 0
@@ -544,6 +592,21 @@ def test_pongs_do_not_pile_up(other):
             while True:
                 count += len(line.recv(1 << 16))
     assert count < 1_000_000 and sent > 10 * count
+
+
+@pytest.mark.slow
+def test_a_short_soak(folder, capsys):  # noqa: F811
+    soak.main([str(folder / "model"), str(folder), "--minutes", "0.1"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "'200': " in last and "'streamed': " in last
+
+
+@pytest.mark.parametrize("bad", ["differs", "500", "refused", "lost: OSError", "noise: 500"])
+def test_a_soak_finds_what_is_wrong(bad):
+    made = object.__new__(soak.Soak)
+    for counts in ({"200": 9, "differs": 0, "noise: 415": 1}, {"200": 9, bad: 1}):
+        made.counts = collections.Counter(counts)
+        assert made.is_well() == (bad not in counts or not counts[bad])
 
 
 def session(**more):

@@ -40,8 +40,9 @@ def joined(shared_data, tmp_path_factory):
 
 
 def found(path, longest=15.0):
-    pieces = segmentation.segment(
-        path, RATE, 0.0, audio.info(path).duration, None, longest, "silero"
+    seconds = audio.info(path).duration
+    pieces = segmentation.finish(
+        segmentation.segment(path, RATE, 0.0, seconds, None, longest, "silero")
     )
     return [(piece.start, piece.end) for piece in pieces]
 

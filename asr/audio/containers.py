@@ -82,18 +82,21 @@ def decoded(path: Path) -> Path | None:
     return found
 
 
-def decode(path: Path, out: Path, seconds: float, most: int) -> bool:
+def decode(
+    path: Path, out: Path, seconds: float, most: int, stop: threading.Event | None = None
+) -> bool:
     """Decode a container, whatever its name is, into another file; False if it is none.
 
     seconds   that ffmpeg may take
     most      bytes that it may write
+    stop      ends it at once when it is set, which it is in the end in any case
     raises    UserError as `decoded`
     """
     with open(path, "rb", buffering=0) as file:
         reader = demuxer(file.read(16))
         if reader:
             file.seek(0)
-            _decode(path, file.fileno(), reader, out, seconds, most)
+            _decode(path, file.fileno(), reader, out, seconds, most, stop)
     return reader is not None
 
 
@@ -109,6 +112,7 @@ def _decode(
     out: Path,
     seconds: float | None = None,
     most: int | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
     """Decode the first audio stream of a file, open under a number, at its own rate and with its own channels."""
     if not (ffmpeg := shutil.which("ffmpeg")):
@@ -119,7 +123,8 @@ def _decode(
     with tempfile.NamedTemporaryFile(dir=out.parent, delete=False) as sound:
         try:
             command = [ffmpeg, *COMMAND.format(reader).split()[1:]]
-            complaint = _run(command, content, sound, seconds or SECONDS, most or BYTES)
+            limits = seconds or SECONDS, most or BYTES, stop or threading.Event()
+            complaint = _run(command, content, sound, *limits)
         except BaseException as error:
             os.unlink(sound.name)
             if isinstance(error, OSError):
@@ -131,7 +136,14 @@ def _decode(
         logger.warning(f"{path}: damaged: ffmpeg says `{complaint}`; its output is used anyway")
 
 
-def _run(command: list[str], content: int, sound: IO[bytes], seconds: float, most: int) -> str:
+def _run(
+    command: list[str],
+    content: int,
+    sound: IO[bytes],
+    seconds: float,
+    most: int,
+    stop: threading.Event,
+) -> str:
     """Run ffmpeg within the limits; return the last of its complaints.
 
     raises   UserError if it fails, or exceeds one
@@ -139,18 +151,18 @@ def _run(command: list[str], content: int, sound: IO[bytes], seconds: float, mos
     pipe, folder = subprocess.PIPE, os.path.dirname(sound.name)
     process = subprocess.Popen(command, stdin=content, stdout=pipe, stderr=pipe, cwd=folder)
     complaints, late = deque[str](maxlen=1), threading.Event()
-    timer = threading.Timer(seconds, _end, (process, late))
+    watcher = threading.Thread(target=_watch, args=(process, seconds, stop, late))
     listener = threading.Thread(target=_listen, args=(process.stderr, complaints))
     assert process.stdout and process.stderr
-    timer.start()
+    watcher.start()
     listener.start()
     try:
         size = _copy(process.stdout, sound, most)
         if size <= most:
             process.wait()
     finally:
-        timer.cancel()
-        process.kill()  # nothing, if it has ended
+        stop.set()
+        watcher.join()
         status = process.wait()
         listener.join()
         process.stdout.close()
@@ -169,9 +181,13 @@ def _run(command: list[str], content: int, sound: IO[bytes], seconds: float, mos
     return messages
 
 
-def _end(process: subprocess.Popen, late: threading.Event) -> None:
-    late.set()
-    process.kill()
+def _watch(
+    process: subprocess.Popen, seconds: float, stop: threading.Event, late: threading.Event
+) -> None:
+    """End a process after some seconds, or when it shall stop."""
+    if not stop.wait(seconds):
+        late.set()
+    process.kill()  # nothing, if it has ended
 
 
 def _copy(source: IO[bytes], target: IO[bytes], most: int) -> int:

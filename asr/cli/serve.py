@@ -82,12 +82,11 @@ def main(argv):
     seconds = args.batch_seconds
     bounds = Bounds(limits.max_requests, 3600 * limits.max_hours, limits.max_streams, seconds)
     with ExitStack() as stack:
-        engines = {
-            name: stack.enter_context(
-                Engine(asr.load(path, args.device), how, ends, args.precision, bounds)
-            )
-            for name, path in models.items()
-        }
+        engines = {}
+        for name, path in models.items():
+            recognizer = asr.load(path, args.device)
+            engines[name] = Engine(recognizer, how, ends, args.precision, bounds)
+            stack.callback(engines[name].close, 0.0)
         for engine in engines.values():
             engine.warm_up()
         scheme = "https" if args.certfile else "http"

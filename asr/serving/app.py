@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -39,7 +40,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        service.close()
+        await asyncio.to_thread(service.close)
 
     app = FastAPI(
         title="asr-serve", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from asr.serving.engine import Engine
 
 TURN = 1.0  # seconds of a stream that are read at once, so that others aren't kept waiting
+CLOSED = "the server is shutting down"
 Listener = Callable[[Event | Exception | None], None]
 
 
@@ -40,13 +41,14 @@ class Live:
         self.listen, self.stream, self.streams = listen, stream, streams
         self._engine, self._rate = engine, streams.recognizer.sample_rate
         self._arrived = deque[tuple[np.ndarray, int]]()
-        self._began, self._read = time.monotonic(), 0.0
+        self._began = time.monotonic()
+        self._fed = self._read = 0.0  # seconds; each is counted by one thread
         self._ended = False
 
     @property
     def backlog(self) -> float:
         """Seconds that have been fed, and not yet been read."""
-        return sum(len(samples) / rate for samples, rate in list(self._arrived))
+        return self._fed - self._read
 
     @property
     def is_ahead(self) -> bool:
@@ -58,7 +60,9 @@ class Live:
         rate = sample_rate or self._rate
         size = max(1, round(TURN * rate))
         for begin in range(0, len(samples), size):
-            self._arrived.append((samples[begin : begin + size], rate))
+            part = samples[begin : begin + size]
+            self._arrived.append((part, rate))
+            self._fed += len(part) / rate
         self._engine.wake()
 
     def end(self) -> None:
@@ -80,13 +84,13 @@ class Live:
 
     def take(self) -> bool:
         """Give the stream what has arrived, a turn's worth; tell whether there was anything."""
-        if self._arrived:
+        begun = self._read
+        while self._arrived and self._read < begun + TURN:
             samples, rate = self._arrived[0]
             self.stream.feed(samples, rate)
             self._arrived.popleft()
             self._read += len(samples) / rate
-        elif self._ended and not self.stream.ended:
+        if self._read == begun and self._ended and not self.stream.ended:
             self.stream.end()
-        else:
-            return False
-        return True
+            return True
+        return self._read > begun

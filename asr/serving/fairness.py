@@ -5,10 +5,13 @@ doesn't catch up on the time before it came. Within a client, requests take turn
 a recording of hours delays a short one by no more than what is being computed at that moment.
 """
 
+import contextlib
+import threading
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-Request = TypeVar("Request", bound=Hashable)
+Request = TypeVar("Request")
 
 
 class FairQueue(Generic[Request]):
@@ -45,3 +48,42 @@ class FairQueue(Generic[Request]):
         for client in sorted(self._requests, key=lambda client: self._had[client]):
             own = self._requests[client]
             yield from sorted(own, key=lambda request: own[request])
+
+
+class Turns:
+    """Threads that go on with the work of clients in turn, one step at a time."""
+
+    def __init__(self, threads: int, name: str):
+        self._pool, self._lock = ThreadPoolExecutor(threads, name), threading.Lock()
+        self._queue = FairQueue[Iterator[float]]()
+        self._waiting = dict[Iterator[float], Hashable]()  # with their clients
+
+    def begin(self, client: Hashable, work: Iterator[float]) -> None:
+        """Take in work; each of its steps yields the seconds that it counts for, and none may raise.
+
+        raises   RuntimeError if it is closed
+        """
+        with self._lock:
+            self._queue.add(client, work)
+            self._waiting[work] = client
+        self._pool.submit(self._step)
+
+    def close(self) -> None:
+        """Leave what isn't done."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _step(self) -> None:
+        """Do a step of the work whose turn it is; for all work that waits there is one such call."""
+        with self._lock:
+            work = self._queue.next(self._waiting.__contains__)
+            assert work
+            client = self._waiting.pop(work)
+        seconds = next(work, None)
+        with self._lock:
+            if seconds is None:
+                self._queue.remove(client, work)
+                return
+            self._queue.charge(client, work, seconds)
+            self._waiting[work] = client
+        with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            self._pool.submit(self._step)

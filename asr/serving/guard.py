@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from asr.logging import logger
 from asr.serving.errors import RequestError
 from asr.serving.service import Service
+from asr.serving.timeouts import within
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -145,8 +146,8 @@ class _Exchange:
             return await self._receive()
         left = min(self.options.receive_seconds, self.deadline - time.monotonic())
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, left))
-        except (TimeoutError, asyncio.TimeoutError):  # two things before Python 3.11
+            message = await within(self._receive(), max(0.0, left))
+        except asyncio.TimeoutError:
             why = f"nothing came for {max(0.0, left):.3g} s, or too slowly"
             raise self._refuse(RequestError(408, why, None, "too_slow")) from None
         self.bytes += len(message.get("body", b""))
@@ -169,21 +170,27 @@ class _Exchange:
             headers["X-Request-Id"] = self.id
             if self.scope["path"].startswith(PRIVATE):
                 headers.setdefault("Cache-Control", "no-store")
-            if self.refused and not self.complete:
+            if self._is_unread():
                 headers["Connection"] = "close"
-        elif self.refused and not self.complete and not message.get("more_body"):
+        elif self._is_unread() and not message.get("more_body"):
             await self._send({**message, "more_body": True})
             await self._drain()
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
+
+    def _is_unread(self) -> bool:
+        """Whether there is a body of which more may come."""
+        headers = Headers(scope=self.scope)
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        return has_body and not self.complete
 
     async def _drain(self) -> None:
         """Read on for a moment: closing a connection with unread data would lose the answer."""
         left, end = DRAINED, time.monotonic() + DRAIN_SECONDS
         while left > 0 and (seconds := end - time.monotonic()) > 0:
             try:
-                message = await asyncio.wait_for(self._receive(), seconds)
-            except (TimeoutError, asyncio.TimeoutError):
+                message = await within(self._receive(), seconds)
+            except asyncio.TimeoutError:
                 return
             left -= len(message.get("body", b""))
             if not message.get("more_body"):
@@ -204,6 +211,7 @@ class _Connection:
     def __init__(self, guard: Guard, scope: Message, receive: Receive, send: Send):
         self.guard, self.scope, self._receive, self._send = guard, scope, receive, send
         self.began, self.bytes, self.accepted, self.status = time.monotonic(), 0, False, 0
+        self.theirs = 0  # the code with which the client closed it
 
     async def run(self) -> None:
         """Let the application speak with the client, if it may."""
@@ -214,13 +222,21 @@ class _Connection:
                 await self.guard.app(self.scope, self.receive, self.send)
         finally:
             # one that ends without a close code is cut off, as by the end of the server
-            _noted(self.scope, uuid.uuid4().hex, self.status or 1006, self.began, self.bytes)
+            status = self.status or 1006
+            facts = _noted(self.scope, uuid.uuid4().hex, status, self.began, self.bytes)
+            requests = self.guard.service.metrics.requests
+            requests.labels(facts["route"], self._counted(facts["status"])).inc()
+
+    def _counted(self, status: int) -> str:
+        """Name a status in the metrics; a client may close with any of 2,000 codes."""
+        return "other" if status >= 3000 and status == self.theirs else str(status)
 
     async def receive(self) -> Message:
         """Receive a message, and count its bytes."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
-            self.status = self.status or message.get("code", 1006)
+            self.theirs = 0 if self.status else message.get("code", 1006)
+            self.status = self.status or self.theirs
         self.bytes += len(message.get("bytes") or (message.get("text") or "").encode())
         return message
 

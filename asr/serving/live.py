@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -26,6 +26,7 @@ from asr.serving.clients import Closed, Full, Live
 from asr.serving.engine import Engine
 from asr.serving.errors import RequestError
 from asr.serving.service import Service
+from asr.serving.timeouts import within
 from asr.serving.transcriptions import search_options
 from asr.transcript import Event, Final
 from asr.transcription.endpoints import EndpointOptions
@@ -344,7 +345,7 @@ class Client:
         self._log["status"] = code
         seconds = PARTING if code == CODES["slow_reader"] else SLOW
         with contextlib.suppress(Refusal, WebSocketDisconnect, RuntimeError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._part(event, code), seconds)
+            await within(self._part(event, code), seconds)
 
     async def _part(self, event: dict[str, Any], code: int) -> None:
         for waiting in [self._events.get_nowait() for _ in range(self._events.qsize())]:
@@ -363,21 +364,6 @@ class Client:
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():
             self._failed.set_exception(error)
-
-
-async def within(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-    """Await something for some seconds; `wait_for` of Python 3.11 may overlook that it was canceled.
-
-    raises   asyncio.TimeoutError
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait([task], timeout=seconds)
-    finally:
-        is_late = task.cancel()
-    if is_late:
-        raise asyncio.TimeoutError
-    return task.result()
 
 
 def slow_reader() -> Refusal:

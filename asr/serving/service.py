@@ -6,11 +6,13 @@ import hmac
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from asr.serving.engine import Engine
 from asr.serving.errors import RequestError
 from asr.serving.metrics import Metrics
 from asr.serving.options import ServingOptions
+from asr.serving.uploads import Decoders
 
 REMEMBERED = 10_000  # addresses whose requests are counted
 
@@ -25,6 +27,7 @@ class Service:
 
     def __init__(self, engines: Mapping[str, Engine], options: ServingOptions, token: str = ""):
         self.engines, self.options, self.token = dict(engines), options, token
+        self.decoders = Decoders(options)
         self.metrics = Metrics(self.engines)
         self.limiter = Limiter(options.requests_per_minute)
         self.arriving = 0  # transcriptions, from their headers to their answers
@@ -53,10 +56,15 @@ class Service:
         right = hmac.compare_digest(given.strip().encode(), self.token.encode())
         return right and kind.lower() == "bearer"
 
+    def give_up(self) -> None:
+        """Leave what runs: whoever waits for it is told."""
+        self.decoders.close()
+        with ThreadPoolExecutor(len(self.engines) or 1) as pool:
+            list(pool.map(lambda engine: engine.close(0.0), self.engines.values()))
+
     def close(self) -> None:
-        """Finish what runs, and remove what was kept."""
-        for engine in self.engines.values():
-            engine.close(self.options.shutdown_seconds)
+        """Leave what runs, and remove what was kept."""
+        self.give_up()
         self._temporary.cleanup()
 
 

@@ -6,19 +6,22 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from asr.errors import UserError, did_you_mean
 from asr.serving import answers, uploads
-from asr.serving.clients import Closed, Full
+from asr.serving.clients import CLOSED, Closed, Full
 from asr.serving.engine import Engine
 from asr.serving.errors import RequestError, without_paths
 from asr.serving.guard import BUSY, UPLOAD, address
@@ -29,8 +32,10 @@ from asr.transcription.streams import can_stream
 
 router = APIRouter()
 POLL = 0.25  # seconds between looks whether the client is still there
+Result = TypeVar("Result")
 Keyword = Annotated[str, Field(min_length=1, max_length=100)]
 LISTS = ("keywords", "timestamp_granularities", "include", "languages")
+CHARSETS = (b"utf-8", b"utf8", b"us-ascii")  # of a form
 CHUNKING = "chunking_strategy["  # clients write an object's fields as chunking_strategy[type], ...
 
 
@@ -160,9 +165,12 @@ async def transcribe(request: Request) -> Response:
             raise RequestError(400, "the model gives no times", "response_format")
         how = search_options(engine, form.keywords, form.nbest)
         folder = stack.enter_context(uploads.kept(service.folder))
-        more = file.file, file.filename or "", folder, service.options
-        recording = await asyncio.to_thread(uploads.recording, *more)
+        path = await asyncio.to_thread(uploads.write, file.file, file.filename or "", folder)
+        await given.close()  # of two copies one is enough
         work = _Work(request, service, form, name, engine, str(folder))
+        recording = await asyncio.to_thread(
+            uploads.recording, await work.readable(path), service.options
+        )
         work.begin(recording, how)
         stack.callback(work.cancel)
         if form.stream:
@@ -174,6 +182,9 @@ async def _form(request: Request) -> FormData:
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         raise RequestError(415, "expected multipart/form-data", None, "unsupported_media_type")
+    _, more = parse_options_header(kind)
+    if more.get(b"charset", b"utf-8").lower() not in CHARSETS:  # punycode takes quadratic time
+        raise RequestError(415, "expected a form in UTF-8", None, "unsupported_media_type")
     try:
         return await request.form(max_files=1, max_fields=300, max_part_size=1 << 16)
     except (HTTPException, KeyError, ValueError, UnicodeError) as error:
@@ -227,6 +238,17 @@ class _Events(StreamingResponse):
             await super().__call__(*asgi)
 
 
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Answer what an engine refuses."""
+    try:
+        yield
+    except Full as error:
+        raise RequestError(429, str(error), None, "queue_full", BUSY) from None
+    except Closed as error:
+        raise RequestError(503, str(error), None, "shutting_down", BUSY) from None
+
+
 class _Work:
     """A transcription that runs, and its answer."""
 
@@ -237,6 +259,17 @@ class _Work:
         self.name, self.engine, self.folder = name, engine, folder
         self._began = time.monotonic()
         self._segments = list[Segment]()  # that are settled and not sent yet
+
+    async def readable(self, path: Path) -> Path:
+        """Have ffmpeg decode an upload, if it is a container; return the file to transcribe.
+
+        raises   RequestError
+        """
+        if not await asyncio.to_thread(uploads.is_container, path):
+            return path
+        client = address(self.request.scope)
+        with _refusals(), self.service.decoders.decoding(path, client) as future:
+            return await self._awaited(future)
 
     def begin(self, recording: Any, how: SearchOptions) -> None:
         """Hand the recording to the engine.
@@ -250,12 +283,8 @@ class _Work:
                 loop.call_soon_threadsafe(self._add, segments)
 
         client, more = address(self.request.scope), progress if self.form.stream else None
-        try:
+        with _refusals():
             self._future = self.engine.submit(recording, how, client=client, progress=more)
-        except Full as error:
-            raise RequestError(429, str(error), None, "queue_full", BUSY) from None
-        except Closed as error:
-            raise RequestError(503, str(error), None, "shutting_down", BUSY) from None
 
     def _add(self, segments: list[Segment]) -> None:
         self._segments += segments
@@ -265,22 +294,31 @@ class _Work:
 
         raises   RequestError
         """
-        waiting = asyncio.wrap_future(self._future)
+        try:
+            with _refusals():
+                found = await self._awaited(self._future)
+        except UserError as error:
+            message = without_paths(str(error), self.folder)
+            raise RequestError(400, message, "file", "invalid_audio") from None
+        self._note(found)
+        return found
+
+    async def _awaited(self, future: Future[Result]) -> Result:
+        """Wait for a result while the client does.
+
+        raises   RequestError 504, 499; Closed if it was canceled
+        """
+        waiting = asyncio.wrap_future(future)
         try:
             while not (await asyncio.wait([waiting], timeout=POLL))[0]:
                 self._check_time()
                 if await self.request.is_disconnected():
                     raise RequestError(499, "the client has left")
-            found = waiting.result()
-        except UserError as error:
-            message = without_paths(str(error), self.folder)
-            raise RequestError(400, message, "file", "invalid_audio") from None
-        except Closed as error:
-            raise RequestError(503, str(error), None, "shutting_down", BUSY) from None
+            if waiting.cancelled():
+                raise Closed(CLOSED)
+            return waiting.result()
         finally:
             waiting.cancel()
-        self._note(found)
-        return found
 
     def _check_time(self) -> None:
         most = self.service.options.transcribe_seconds

@@ -1,7 +1,7 @@
 """Recordings of any length: long ones are cut into pieces, searched among all others, and joined again."""
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from asr.failures import Failure
 from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
 from asr.transcription.recordings import Recording, cut
-from asr.transcription.segmentation import MARGIN, Piece, segment
+from asr.transcription.segmentation import MARGIN, Piece, finish, segment
 
 FAR = 1.5  # times the longest recording of training; shorter ones are searched whole
 AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
@@ -87,8 +87,19 @@ def cut_long(
     """
     if recording.duration <= FAR * longest:
         return None
+    return finish(cutting(recording, longest, rate, vad, sure))
+
+
+def cutting(
+    recording: Recording, longest: float, rate: int, vad: str, sure: float
+) -> Generator[float, None, "Pieces"]:
+    """Cut a recording, however short it is; yield the seconds of each block that is read. See `in_pieces`.
+
+    raises   UserError if it can't be read
+    """
     span = recording.start, recording.duration, recording.channel
-    return Pieces(recording, tuple(segment(recording.path, rate, *span, longest, vad)), sure)
+    pieces = yield from segment(recording.path, rate, *span, longest, vad)
+    return Pieces(recording, tuple(pieces), sure)
 
 
 @dataclass(frozen=True, eq=False)

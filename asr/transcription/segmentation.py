@@ -11,8 +11,9 @@ that the word at the cut is whole in one of the two.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ SHORTEST = 0.1  # seconds of speech; less is a click
 NEAR = 15.0  # seconds before and after a piece, within which others are its company
 COMPANY = 0.5  # share of doubtful seconds in it with which the piece is doubtful, too
 OVERLAP = 2.0  # seconds that pieces share where no pause is found
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,10 @@ def segment(
     channel: int | None,
     longest: float,
     vad: str = "energy",
-) -> list[Piece]:
+) -> Generator[float, None, list[Piece]]:
     """Cut a part of a sound file into pieces of at most `longest` seconds, in order; silence between them is left out.
 
-    The file is read block by block.
+    The file is read block by block; the seconds of each are yielded. `finish` gives what is returned.
     vad      "energy", or "silero" for Silero's network
     raises   UserError if it can't be read, or the network isn't installed
     """
@@ -76,6 +78,7 @@ def segment(
             chances.append(network(waveform))
         else:
             spectra.append(Spectra.of(waveform, rate))
+        yield READ
     level = np.concatenate(levels)
     pieces = (
         cut(level, longest, speech(np.concatenate(chances), len(level), HOP))
@@ -86,6 +89,15 @@ def segment(
         replace(piece, start=start + piece.start, end=min(start + piece.end, start + duration))
         for piece in pieces
     ]
+
+
+def finish(work: Generator[object, None, Made]) -> Made:
+    """Do all that a generator does; return what it returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
 
 
 def _blocks(

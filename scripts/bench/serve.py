@@ -43,7 +43,6 @@ PATH = "/v1/audio/transcriptions"
 
 def serve(args: argparse.Namespace) -> None:
     """Be the server."""
-    import uvicorn
 
     import asr
     from asr.search.beam import BeamSearch
@@ -73,7 +72,7 @@ def serve(args: argparse.Namespace) -> None:
     engine = Engine(recognizer, bounds=Bounds(1000, 1e9, 16, seconds))
     engine.warm_up()
     app = create_app({"model": engine}, options)
-    uvicorn.Server(server.settings(app, options, port=args.port)).run()
+    server.Server(server.settings(app, options, port=args.port)).run()
 
 
 @contextmanager
