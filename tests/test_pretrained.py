@@ -31,6 +31,7 @@ from tones import CONFIG
 from asr import config, tasks
 from asr.errors import UserError
 from asr.features.waveform import Waveform
+from asr.info.folders import describe
 from asr.models.recognizer import load
 from asr.nn.encoders import source
 from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
@@ -244,6 +245,8 @@ alone = [model.transcribe(path).nbest[0].score for path in paths]
 assert all(abs(a - b) < 1e-3 for a, b in zip(together, alone)), (together, alone)
 """
     paths = [str(root / f"corpus/dev00{n}.wav") for n in range(6)]
+    facts = describe(str(moved)).facts
+    assert facts["sample_rate_hz"] == 8000 and facts["encoder"]["model_type"] == "wavlm"
     environment = {**os.environ, "HF_HOME": str(tmp_path / "none")}
     subprocess.run([sys.executable, "-c", program, moved, *paths], check=True, env=environment)
 
@@ -329,6 +332,11 @@ HOSTILE = {
     "features": (lambda p: edit(p, "config.json", model_type="whisper"), "whisper.*features, not"),
     "a stranger": (lambda p: edit(p, "config.json", model_type="bert"), "'bert' isn't supported"),
     "a huge one": (lambda p: edit(p, "config.json", hidden_size=1 << 40), "hidden_size"),
+    "a wide one": (
+        lambda p: edit(p, "config.json", conv_kernel=[10] + [9999] * 6),
+        "samples or less",
+    ),
+    "uneven lists": (lambda p: edit(p, "config.json", conv_stride=[5]), "conv_stride"),
     "no numbers": (lambda p: edit(p, "config.json", conv_dim="x"), "conv_dim"),
     "a kernel": (lambda p: edit(p, "config.json", hidden_act="user/kernel"), "hidden_act"),
     "no JSON": (lambda p: (p / "config.json").write_text("[" * 10**6), "isn't JSON"),

@@ -6,7 +6,6 @@ B batch, S samples, C channels, T' frames of 20 ms, D model width, N layers.
 """
 
 import contextlib
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, get_args
@@ -37,7 +36,7 @@ REFUSED = {
     "conv_pos_batch_norm": "statistics of a batch would make a result depend on its company",
 }
 FEATURES = ("wav2vec2-bert", "whisper", "parakeet_encoder", "parakeet_ctc")  # what others read
-MOST_STRIDE = 1 << 15  # samples
+MOST_SAMPLES = 1 << 18  # of FRAMES frames; usually 5200
 TOLERANCE = 1e-5  # of what is computed in float64 and written with six decimals
 MISSING = {"masked_spec_embed"}  # what a source may lack: then it is learned from a random vector
 FRAMES = 16  # of the fixed input
@@ -73,10 +72,14 @@ class ArchitectureSettings(Settings):
     def _sizes_fit(self):
         sizes = self.conv_dim, self.conv_kernel, self.conv_stride
         possible = all(0 < n <= MOST["d_model"] for part in sizes for n in part)
-        if len({*map(len, sizes)}) > 1 or not possible or self.stride > MOST_STRIDE:
+        if (
+            len({*map(len, sizes)}) > 1
+            or not possible
+            or self.strides.frames(FRAMES) > MOST_SAMPLES
+        ):
             raise ValueError(
                 f"conv_dim: got {sizes} for channels, kernels and strides, expected as many positive numbers of each, "
-                f"and strides of {MOST_STRIDE} samples in all at most"
+                f"and {FRAMES} frames of {MOST_SAMPLES} samples or less"
             )
         if self.model_type == "data2vec-audio":
             if self.do_stable_layer_norm or self.feat_extract_norm == "group":
@@ -84,8 +87,12 @@ class ArchitectureSettings(Settings):
                     "model_type: got data2vec-audio with do_stable_layer_norm or feat_extract_norm: group, which it "
                     "doesn't have"
                 )
-            if self.conv_pos_kernel_size is None:
-                raise ValueError("conv_pos_kernel_size: missing, of data2vec-audio")
+            if self.conv_pos_kernel_size is None or self.num_conv_pos_embeddings > MOST["layers"]:
+                got = self.conv_pos_kernel_size, self.num_conv_pos_embeddings
+                raise ValueError(
+                    f"conv_pos_kernel_size: got {got} for it and num_conv_pos_embeddings, expected a kernel, and "
+                    f"{MOST['layers']} convolutions or less"
+                )
         for name in ("num_attention_heads", "num_conv_pos_embedding_groups"):
             if self.hidden_size % getattr(self, name):
                 raise ValueError(
@@ -94,9 +101,9 @@ class ArchitectureSettings(Settings):
         return self
 
     @property
-    def stride(self) -> int:
-        """Samples from one frame to the next."""
-        return math.prod(self.conv_stride)
+    def strides(self) -> Strides:
+        """How the convolutions shorten time."""
+        return Strides(list(zip(self.conv_kernel, self.conv_stride, strict=True)))
 
     def config(self, **more: Any) -> Any:
         """Make transformers' configuration."""
@@ -145,7 +152,7 @@ class PretrainedSettings(Settings):
     @property
     def subsampling(self) -> int:
         """Samples from one frame to the next."""
-        return self.architecture.stride if self.architecture else 0
+        return self.architecture.strides.factor if self.architecture else 0
 
     def find(self) -> PretrainedSource:
         """Find the source; see `sources.find`."""
@@ -177,7 +184,7 @@ class PretrainedEncoder(nn.Module):
         s, a = settings, architecture
         self.settings, self.architecture, self.d_model = s, a, a.hidden_size
         self.layer_dropout = s.layer_dropout
-        self.subsampling = Strides(list(zip(a.conv_kernel, a.conv_stride, strict=True)))
+        self.subsampling = a.strides
         config = a.config(
             hidden_dropout=s.dropout,
             feat_proj_dropout=s.dropout,
