@@ -59,6 +59,19 @@ def sacrebleu(module: str) -> ModuleType:
         ) from None
 
 
+def transformers(module: str) -> ModuleType:
+    """Import a module of transformers, or of what comes with it.
+
+    raises   UserError, one sentence that names the fix
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"transformers can't be imported ({_reason(error)}); pip install 'asr-toolkit[pretrained]'"
+        ) from None
+
+
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 

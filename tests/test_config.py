@@ -241,7 +241,7 @@ def test_the_schema_is_json_and_knows_the_kinds():
         d["properties"]["kind"]["const"] for d in definitions if "kind" in d.get("properties", {})
     }
     optimizers, schedules = "adam adamw muon", "noam cosine wsd constant"
-    parts = f"{optimizers} {schedules} transformer conformer e_branchformer hybrid lm translator"
+    parts = f"{optimizers} {schedules} transformer conformer e_branchformer pretrained hybrid lm translator"
     assert kinds == {*parts.split()}
     assert all(d["additionalProperties"] is False for d in definitions)
 

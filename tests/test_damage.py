@@ -113,7 +113,7 @@ def named_until_accepted(folder, *names, load=recognizer.load):
 
 def meaning(model):
     """All that decoding depends on."""
-    fbank = vars(model.frontend.fbank).items() if hasattr(model, "frontend") else ()
+    fbank = vars(model.frontend.extractor).items() if hasattr(model, "frontend") else ()
     kept = {name: value for name, value in fbank if isinstance(value, (int, float))}
     return model.tokenizer.content, kept, str(model), model.state_dict()
 

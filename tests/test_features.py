@@ -192,7 +192,7 @@ MASKS = "freq_masks: 1, freq_width: 9, time_masks: 2, time_width: 20, time_ratio
 def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
     frontend, later = frontend_of(MASKS), frontend_of(f"{MASKS}, from_epoch: 2")
     waveforms, lens = batch([random(5848, 0.1), random(3600, 0.05)])
-    X, X_lens = frontend.fbank(waveforms, lens)
+    X, X_lens = frontend.extractor(waveforms, lens)
     frontend.cmvn.fit([(X, X_lens)])
     later.load_state_dict(frontend.state_dict())
     plain = frontend(waveforms, lens)

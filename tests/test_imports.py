@@ -162,6 +162,10 @@ def prints(tree):
     return [name for name in calls if name == "print"]
 
 
+INVERTED = {
+    "asr.nn.attention": {"~mask"},
+    "asr.nn.encoders.pretrained": {"~length_mask(H_lens, H.size(1))"},
+}
 PRINT = {"asr.cli.command": {"print"}, "asr.logging": {"print"}}
 
 
@@ -173,9 +177,9 @@ PRINT = {"asr.cli.command": {"print"}, "asr.logging": {"print"}}
         (top_level_torchaudio, {}, "from torchaudio.compliance import kaldi"),
         (top_level_torchaudio, {}, "try:\n import torchaudio as t\nfinally: 0"),
         (top_level_torchaudio, {}, "class A:\n    import torchaudio"),
-        # True = masked out everywhere in nn; only PyTorch's kernel takes the opposite
-        (inversions, {"asr.nn.attention": {"~mask"}}, "keep = ~mask"),
-        (inversions, {"asr.nn.attention": {"~mask"}}, "mask.logical_not()"),
+        # True = masked out everywhere in nn; only PyTorch's kernel and transformers take the opposite
+        (inversions, INVERTED, "keep = ~mask"),
+        (inversions, INVERTED, "mask.logical_not()"),
         # the two sides of YAML learn one pattern of numbers
         (acts, {"asr.yaml_tree": {"for _side in (_Loader, _Dumper):"}}, "import a\na.seed(1)"),
         # `emit` reports a standard output that is full or closed; a bare print ends in a traceback there

@@ -42,7 +42,7 @@ def task(root, *overrides):
 
 
 def test_the_statistics_are_of_all_training_recordings(root, model):
-    fbank, cmvn, frames = load(root / "wired").frontend.fbank, model.frontend.cmvn, []
+    fbank, cmvn, frames = load(root / "wired").frontend.extractor, model.frontend.cmvn, []
     for file in (root / "corpus").glob("train*.wav"):
         wave = torch.from_numpy(soundfile.read(file, dtype="float32")[0])
         frames.append(fbank(wave[None], torch.tensor([len(wave)]))[0][0].double())

@@ -76,7 +76,7 @@ class Fbank(nn.Module):
         mel_floor: float = LOG_FLOOR,
     ):
         super().__init__()
-        self.sample_rate, self.mels = sample_rate, mels
+        self.sample_rate, self.mels, self.features = sample_rate, mels, mels
         self.dither, self.mel_floor = dither, mel_floor
         self.frame_samples = int(sample_rate * frame_ms / 1000)
         self.shift_samples = int(sample_rate * shift_ms / 1000)

@@ -3,31 +3,56 @@
 import math
 
 import torch
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from asr.config import Settings
 from asr.features.cmvn import CMVN, CMVNKind
 from asr.features.fbank import Fbank, FbankSettings
 from asr.features.specaugment import SpecAugment, SpecAugmentSettings
+from asr.features.waveform import Waveform, WaveformSettings
 from asr.seeding import another
 
 
 class FrontendSettings(Settings):
-    """The features of an experiment."""
+    """The features of an experiment: `fbank`, or `waveform` for an encoder that reads samples."""
 
-    fbank: FbankSettings
+    fbank: FbankSettings | None = None
+    waveform: WaveformSettings | None = None
     # utterance_mean, utterance: first normalize each utterance by its own mean, and deviation
     cmvn: CMVNKind = "global"
     specaugment: SpecAugmentSettings | None = None
 
+    @model_validator(mode="after")
+    def _fbank_or_waveform(self):
+        if (self.fbank is None) == (self.waveform is None):
+            got = "neither fbank nor waveform" if self.fbank is None else "fbank and waveform"
+            raise ValueError(f"got {got}, expected one of them")
+        if self.waveform and self.specaugment:
+            raise ValueError(
+                "specaugment: masks features, and waveform has none; leave it out, and give encoder.mask"
+            )
+        if self.waveform and self.cmvn != "global":
+            raise ValueError("cmvn: normalizes features, and waveform has none; leave it out")
+        return self
+
 
 class Frontend(nn.Module):
-    """Fbank, CMVN and, in training, SpecAugment."""
+    """Fbank, CMVN and, in training, SpecAugment; or the waveform itself, without them.
+
+    extractor:  waveforms and lengths → X and X_lens
+    cmvn:       None of waveforms
+    """
 
     def __init__(self, settings: FrontendSettings):
         super().__init__()
-        self.fbank = Fbank(**settings.fbank.model_dump())
-        self.cmvn = CMVN(self.fbank.mels, settings.cmvn)
+        self.extractor: Fbank | Waveform
+        self.cmvn: CMVN | None = None
+        if settings.waveform:
+            self.extractor = Waveform(**settings.waveform.model_dump())
+        elif settings.fbank:
+            self.extractor = Fbank(**settings.fbank.model_dump())
+            self.cmvn = CMVN(self.extractor.features, settings.cmvn)
         self.specaugment = SpecAugment(settings.specaugment) if settings.specaugment else None
 
     def forward(
@@ -49,8 +74,9 @@ class Frontend(nn.Module):
         returns     X (B, T, F), exact zeros beyond X_lens, and X_lens (B,); for two views X (2B, T,
                     F): all first ones, which equal a single view, then all second ones
         """
-        X, X_lens = self.fbank(waveforms, lens, seeds)  # (B, T, F)
-        X = self.cmvn(X, X_lens)  # (B, T, F)
+        X, X_lens = self.extractor(waveforms, lens, seeds)  # (B, T, F)
+        if self.cmvn:
+            X = self.cmvn(X, X_lens)  # (B, T, F)
         augment = self.specaugment
         if augment is None or seeds is None or not self.training or epoch < augment.from_epoch:
             return X, X_lens

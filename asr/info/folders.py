@@ -92,7 +92,18 @@ def printable(text: str) -> str:
 
 METRICS, RUN = "metrics.jsonl", "run.json"
 SMALL = 64 << 20  # bytes of a file that is read completely
-SIZES = ("kind", "layers", "d_model", "heads", "ff")
+# of a part; the last three of a pretrained encoder, by transformers' names
+SIZES = [
+    "kind",
+    "source",
+    "layers",
+    "d_model",
+    "heads",
+    "ff",
+    "model_type",
+    "num_hidden_layers",
+    "hidden_size",
+]
 MOST_NAMES = 100
 RATES = ("wer", "ctc_wer", "accuracy", "loss", "perplexity", "word_perplexity")
 
@@ -212,8 +223,11 @@ def architecture(part: dict, kind: str) -> dict:
         return {"layers": sizes(part)}
     if kind == "translator":
         return {name: sizes(section(part, name)) for name in ("encoder", "decoder")}
-    return {name: sizes(section(part, name)) for name in ("encoder", "decoder")} | {
-        "ctc_weight": part.get("ctc_weight")
+    encoder = section(part, "encoder")
+    return {
+        "encoder": sizes(encoder | section(encoder, "architecture")),
+        "decoder": sizes(section(part, "decoder")),
+        "ctc_weight": part.get("ctc_weight"),
     }
 
 
@@ -224,9 +238,10 @@ def sizes(part: dict) -> dict | None:
 
 def features(tree: dict) -> dict:
     """Describe the model's features."""
-    fbank = section(section(tree, "features"), "fbank")
+    given = section(tree, "features")
+    fbank = section(given, "fbank")
     return {
-        "sample_rate_hz": plain(fbank.get("sample_rate")),
+        "sample_rate_hz": plain((fbank or section(given, "waveform")).get("sample_rate")),
         "mel_bins": plain(fbank.get("mels", 80)) if fbank else None,
     }
 

@@ -28,6 +28,17 @@ class DecoderSettings(StackSettings):
     layer_dropout: float = Field(0.0, ge=0.0, lt=1.0)
 
 
+class FineTuningSettings(Settings):
+    """How the encoder is trained where its weights are those of another training, and the rest is new."""
+
+    freeze_epochs: int = Field(0, ge=0)  # first ones, in which the rest is trained alone
+    rate: float = Field(1.0, gt=0, le=1)  # times the optimizer's learning rate
+    layer_decay: float = Field(1.0, gt=0, le=1)  # times the rate of the layer above
+
+
+NO_FINE_TUNING = FineTuningSettings.model_validate({})
+
+
 class HybridSettings(Settings):
     """The model: its parts, and the weights of its loss."""
 
@@ -41,6 +52,7 @@ class HybridSettings(Settings):
     )  # in which CTC has equal alignments, to find its own from; never the last
     intermediate_ctc: IntermediateCTC | None = None  # in training only, as all `Term`s
     consistency: Consistency | None = None
+    fine_tuning: FineTuningSettings | None = None
 
     @model_validator(mode="after")
     def _layers_to_choose(self):
@@ -73,6 +85,7 @@ class Hybrid(nn.Module):
         self.ctc_out = nn.Linear(self.encoder.d_model, vocabulary)
         self.ctc_weight, self.label_smoothing = settings.ctc_weight, settings.label_smoothing
         self.flat_start_epochs = settings.flat_start_epochs
+        self.fine_tuning = settings.fine_tuning or NO_FINE_TUNING
         self.terms = list(terms_of(settings).values())
         self.vocabulary, self.sos_eos = vocabulary, vocabulary - 1
         self.apply(initialize)
@@ -119,6 +132,22 @@ class Hybrid(nn.Module):
         """Views of a training batch that the loss's terms need."""
         return max((term.views for term in self.terms), default=1)
 
+    def rates(self) -> dict[nn.Parameter, tuple[float, int]]:
+        """Map parameters to the factor on their learning rate, and the epoch from which they have one.
+
+        Of the encoder's N layers the last has the factor `rate`, and each one below `layer_decay`
+        times that of the one above; what is in no layer has that of one below the first.
+        """
+        s, layers = self.fine_tuning, self.encoder.layers
+        if s == NO_FINE_TUNING:
+            return {}
+        below = s.rate * s.layer_decay ** len(layers)
+        rates = dict.fromkeys(self.encoder.parameters(), (below, s.freeze_epochs))
+        for n, layer in enumerate(layers, start=1):
+            factor = s.rate * s.layer_decay ** (len(layers) - n)
+            rates |= dict.fromkeys(layer.parameters(), (factor, s.freeze_epochs))
+        return rates
+
     def loss(
         self,
         X: Tensor,
@@ -139,7 +168,7 @@ class Hybrid(nn.Module):
         Y, Y_lens:  (B, U) and (B,)
         epoch:      of the training, from 0; a late one unless given
         on_cpu:     H_lens and Y_lens, (B,), where CTC needs them; else a GPU is waited for
-        seeds:      (B,), which in training draw the encoder's chunks. Both views have the same:
+        seeds:      (B,), which in training draw the encoder's chunks or masks. Both views have the same:
                     what one can't hear yet, it can't agree on with the other
         encoded:    what the encoder gave, if that is known: validation searches it, too
         """
@@ -150,10 +179,10 @@ class Hybrid(nn.Module):
         )
         Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
         layers = [n for term in extra for n in term.encoder_layers]
-        chunks = None
-        if self.training and seeds is not None:
-            chunks = self.encoder.draw_chunks(seeds.repeat(views))
-        encoded = encoded or self.encoder(X, X_lens, layers, chunk=chunks)
+        seeds = None if seeds is None else seeds.repeat(views)  # (N,)
+        frozen = self.training and epoch < self.fine_tuning.freeze_epochs
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+            encoded = encoded or self.encoder(X, X_lens, layers, seeds=seeds)
         H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
         lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
         align = partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])

@@ -44,9 +44,9 @@ class Recognizer(nn.Module):
         super().__init__()
         self.frontend = Frontend(features)
         try:
-            self.model = Hybrid(model, self.frontend.fbank.mels, tokenizer.vocabulary)
+            self.model = Hybrid(model, self.frontend.extractor.features, tokenizer.vocabulary)
         except ValueError as error:  # sizes possible each for itself, but not together
-            raise UserError(f"features.fbank and model: {error}") from None
+            raise UserError(f"features and model: {error}") from None
         if self.model.views == 2 and self.frontend.specaugment is None:
             raise UserError(
                 "model.consistency: got no features.specaugment, expected one: the two views are its masks"
@@ -59,7 +59,7 @@ class Recognizer(nn.Module):
     @property
     def sample_rate(self) -> int:
         """Of the waveforms, Hz."""
-        return self.frontend.fbank.sample_rate
+        return self.frontend.extractor.sample_rate
 
     def loss(
         self,
@@ -81,8 +81,8 @@ class Recognizer(nn.Module):
             waveforms, wave_lens, seeds, epoch, self.model.views
         )  # (B or 2B, T, F)
         if on_cpu:
-            subsampling, fbank = self.model.encoder.subsampling, self.frontend.fbank
-            on_cpu = subsampling.lengths(fbank.lengths(on_cpu[0])), on_cpu[1]
+            subsampling, extractor = self.model.encoder.subsampling, self.frontend.extractor
+            on_cpu = subsampling.lengths(extractor.lengths(on_cpu[0])), on_cpu[1]
         return self.model.loss(X, X_lens, Y, Y_lens, epoch, on_cpu, seeds)
 
     def chunk_frames(self, chunk: float | str) -> int:
@@ -122,7 +122,8 @@ class Recognizer(nn.Module):
 
     def encoder_frames(self, samples: int) -> int:
         """Count the encoder frames T' of a waveform of `samples` samples; 0 if it is too short."""
-        return self.model.encoder.subsampling.lengths(max(0, self.frontend.fbank.lengths(samples)))
+        frames = self.frontend.extractor.lengths(samples)
+        return self.model.encoder.subsampling.lengths(max(0, frames))
 
     @property
     def has_times(self) -> bool:
@@ -132,39 +133,40 @@ class Recognizer(nn.Module):
     @property
     def frame_seconds(self) -> float:
         """Seconds from one encoder frame to the next."""
-        fbank, subsampling = self.frontend.fbank, self.model.encoder.subsampling
+        extractor, subsampling = self.frontend.extractor, self.model.encoder.subsampling
         return (
             (subsampling.frames(2) - subsampling.frames(1))
-            * fbank.shift_samples
-            / fbank.sample_rate
+            * extractor.shift_samples
+            / extractor.sample_rate
         )
 
     @property
     def shortest_samples(self) -> int:
         """Samples of the shortest waveform that makes one encoder frame."""
-        fbank = self.frontend.fbank
+        extractor = self.frontend.extractor
         return (
             self.model.encoder.subsampling.shortest - 1
-        ) * fbank.shift_samples + fbank.frame_samples
+        ) * extractor.shift_samples + extractor.frame_samples
 
     def unlike(self, other: "Recognizer", folder: str) -> tuple[bool, list[str]]:
         """Compare what makes the features with that of a model, of a folder, whose weights this one is to take.
 
         returns   whether the statistics have to be taken anew, and what a person should know
         """
-        own, its = self.frontend.fbank, other.frontend.fbank
-        names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor")
-        same = all(getattr(own, name) == getattr(its, name) for name in names)
-        same = same and torch.equal(own.filters, its.filters)
+        own, its = self.frontend, other.frontend
+        names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor", "normalize")
+        facts = [[getattr(x.extractor, name, None) for name in names] for x in (own, its)]
+        filters = [getattr(x.extractor, "filters", torch.empty(0)) for x in (own, its)]
+        name = "waveform" if own.cmvn is None else "fbank"
         notes = [
-            f"features.fbank differs from that of {folder}, which its weights and statistics expect"
-        ] * (not same)
-        kind, its_kind = self.frontend.cmvn.kind, other.frontend.cmvn.kind
-        if kind != its_kind:
-            notes.append(
-                f"features.cmvn is {kind!r}, that of {folder} {its_kind!r}: its statistics are taken anew"
-            )
-        return kind != its_kind, notes
+            f"features.{name} differs from that of {folder}, which its weights and statistics expect"
+        ] * (facts[0] != facts[1] or not torch.equal(*filters))
+        if not own.cmvn or not its.cmvn or own.cmvn.kind == its.cmvn.kind:
+            return False, notes
+        notes.append(
+            f"features.cmvn is {own.cmvn.kind!r}, that of {folder} {its.cmvn.kind!r}: its statistics are taken anew"
+        )
+        return True, notes
 
     def describe(self, folder: str | Path, config: str) -> None:
         """Write all of the model folder but the weights; `config` is the YAML text of the full experiment."""
@@ -197,6 +199,6 @@ def load(
     )
     recognizer.calibration = confidence.load(folder) if calibrated else None
     recognizer.longest = folders.longest_heard(folder) or math.inf
-    if found := boundaries.load(folder, recognizer.frontend.fbank.mels):
+    if found := boundaries.load(folder, recognizer.frontend.extractor.features):
         recognizer.boundaries = found.to(device)
     return recognizer.to(device).eval()

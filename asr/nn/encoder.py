@@ -199,6 +199,7 @@ class Encoder(nn.Module):
         layers: Sequence[int] = (),
         attention: bool = False,
         chunk: int | Tensor | None = None,
+        seeds: Tensor | None = None,
     ) -> EncoderOutput:
         """Encode a padded batch.
 
@@ -209,7 +210,10 @@ class Encoder(nn.Module):
         attention:  whether each layer's attention weights are wanted
         chunk:      subsampled frames of a chunk, of all utterances or of each, (B,) int; the
                     settings' default unless given
+        seeds:      (B,) int64, which in training mode draw the chunks
         """
+        if self.training and seeds is not None and chunk is None:
+            chunk = self.draw_chunks(seeds)
         X = zero_padding(X, X_lens)  # (B, T, F)
         H, H_lens = self.subsampling(X, X_lens)  # (B, T', D)
         H = self.positions(H)  # (B, T', D)

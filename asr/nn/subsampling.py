@@ -3,12 +3,45 @@
 B batch, T frames of 10 ms, F log-mel bins, C channels, T' subsampled frames, D model width.
 """
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 # (kernel, stride) of the convolutions over time and frequency
 STAGES = {4: [(3, 2), (3, 2)], 6: [(3, 2), (5, 3)], 8: [(3, 2), (3, 2), (3, 2)]}
+
+
+@dataclass(frozen=True)
+class Strides:
+    """How unpadded convolutions over time shorten it; `stages` are (kernel, stride), the first one first."""
+
+    stages: Sequence[tuple[int, int]]
+
+    @property
+    def factor(self) -> int:
+        """Frames from one subsampled frame to the next."""
+        return math.prod(stride for _, stride in self.stages)
+
+    @property
+    def shortest(self) -> int:
+        """Frames that make one subsampled frame."""
+        return self.frames(1)
+
+    def lengths(self, X_lens):
+        """Subsampled lengths of X_lens, an int or (B,) int tensor."""
+        for kernel, stride in self.stages:
+            X_lens = (X_lens - kernel) // stride + 1
+        return X_lens.clamp(min=0) if torch.is_tensor(X_lens) else max(0, X_lens)
+
+    def frames(self, subsampled: int) -> int:
+        """Return the fewest frames that make this number of subsampled ones."""
+        for kernel, stride in reversed(self.stages):
+            subsampled = (subsampled - 1) * stride + kernel
+        return subsampled
 
 
 class NoSubsampling(nn.Module):
@@ -51,15 +84,15 @@ class Subsampling(nn.Module):
 
     def __init__(self, features: int, d_model: int, factor: int = 4, channels: int | None = None):
         super().__init__()
-        self.stages, self.factor, self.features = STAGES[factor], factor, features
+        self.strides, self.factor, self.features = Strides(STAGES[factor]), factor, features
         C = channels or d_model
         convolutions = []
-        for n, (kernel, stride) in enumerate(self.stages):
+        for n, (kernel, stride) in enumerate(STAGES[factor]):
             convolutions += [nn.Conv2d(C if n else 1, C, kernel, stride), nn.ReLU(inplace=True)]
         self.convolutions = nn.Sequential(*convolutions).to(
             memory_format=torch.channels_last
         )  # twice as fast on a CPU
-        bins = self._shorten(features)
+        bins = self.strides.lengths(features)
         if bins < 1:
             raise ValueError(f"features: got {features}, too few for subsampling by {factor}")
         self.project = nn.Linear(C * bins, d_model)
@@ -93,22 +126,13 @@ class Subsampling(nn.Module):
 
     def lengths(self, X_lens):
         """Subsampled lengths of X_lens, an int or (B,) int tensor."""
-        shortened = self._shorten(X_lens)
-        return shortened.clamp(min=0) if torch.is_tensor(shortened) else max(0, shortened)
+        return self.strides.lengths(X_lens)
 
     @property
     def shortest(self) -> int:
         """Frames that make one subsampled frame."""
-        return self.frames(1)
+        return self.strides.shortest
 
     def frames(self, subsampled: int) -> int:
         """Return the fewest frames that make this number of subsampled ones."""
-        frames = subsampled
-        for kernel, stride in reversed(self.stages):
-            frames = (frames - 1) * stride + kernel
-        return frames
-
-    def _shorten(self, n):
-        for kernel, stride in self.stages:
-            n = (n - kernel) // stride + 1
-        return n
+        return self.strides.frames(subsampled)

@@ -48,6 +48,7 @@ def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = Fa
     progress  show a bar on stderr
     raises    UserError if no model can be built of the settings
     """
+    experiment = experiment.resolved()
     model, problems, notes = build(experiment), [], []
     try:
         transfer = fine_tune(experiment, model, continued=False)

@@ -19,8 +19,9 @@ from asr.features.frontend import FrontendSettings
 from asr.logging import logger
 from asr.models.hybrid import HybridSettings
 from asr.models.loss import Loss, terms_of
-from asr.models.recognizer import Recognizer
+from asr.models.recognizer import Recognizer, RecognizerSettings
 from asr.preflight.problems import Look, Problem, look_at_speech
+from asr.tasks.pretrained import begin, resolve
 from asr.tasks.utterances import Split, changes_of, fit_boundaries, fit_cmvn, read_splits
 from asr.tasks.validation import alignments, count, metrics, middle
 from asr.text import tokenizer as tokenizers
@@ -73,6 +74,16 @@ class RecognizerExperiment(RunSettings):
                 )
         return self
 
+    def resolved(self, continued: bool = False) -> "RecognizerExperiment":
+        """Complete the settings of a pretrained encoder, by its source or, if the run continues, by its folder."""
+        settings = RecognizerSettings(features=self.features, model=self.model)
+        found = resolve(settings, self.out if continued else None)
+        return self.model_copy(update={"features": found.features, "model": found.model})
+
+    def begin(self, model: Recognizer) -> None:
+        """Take the weights of a pretrained encoder."""
+        begin(model, self.init_from)
+
     def untrained(self, tokenizer: Tokenizer) -> Recognizer:
         """Make the model with random weights; BPE-dropout, if it is asked for, is known to be possible."""
         if self.data.bpe_dropout:
@@ -89,12 +100,12 @@ class RecognizerExperiment(RunSettings):
         dropped = "".join(selection.lines() for _, selection in splits.values())
         return Examples(splits["train"][0], splits["dev"][0], dropped)
 
-    def statistics(self, model: Recognizer) -> CMVN:
-        """Mean and standard deviation of the features."""
+    def statistics(self, model: Recognizer) -> CMVN | None:
+        """Mean and standard deviation of the features; waveforms have none."""
         return model.frontend.cmvn
 
     def fit_statistics(self, model: Recognizer, train: Split) -> None:
-        """Take the CMVN statistics over the training set, not augmented."""
+        """Take the CMVN statistics over the training set, not augmented; waveforms have none."""
         fit_cmvn(model, train, self.data, self.seed)
 
     def facts(self, train: Split) -> dict[str, float]:
@@ -125,8 +136,8 @@ class RecognizerExperiment(RunSettings):
         return RecognizerTask(model, data, train, dev, self.seed)
 
     def complete(self, model: Recognizer, train: Split) -> None:
-        """Learn where words begin and end."""
-        if model.has_times and (boundaries := fit_boundaries(model, train)):
+        """Learn where words begin and end, from the features; of waveforms CTC alone tells it."""
+        if model.has_times and model.frontend.cmvn and (boundaries := fit_boundaries(model, train)):
             boundaries.save(Path(self.out))
 
     def look(self, role: str, path: str | Sequence[str], model: Recognizer, progress: bool) -> Look:

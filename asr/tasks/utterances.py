@@ -135,6 +135,8 @@ def check_texts(utterances: Table, path: str) -> None:
 
 def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int) -> None:
     """Take the CMVN statistics over the training set, not augmented."""
+    if (cmvn := recognizer.frontend.cmvn) is None:
+        return
     dataset = SpeechDataset(split.utterances, split.labels, recognizer.sample_rate)
     seconds = CMVN_BATCH if data.batch_seconds == "auto" else data.batch_seconds
     batches = list(chain(*plan(split.utterances.durations, seconds, seed, 0, shards=split.shards)))
@@ -142,9 +144,9 @@ def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int
     while batches and utterances < CMVN_UTTERANCES:
         chosen.append(batches.pop())
         utterances += len(chosen[-1])
-    fbank = recognizer.frontend.fbank.eval()
+    fbank = recognizer.frontend.extractor.eval()
     stream = load(dataset, chosen, data.workers, size=4 * seconds * recognizer.sample_rate)
-    recognizer.frontend.cmvn.fit(fbank(batch.waveforms, batch.wave_lens) for batch in stream)
+    cmvn.fit(fbank(batch.waveforms, batch.wave_lens) for batch in stream)
 
 
 def fit_boundaries(recognizer: Recognizer, split: Split) -> Boundaries | None:

@@ -58,9 +58,12 @@ def check_memory(experiment: Experiment, tokenizer: Tokenizer) -> None:
 
 
 def fine_tune(experiment: Experiment, model: nn.Module, continued: bool) -> Transfer | None:
-    """Freeze what `freeze` says, and copy the weights of `init_from`, unless a continued run has its own by now."""
+    """Freeze what `freeze` says, and take the weights to begin with, unless a continued run has its own by now."""
     freeze(model, experiment.freeze)
-    if experiment.init_from is None or continued:
+    if continued:
+        return None
+    experiment.begin(model)
+    if experiment.init_from is None:
         return None
     if Path(experiment.init_from).resolve() == Path(experiment.out).resolve():
         raise UserError(

@@ -18,6 +18,7 @@ def stamp_of(config: str | Path, overrides: Sequence[str] = ()) -> Stamp:
     inputs = [*_manifests(tree), *tokenizer.paths_of(str(tree.get("tokenizer")))]
     if source := tree.get("source_tokenizer"):
         inputs += tokenizer.paths_of(str(source))
+    inputs += _pretrained(tree)
     if begun := tree.get("init_from"):
         inputs += [os.path.join(str(begun), "model.safetensors"), *tokenizer.paths_of(str(begun))]
     facts = {
@@ -57,6 +58,17 @@ def check_files(config: str | Path, overrides: Sequence[str] = ()) -> None:
             os.path.join(folder, tokenizer.DESCRIPTION)
         ):
             raise UserError(f"{folder}{'/tokenizer.json' * (key != 'init_from')}: no {what}")
+
+
+def _pretrained(tree: Mapping[str, Any]) -> list[str]:
+    """List the files of a local folder that model.encoder.source names."""
+    model = tree.get("model")
+    encoder = model.get("encoder") if isinstance(model, dict) else None
+    source = encoder.get("source") if isinstance(encoder, dict) else None
+    if not isinstance(source, str) or not os.path.isdir(source):
+        return []
+    names = sorted(n for n in os.listdir(source) if n.endswith((".safetensors", "config.json")))
+    return [os.path.join(source, name) for name in names]
 
 
 def _manifests(tree: Mapping[str, Any]) -> list[Any]:

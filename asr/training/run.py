@@ -62,6 +62,8 @@ def train(experiment: Experiment, stamp: Stamp) -> Any:
             held.enter_context(launch.joined(settings.accumulate)) if launch.launched() else Group()
         )
         device, which = group.share(lambda: choose_device(experiment))
+        unresolved = experiment
+        experiment = group.share(lambda: unresolved.resolved(continues(out, stamp)))
         size = group.size
         if not launch.launched():
             size = launch.count(settings.processes, settings.accumulate, device)

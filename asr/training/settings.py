@@ -40,6 +40,16 @@ class RunSettings(Settings):
     )
     freeze: list[str] = []  # patterns of names of parameters that are not trained
 
+    def resolved(self: Any, continued: bool = False) -> Any:
+        """The experiment with all that its settings leave to files of others.
+
+        continued  `out` has been trained in before, and knows
+        """
+        return self
+
+    def begin(self, model: Any) -> None:
+        """Give an untrained model the weights of others that its settings name, beside `init_from`."""
+
     @model_validator(mode="after")
     def _optimizer_can_shard(self: Any) -> Any:
         """Refuse shards of matrices to an optimizer that needs whole ones."""

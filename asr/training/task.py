@@ -102,8 +102,14 @@ class Experiment(Protocol):
     schedule: Any
     training: LoopSettings
 
+    def resolved(self, continued: bool = False) -> "Experiment":
+        """The experiment with all that its settings leave to files of others; continued: `out` knows it."""
+
     def untrained(self, tokenizer: Tokenizer) -> nn.Module:
         """Make the model with random weights."""
+
+    def begin(self, model: Any) -> None:
+        """Give an untrained model the weights of others that its settings name, beside `init_from`."""
 
     def read(self, model: Any, looked: bool = False) -> Examples:
         """Read and check the data; looked: the sound files have been looked at before, and aren't again."""

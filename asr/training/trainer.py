@@ -159,9 +159,9 @@ class Trainer:
         totals = rows.over(self.group, requests)
         norm = float(replicas.reduce_and_clip(totals.sums["tokens"], self.settings.clip))
         for group in replicas.optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * self.schedule.factor(
-                number, epochs / self.settings.epochs
-            )
+            factor = self.schedule.factor(number, epochs / self.settings.epochs)
+            frozen = progress.epoch < group.get("from_epoch", 0)
+            group["lr"] = 0.0 if frozen else group["initial_lr"] * factor
         result = StepResult(totals, norm)
         if result.applied:
             replicas.optimizer.step()

@@ -103,7 +103,7 @@ def waveform_of(
     if not np.isfinite(samples).all():
         raise UserError("audio: got NaN or infinite samples, expected numbers from -1 to 1")
     waveform = sound_files.resample(samples, rate, recognizer.sample_rate)
-    least = recognizer.frontend.fbank.frame_samples
+    least = recognizer.frontend.extractor.frame_samples
     if len(waveform) < least:
         raise UserError(
             f"audio: got {len(waveform)} samples at the model's rate, expected {least} or more"
@@ -373,7 +373,7 @@ def _read_ahead(
 
 def load_waveform(recording: Recording, recognizer: Recognizer) -> np.ndarray | UserError:
     """Read a recording, (samples,) float32 at the model's rate; an error is a value."""
-    least = recognizer.frontend.fbank.frame_samples
+    least = recognizer.frontend.extractor.frame_samples
     try:
         part = recording.start, recording.duration, recording.channel
         waveform = sound_files.load(recording.path, recognizer.sample_rate, *part)

@@ -15,6 +15,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from asr.audio.live import Resampler
 from asr.device import autocast
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
-from asr.nn.encoder import WHOLE, EncoderState
+from asr.nn.encoder import WHOLE, Encoder, EncoderState
 from asr.ops import BLANK
 from asr.search.alignment import align
 from asr.search.ctc_beam import BestPrefix, Prefixes
@@ -191,8 +192,9 @@ class Streams:
         self.longest = min(endpoints.longest, recognizer.longest)  # seconds of a segment
         self.prefixes = self.searcher.prefix_beam()
         self.running: list[Stream] = []
-        self._encoder, self._device = recognizer.model.encoder, self.searcher.device
-        fbank, subsampling = recognizer.frontend.fbank, self._encoder.subsampling
+        self._encoder = cast(Encoder, recognizer.model.encoder)  # which has chunks
+        self._device = self.searcher.device
+        fbank, subsampling = recognizer.frontend.extractor, self._encoder.subsampling
         self._hop = subsampling.factor * fbank.shift_samples  # samples of an encoder frame
         features = subsampling.frames(self.chunk)
         self._most = (features - 1) * fbank.shift_samples + fbank.frame_samples  # of a chunk
@@ -226,7 +228,7 @@ class Streams:
         samples = stream._count - done * self._hop
         if samples >= self._most:
             return self._most
-        least = shortest if done else self.recognizer.frontend.fbank.frame_samples
+        least = shortest if done else self.recognizer.frontend.extractor.frame_samples
         # a stream that is shorter than an encoder frame is padded with silence, as a file is
         return max(samples, shortest) if stream.ended and samples >= least else 0
 
@@ -351,7 +353,8 @@ def _check(recognizer: Recognizer) -> None:
         raise UserError(
             "the model can't transcribe streams: it has no chunks; train one with encoder.chunk"
         )
-    if (kind := recognizer.frontend.cmvn.kind) != "global":
+    cmvn = recognizer.frontend.cmvn
+    if (kind := cmvn.kind if cmvn else "of the waveform") != "global":
         raise UserError(
             f"the model can't transcribe streams: its features.cmvn is {kind}, of whole utterances; "
             "train one with global"

@@ -98,19 +98,20 @@ def word_times(
                  tokens can't be aligned
     """
     words, places = place(log_probs, encoded.H_lens, [h.tokens for h in hypotheses], recognizer)
-    fbank, offset = recognizer.frontend.fbank, 0.0
+    extractor, offset = recognizer.frontend.extractor, 0.0
     if recognizer.boundaries:
         places = recognizer.boundaries.refine(encoded.X, encoded.X_lens, places)
         # between two frames: in the middle of what both have of the waveform
-        offset = (fbank.frame_samples - fbank.shift_samples) / 2
-    seconds = [
-        (offset + n * fbank.shift_samples) / fbank.sample_rate for n in range(encoded.X.size(1) + 1)
-    ]
+        offset = (extractor.frame_samples - extractor.shift_samples) / 2
+
+    def seconds(frame: int) -> float:
+        return (offset + frame * extractor.shift_samples) / extractor.sample_rate
+
     return [
         [
             Word(
-                seconds[at.first],
-                seconds[at.end],
+                seconds(at.first),
+                seconds(at.end),
                 word.text,
                 math.prod(h.confidences[word.first : word.end]),
             )
@@ -149,7 +150,7 @@ def refined(
     """
     if not recognizer.boundaries:
         return list(words)
-    fbank, moved = recognizer.frontend.fbank, list(words)
+    fbank, moved = recognizer.frontend.extractor, list(words)
     rate, hop, device = fbank.sample_rate, fbank.shift_samples, recognizer.boundaries.bias.device
     for group in _groups(words):
         begin = max(0, round((words[group[0]].start - AROUND) * rate) // hop)  # in frames

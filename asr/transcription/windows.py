@@ -91,8 +91,8 @@ def ctc_log_probs(
     read      gives parts of the waveform
     samples   of the whole at the recognizer's rate
     """
-    fbank, subsampling = recognizer.frontend.fbank, recognizer.model.encoder.subsampling
-    hop = (subsampling.frames(2) - subsampling.frames(1)) * fbank.shift_samples
+    extractor, subsampling = recognizer.frontend.extractor, recognizer.model.encoder.subsampling
+    hop = (subsampling.frames(2) - subsampling.frames(1)) * extractor.shift_samples
     found = windows_of(recognizer, samples)
     device = next(recognizer.parameters()).device
     seconds = found[0].end * recognizer.frame_seconds

@@ -6,9 +6,13 @@ from pydantic import Field
 
 from asr.nn.encoders.conformer import ConformerSettings
 from asr.nn.encoders.e_branchformer import EBranchformerSettings
+from asr.nn.encoders.pretrained import PretrainedSettings
 from asr.nn.encoders.transformer import TransformerSettings
 
 AnyEncoder = Annotated[
-    TransformerSettings | ConformerSettings | EBranchformerSettings,  # each has `build(features)`
+    TransformerSettings
+    | ConformerSettings
+    | EBranchformerSettings
+    | PretrainedSettings,  # each has `build(features)`
     Field(discriminator="kind"),
 ]

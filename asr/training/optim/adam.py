@@ -35,7 +35,7 @@ class AdamSettings(AdamFamily):
 
     def build(self, model: nn.Module, group: Group = Group()) -> torch.optim.Optimizer:  # noqa: B008 - frozen
         """Make the optimizer of a model's parameters."""
-        return torch.optim.Adam(parameter_groups(trained(model), self), **self.arguments())
+        return torch.optim.Adam(parameter_groups(model, self), **self.arguments())
 
 
 class AdamWSettings(AdamFamily):
@@ -45,7 +45,7 @@ class AdamWSettings(AdamFamily):
 
     def build(self, model: nn.Module, group: Group = Group()) -> torch.optim.Optimizer:  # noqa: B008 - frozen
         """Make the optimizer of a model's parameters."""
-        return torch.optim.AdamW(parameter_groups(trained(model), self), **self.arguments())
+        return torch.optim.AdamW(parameter_groups(model, self), **self.arguments())
 
 
 def trained(model: nn.Module) -> list[Tensor]:
@@ -53,18 +53,40 @@ def trained(model: nn.Module) -> list[Tensor]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def parameter_groups(parameters: Iterable[Tensor], settings: AdamFamily) -> list[dict[str, Any]]:
-    """Divide parameters into those that decay, and those of one dimension, biases and norms, which don't.
+def parameter_groups(
+    model: nn.Module, settings: AdamFamily, apart: Iterable[Tensor] = ()
+) -> list[dict[str, Any]]:
+    """Divide trained parameters into those that decay, and those of one dimension, biases and norms, which don't.
 
-    returns  groups with the `initial_lr` that schedules multiply
+    apart    parameters that are left out
+    returns  groups with the `initial_lr` that schedules multiply, as `by_rate` has them
     """
-    parameters = list(parameters)
+    left_out = set(map(id, apart))
+    parameters = [p for p in trained(model) if id(p) not in left_out]
     weights, others = (
         [p for p in parameters if p.dim() > 1],
         [p for p in parameters if p.dim() <= 1],
     )
-    groups = [
-        {"params": weights, "weight_decay": settings.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+    return [
+        {**group, "weight_decay": decay}
+        for part, decay in ((weights, settings.weight_decay), (others, 0.0))
+        for group in by_rate(model, part, settings.lr)
     ]
-    return [group | {"initial_lr": settings.lr} for group in groups]
+
+
+def by_rate(model: nn.Module, parameters: Iterable[Tensor], lr: float) -> list[dict[str, Any]]:
+    """Divide parameters by what `rates` of a model's modules say; those without a rate of their own come first.
+
+    returns  groups with `initial_lr`, and with `from_epoch` where the rate is 0 until then
+    """
+    rates: dict[Any, tuple[float, int]] = {}
+    for module in model.modules():
+        own: Any = getattr(module, "rates", dict)
+        rates |= own()
+    groups: dict[tuple[float, int], list[Tensor]] = {(1.0, 0): []}
+    for parameter in parameters:
+        groups.setdefault(rates.get(parameter, (1.0, 0)), []).append(parameter)
+    return [
+        {"params": part, "initial_lr": factor * lr} | ({"from_epoch": epoch} if epoch else {})
+        for (factor, epoch), part in groups.items()
+    ]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from asr.device import has_bf16
 from asr.training.distributed.group import Group
 from asr.training.layers import blocks
-from asr.training.optim.adam import AdamFamily, parameter_groups, trained
+from asr.training.optim.adam import AdamFamily, by_rate, parameter_groups
 
 MOMENTUM = 0.95
 COEFFICIENTS = (
@@ -40,12 +40,10 @@ class MuonSettings(AdamFamily):
         group  the processes, which share the work on matrices
         """
         matrices = layer_matrices(model)
-        taken = set(map(id, matrices))
-        rest = [parameter for parameter in trained(model) if id(parameter) not in taken]
-        adamw = torch.optim.AdamW(parameter_groups(rest, self), **self.arguments())
+        adamw = torch.optim.AdamW(parameter_groups(model, self, matrices), **self.arguments())
         if not matrices:
             return adamw
-        groups = [{"params": matrices, "initial_lr": self.lr}]
+        groups = [group for group in by_rate(model, matrices, self.lr) if group["params"]]
         return Together(adamw, Muon(groups, self.lr, MOMENTUM, self.weight_decay, group))
 
 

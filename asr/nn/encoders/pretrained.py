@@ -1,0 +1,458 @@
+"""An encoder that others have trained on unlabeled speech: wav2vec 2.0, HuBERT, WavLM, data2vec, XLS-R.
+
+Its parts are transformers' own; the way through them is ours, so that neither padding nor company matters.
+
+B batch, S samples, C channels, T' frames of 20 ms, D model width, N layers.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from asr import imports
+from asr.config import Settings
+from asr.device import product_dtype
+from asr.errors import UserError, shorten
+from asr.nn.encoder import WHOLE, EncoderOutput
+from asr.nn.encoders import source as sources
+from asr.nn.encoders.source import PretrainedSource
+from asr.nn.layers import layerdrop_mask
+from asr.nn.subsampling import Strides
+from asr.nn.transformer import MOST
+from asr.ops import additive, key_mask, length_mask, zero_padding
+from asr.seeding import another, uniforms, utterance_seed
+
+Activation = Literal["gelu", "gelu_new", "gelu_fast", "gelu_python", "relu", "silu", "swish"]
+Count = Field(gt=0, le=MOST["d_model"])
+# what of transformers' families can't be had, and why
+REFUSED = {
+    "add_adapter": "its adapter shortens time with padding, which isn't supported",
+    "adapter_attn_dim": "its adapters, one per language, aren't supported",
+    "conv_pos_batch_norm": "statistics of a batch would make a result depend on its company",
+}
+FEATURES = ("wav2vec2-bert", "whisper", "parakeet_encoder", "parakeet_ctc")  # what others read
+MOST_SAMPLES = 1 << 18  # of FRAMES frames; usually 5200
+TOLERANCE = 1e-5  # of what is computed in float64 and written with six decimals
+MISSING = {"masked_spec_embed"}  # what a source may lack: then it is learned from a random vector
+FRAMES = 16  # of the fixed input
+
+
+class ArchitectureSettings(Settings):
+    """What transformers makes the encoder of, by its names; and what it computed then, of a fixed input."""
+
+    model_type: Literal["wav2vec2", "hubert", "wavlm", "data2vec-audio"]
+    hidden_size: int = Count
+    num_hidden_layers: int = Field(gt=0, le=MOST["layers"])
+    num_attention_heads: int = Field(gt=0, le=MOST["heads"])
+    intermediate_size: int = Field(gt=0, le=MOST["ff"])
+    hidden_act: Activation
+    layer_norm_eps: float = Field(gt=0, le=1)
+    feat_extract_norm: Literal["group", "layer"]
+    feat_extract_activation: Activation
+    conv_dim: list[int] = Field(min_length=1, max_length=32)
+    conv_kernel: list[int]
+    conv_stride: list[int]
+    conv_bias: bool
+    num_conv_pos_embeddings: int = Count
+    num_conv_pos_embedding_groups: int = Count
+    do_stable_layer_norm: bool = False
+    feat_proj_layer_norm: bool | None = None  # of HuBERT
+    num_buckets: int | None = Field(None, gt=1, le=MOST["d_model"])  # of WavLM
+    max_bucket_distance: int | None = Field(None, gt=1, le=MOST["d_model"])  # of WavLM
+    conv_pos_kernel_size: int | None = Field(None, gt=0, le=MOST["d_model"])  # of data2vec
+    transformers: str  # its version
+    expected: list[float] = Field(max_length=100)  # what `fingerprint` gave
+
+    @model_validator(mode="after")
+    def _sizes_fit(self):
+        sizes = self.conv_dim, self.conv_kernel, self.conv_stride
+        possible = all(0 < n <= MOST["d_model"] for part in sizes for n in part)
+        if (
+            len({*map(len, sizes)}) > 1
+            or not possible
+            or self.strides.frames(FRAMES) > MOST_SAMPLES
+        ):
+            raise ValueError(
+                f"conv_dim: got {sizes} for channels, kernels and strides, expected as many positive numbers of each, "
+                f"and {FRAMES} frames of {MOST_SAMPLES} samples or less"
+            )
+        if self.model_type == "data2vec-audio":
+            if self.do_stable_layer_norm or self.feat_extract_norm == "group":
+                raise ValueError(
+                    "model_type: got data2vec-audio with do_stable_layer_norm or feat_extract_norm: group, which it "
+                    "doesn't have"
+                )
+            if self.conv_pos_kernel_size is None or self.num_conv_pos_embeddings > MOST["layers"]:
+                got = self.conv_pos_kernel_size, self.num_conv_pos_embeddings
+                raise ValueError(
+                    f"conv_pos_kernel_size: got {got} for it and num_conv_pos_embeddings, expected a kernel, and "
+                    f"{MOST['layers']} convolutions or less"
+                )
+        for name in ("num_attention_heads", "num_conv_pos_embedding_groups"):
+            if self.hidden_size % getattr(self, name):
+                raise ValueError(
+                    f"{name}: got {getattr(self, name)}, expected a divisor of hidden_size = {self.hidden_size}"
+                )
+        return self
+
+    @property
+    def strides(self) -> Strides:
+        """How the convolutions shorten time."""
+        return Strides(list(zip(self.conv_kernel, self.conv_stride, strict=True)))
+
+    def config(self, **more: Any) -> Any:
+        """Make transformers' configuration."""
+        given = self.model_dump(exclude={"model_type", "transformers", "expected"})
+        given = {name: value for name, value in given.items() if value is not None}
+        how = "eager" if self.model_type == "wavlm" else "sdpa"
+        auto = imports.transformers("transformers").AutoConfig
+        return auto.for_model(self.model_type, **given, attn_implementation=how, **more)
+
+
+class LatentMaskSettings(Settings):
+    """Masks of the encoder's input in training, of fixed width each, which may overlap."""
+
+    time_ratio: float = Field(0.1, ge=0, lt=1)  # of an utterance's frames, if none overlapped
+    time_width: int = Field(10, gt=0, le=1000)  # frames of 20 ms
+    feature_ratio: float = Field(0.0, ge=0, lt=1)  # of the D features, likewise
+    feature_width: int = Field(64, gt=0, le=MOST["d_model"])
+
+
+class PretrainedSettings(Settings):
+    """An encoder of transformers, whose weights a training begins with; what it adds is for the training."""
+
+    kind: Literal["pretrained"]
+    source: str  # folder, or owner/name on the Hugging Face Hub; read by the first training alone
+    revision: str | None = None  # on the hub; the training writes the commit here
+    dropout: float = Field(0.1, ge=0, lt=1)  # of sublayers and of the input
+    attention_dropout: float = Field(0.1, ge=0, lt=1)
+    activation_dropout: float = Field(0.1, ge=0, lt=1)  # within the feed-forward
+    layer_dropout: float = Field(0.0, ge=0, lt=1)
+    weighted_layers: bool = False  # H is a learned mean of all layers, not the last one
+    mask: LatentMaskSettings | None = None
+    architecture: ArchitectureSettings | None = None  # read from the source, if absent
+
+    chunk: ClassVar[None] = None  # a frame sees the whole utterance
+
+    @property
+    def layers(self) -> int:
+        """N, as far as it is known."""
+        return self.architecture.num_hidden_layers if self.architecture else MOST["layers"] + 1
+
+    @property
+    def d_model(self) -> int:
+        """D, as far as it is known."""
+        return self.architecture.hidden_size if self.architecture else 0
+
+    @property
+    def subsampling(self) -> int:
+        """Samples from one frame to the next."""
+        return self.architecture.strides.factor if self.architecture else 0
+
+    def find(self) -> PretrainedSource:
+        """Find the source; see `sources.find`."""
+        return sources.find(self.source, self.revision)
+
+    def build(self, features: int) -> "PretrainedEncoder":
+        """Make the encoder, for F = 1.
+
+        raises   UserError if transformers computes something else than it did; ValueError if the
+                 features aren't waveforms, or the source wasn't read
+        """
+        if features != 1:
+            raise ValueError(
+                f"got {features} features a frame, expected waveforms, which a pretrained encoder reads; give "
+                "features: {waveform: {sample_rate: 16000}} and no fbank"
+            )
+        if self.architecture is None:
+            raise ValueError("encoder.architecture: missing; asr-train reads it from the source")
+        return PretrainedEncoder(self, self.architecture)
+
+
+class PretrainedEncoder(nn.Module):
+    """Waveforms → convolutions → projection, masked in training → positions → N layers: X (B, S, 1) → H (B, T', D)."""
+
+    chunk = None
+
+    def __init__(self, settings: PretrainedSettings, architecture: ArchitectureSettings):
+        super().__init__()
+        s, a = settings, architecture
+        self.settings, self.architecture, self.d_model = s, a, a.hidden_size
+        self.layer_dropout = s.layer_dropout
+        self.subsampling = a.strides
+        config = a.config(
+            hidden_dropout=s.dropout,
+            feat_proj_dropout=s.dropout,
+            attention_dropout=s.attention_dropout,
+            activation_dropout=s.activation_dropout,
+            mask_time_prob=0.05 if s.mask else 0.0,  # else there is no vector for what is masked
+        )
+        self.pretrained: Any = imports.transformers("transformers").AutoModel.from_config(config)
+        if a.model_type == "wavlm":  # whose masks are bool and float, which works
+            warnings.filterwarnings("ignore", "Support for mismatched key_padding_mask")
+        if a.feat_extract_norm == "group":
+            convolutions = self.pretrained.feature_extractor.conv_layers
+            convolutions[0] = UtteranceNormConvolution(convolutions[0])
+        self.layer_scores: nn.Parameter | None = None
+        if s.weighted_layers:
+            self.layer_scores = nn.Parameter(torch.zeros(a.num_hidden_layers + 1))
+        if a.expected and not self.pretrained.feature_projection.projection.weight.is_meta:
+            check_fingerprint(a)
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The N layers."""
+        return self.pretrained.encoder.layers
+
+    def forward(
+        self,
+        X: Tensor,
+        X_lens: Tensor,
+        layers: Sequence[int] = (),
+        chunk: int | Tensor | None = None,
+        seeds: Tensor | None = None,
+    ) -> EncoderOutput:
+        """Encode a padded batch.
+
+        X:          (B, S, 1); what stands beyond X_lens is never read
+        X_lens:     (B,) int, samples
+        layers:     numbers of layers, from 1, whose H is wanted, too, with the final norm
+        chunk:      none, or `WHOLE`
+        seeds:      (B,) int64, which in training draw the masks
+        """
+        if chunk not in (None, WHOLE):
+            raise ValueError("chunk: got one, expected none: a pretrained encoder has no chunks")
+        H, H_lens = self._extract(zero_padding(X, X_lens), X_lens)  # (B, T', C)
+        H = self._project(H)  # (B, T', D)
+        if self.training and seeds is not None and self.settings.mask:
+            H = self._mask(H, H_lens, self.settings.mask, seeds)  # (B, T', D)
+        padding = length_mask(H_lens, H.size(1)).unsqueeze(2)  # (B, T', 1)
+        H = H.masked_fill(padding, 0)
+        H = H + self._positions(H, padding)  # (B, T', D)
+        outputs = self._through_layers(H, H_lens)
+        H = outputs[-1]
+        if self.layer_scores is not None:
+            shares = self.layer_scores.softmax(0)  # (N + 1,)
+            H = sum(share * output for share, output in zip(shares, outputs, strict=True))
+        return EncoderOutput(H, H_lens, [outputs[n] for n in layers])
+
+    def _extract(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
+        """Shorten time by convolutions without padding: X (B, S, 1) → (B, T', C) and lengths (B,)."""
+        H_lens = self.subsampling.lengths(X_lens)  # (B,)
+        if H_lens.device.type == "cpu" and (H_lens < 1).any():  # a GPU would be waited for
+            n, least = int(H_lens.argmin()), self.subsampling.shortest
+            raise ValueError(
+                f"utterance {n} of the batch: got {int(X_lens[n])} samples, expected {least} or more"
+            )
+        Z = X.transpose(1, 2)  # (B, 1, S)
+        for convolution in self.pretrained.feature_extractor.conv_layers:
+            if isinstance(convolution, UtteranceNormConvolution):
+                Z = convolution(Z, X_lens)  # (B, C, T)
+            else:
+                Z = convolution(Z)  # (B, C, T)
+        return Z.transpose(1, 2), H_lens
+
+    def _project(self, Z: Tensor) -> Tensor:
+        """Z (B, T', C) → (B, T', D)"""
+        projected = self.pretrained.feature_projection(Z)
+        return projected[0] if isinstance(projected, tuple) else projected
+
+    def _mask(self, H: Tensor, H_lens: Tensor, s: LatentMaskSettings, seeds: Tensor) -> Tensor:
+        """Put the learned vector in the place of spans of time, and zeros in that of features, by utterance."""
+        bins = torch.full_like(H_lens, self.d_model)
+        time = fixed_spans(seeds, H_lens, s.time_ratio, s.time_width, H.size(1)).unsqueeze(2)
+        bands = fixed_spans(another(seeds), bins, s.feature_ratio, s.feature_width, self.d_model)
+        H = torch.where(time, self.pretrained.masked_spec_embed.to(H.dtype), H)  # (B, T', D)
+        return H.masked_fill(bands.unsqueeze(1), 0)
+
+    def _positions(self, H: Tensor, padding: Tensor) -> Tensor:
+        """Convolve H (B, T', D), zeros in the padding; each convolution reads zeros there, as at an utterance's end."""
+        positions = self.pretrained.encoder.pos_conv_embed
+        if self.architecture.model_type != "data2vec-audio":
+            return positions(H)
+        P, beyond = H.transpose(1, 2), padding.transpose(1, 2)
+        for layer in positions.layers:
+            P = layer(P).masked_fill(beyond, 0)  # (B, D, T')
+        return P.transpose(1, 2)
+
+    def _through_layers(self, H: Tensor, H_lens: Tensor) -> list[Tensor]:
+        """H (B, T', D) → that before the first layer and after each, with the final norm."""
+        encoder, stable = self.pretrained.encoder, self.architecture.do_stable_layer_norm
+        final = encoder.layer_norm if stable else nn.Identity()
+        H = encoder.dropout(H if stable else encoder.layer_norm(H))  # (B, T', D)
+        outputs, wavlm, bias = [final(H)], self.architecture.model_type == "wavlm", None
+        real = ~length_mask(H_lens, H.size(1))  # (B, T'), as WavLM's layers take it
+        mask = additive(key_mask(H_lens, H.size(1)), product_dtype(H))  # (B, 1, 1, T')
+        drawn = layerdrop_mask(self.layers, self.layer_dropout, self.training)
+        for n, layer in enumerate(self.layers):
+            if wavlm and (drawn[n] or n == 0):  # the first makes the bias for all
+                H, bias = layer(H, real, bias)  # (B, T', D)
+            elif drawn[n]:
+                H = layer(H, mask)  # (B, T', D)
+            outputs.append(final(H))
+        return outputs
+
+    @torch.no_grad()
+    def load_source(self) -> list[str]:
+        """Take the weights of the source.
+
+        returns  names of its tensors that an encoder doesn't need, as those of another task's head
+        raises   UserError if it lacks some, or has them in another shape
+        """
+        source = self.settings.find()
+        with quiet():
+            loaded, info = type(self.pretrained).from_pretrained(
+                None,
+                config=self.pretrained.config,
+                state_dict=source.tensors(),
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+            )
+        wrong = {*info["missing_keys"]} - MISSING | {str(key[0]) for key in info["mismatched_keys"]}
+        if wrong:
+            raise UserError(
+                f"{source.folder}: its weights aren't those of its {sources.DESCRIPTION}: {shorten(sorted(wrong))} "
+                "missing or of another shape; fetch it again"
+            )
+        self.pretrained.load_state_dict(loaded.state_dict())
+        return sorted({*info["unexpected_keys"]} - MISSING)
+
+
+class UtteranceNormConvolution(nn.Module):
+    """A convolution of transformers whose GroupNorm, one channel a group, is over each utterance's own frames.
+
+    transformers takes statistics over the padding, too, so that a result would depend on it.
+    """
+
+    def __init__(self, convolution: Any):
+        super().__init__()
+        self.conv, self.layer_norm = convolution.conv, convolution.layer_norm
+        self.activation = convolution.activation
+
+    def forward(self, X: Tensor, X_lens: Tensor) -> Tensor:
+        """X (B, 1, S), X_lens (B,) → (B, C, T), zeros beyond the lengths before the activation"""
+        Z, norm = self.conv(X), self.layer_norm  # (B, C, T)
+        lens = (X_lens - self.conv.kernel_size[0]) // self.conv.stride[0] + 1  # (B,)
+        padding = length_mask(lens, Z.size(2)).unsqueeze(1)  # (B, 1, T)
+        with torch.autocast(Z.device.type, enabled=False):
+            Z = Z.to(norm.weight.dtype).masked_fill(padding, 0)  # (B, C, T)
+            mean = Z.sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
+            Z = (Z - mean).masked_fill(padding, 0)  # (B, C, T)
+            variance = Z.square().sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
+            Z = Z * (variance + norm.eps).rsqrt() * norm.weight[:, None] + norm.bias[:, None]
+        return self.activation(Z.masked_fill(padding, 0))
+
+
+def fixed_spans(seeds: Tensor, lens: Tensor, ratio: float, width: int, size: int) -> Tensor:
+    """Draw the union of spans of one width, so many that without overlaps they were a share of the length.
+
+    seeds:   (B,) int64; lens: (B,) int, the spans lie within 0..lens, and shorter rows have none
+    ratio:   the share; what is left of a span is one at random
+    returns  (B, size) bool, True within a span
+    """
+    most = int(ratio * size / width) + 1  # M
+    u = uniforms(seeds, most + 1)  # (B, 1 + M)
+    count = (ratio * lens / width + u[:, 0]).long().masked_fill(lens < width, 0)  # (B,)
+    start = (u[:, 1:] * (lens - width + 1).clamp(min=1).unsqueeze(1)).long()  # (B, M)
+    position = torch.arange(size, device=seeds.device)
+    distance = position - start.unsqueeze(2)  # (B, M, size)
+    drawn = torch.arange(most, device=seeds.device) < count.unsqueeze(1)  # (B, M)
+    return ((distance >= 0) & (distance < width) & drawn.unsqueeze(2)).any(1)
+
+
+def read_architecture(source: PretrainedSource) -> ArchitectureSettings:
+    """Read what transformers makes an encoder of, and compute what it gives of the fixed input.
+
+    raises   UserError if it is none that is supported, with the reason
+    """
+    tree, where = source.description(), source.folder / sources.DESCRIPTION
+    family, known = tree.get("model_type"), ArchitectureSettings.model_fields["model_type"]
+    families = get_args(known.annotation)
+    if family not in families:
+        why = "reads features, not waveforms" if family in FEATURES else "isn't supported"
+        raise UserError(f"{where}: model_type {family!r} {why}; expected {', '.join(families)}")
+    if wrong := [name for name in REFUSED if tree.get(name)]:
+        raise UserError(f"{where}: {wrong[0]} is set: {REFUSED[wrong[0]]}; choose another model")
+    library = imports.transformers("transformers")
+    names = [name for name in ArchitectureSettings.model_fields if name in tree]
+    try:
+        config = library.AutoConfig.for_model(**{name: tree[name] for name in names})
+        found: dict[str, Any] = {"feat_extract_norm": "layer"} if family == "data2vec-audio" else {}
+        found |= {
+            name: list(value) if isinstance(value, tuple) else value
+            for name in ArchitectureSettings.model_fields
+            if (value := getattr(config, name, None)) is not None
+        }
+        facts = {"transformers": library.__version__, "expected": []}
+        read = ArchitectureSettings.model_validate(found | facts)
+    except Exception as error:  # noqa: BLE001 - pydantic's, and transformers' own
+        raise UserError(f"{where}: doesn't describe an encoder ({brief(error)})") from None
+    return read.model_copy(update={"expected": fingerprint(read)})
+
+
+def fingerprint(architecture: ArchitectureSettings) -> list[float]:
+    """Compute, in float64, what a small encoder of the same kind gives of fixed weights and a fixed input."""
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "conv_dim": [8] * len(architecture.conv_dim),
+        "num_conv_pos_embedding_groups": 2,
+        "expected": [],
+    }
+    small = architecture.model_copy(update=sizes)
+    tree = {"kind": "pretrained", "source": "", "architecture": small}
+    settings = PretrainedSettings.model_validate(tree)
+    encoder = PretrainedEncoder(settings, small).double().eval()
+
+    def values(name: str, n: int) -> Tensor:
+        seed = torch.tensor([utterance_seed("fingerprint", name)])
+        return 2 * uniforms(seed, n)[0] - 1
+
+    with torch.no_grad():
+        for name, parameter in encoder.named_parameters():
+            scale = (parameter.numel() / len(parameter)) ** -0.5 if parameter.dim() > 1 else 0.5
+            parameter.copy_(scale * values(name, parameter.numel()).view_as(parameter))
+        S = encoder.subsampling.frames(FRAMES)
+        H = encoder(values("input", S).view(1, S, 1), torch.tensor([S])).H  # (1, T', D)
+    return [round(H[0, t, t % H.size(2)].item(), 6) for t in range(FRAMES)]
+
+
+def check_fingerprint(architecture: ArchitectureSettings) -> None:
+    """Refuse a version of transformers that computes something else than the one of the first training."""
+    got, expected = fingerprint(architecture), architecture.expected
+    if len(got) != len(expected) or any(
+        abs(a - b) > TOLERANCE for a, b in zip(got, expected, strict=True)
+    ):
+        now, then = imports.transformers("transformers").__version__, architecture.transformers
+        raise UserError(
+            f"model.encoder.architecture: transformers {now} computes another encoder than {then} did, with which the "
+            f"model was trained: {got[:2]} ..., expected {expected[:2]} ...; pip install transformers=={then}"
+        )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Within it, transformers reports nothing and shows no bars."""
+    log = imports.transformers("transformers.utils.logging")
+    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if bars:
+            log.enable_progress_bar()
+
+
+def brief(error: Exception) -> str:
+    """Put an error into one line."""
+    return "; ".join(str(error).split("\n")[:3])

@@ -1,0 +1,80 @@
+"""What a training reads of the source of a pretrained encoder, once: what it is, what it expects, its weights."""
+
+from pathlib import Path
+
+from asr.errors import UserError, shorten
+from asr.features.frontend import FrontendSettings
+from asr.logging import logger
+from asr.model_files import WEIGHTS, read_header
+from asr.models import folder as folders
+from asr.models.hybrid import HybridSettings
+from asr.models.recognizer import Recognizer, RecognizerSettings
+from asr.nn.encoders.pretrained import PretrainedEncoder, PretrainedSettings, read_architecture
+from asr.nn.encoders.source import PREPROCESSOR, PretrainedSource
+
+
+def resolve(settings: RecognizerSettings, folder: str | None = None) -> RecognizerSettings:
+    """Complete the settings of a pretrained encoder and of its features.
+
+    folder   of the same model, which knows; else the source is asked
+    raises   UserError if it can't be read or isn't supported, or the features don't suit it
+    """
+    features, model = settings.features, settings.model
+    encoder = model.encoder
+    if not isinstance(encoder, PretrainedSettings) or encoder.architecture:
+        return settings
+    if folder:
+        saved = folders.read_settings(folder, RecognizerSettings, "hybrid")
+        return settings.model_copy(update={"features": saved.features, "model": saved.model})
+    source = encoder.find()
+    features = read_features(features, source)
+    facts = {"architecture": read_architecture(source), "revision": source.commit}
+    encoder = encoder.model_copy(update=facts)
+    tree = model.model_dump() | {"encoder": encoder.model_dump()}
+    try:
+        model = HybridSettings.model_validate(tree)  # layers are known by now
+    except ValueError as error:
+        raise UserError(f"model: {error.errors()[0]['msg']}") from None  # type: ignore[attr-defined]
+    return settings.model_copy(update={"features": features, "model": model})
+
+
+def read_features(features: FrontendSettings, source: PretrainedSource) -> FrontendSettings:
+    """Complete the features by what the source expects of waveforms.
+
+    raises   UserError if the settings state something else, or neither states it
+    """
+    if (waveform := features.waveform) is None:
+        raise UserError(
+            "features: got fbank, expected waveform, which a pretrained encoder reads: features: {waveform: "
+            "{sample_rate: 16000}}"
+        )
+    if (expected := source.preprocessing()) is None:
+        if waveform.normalize is None:
+            raise UserError(
+                f"{source.folder / PREPROCESSOR}: missing; give features.waveform.normalize, true if the encoder was "
+                "trained on waveforms of mean 0 and variance 1, else false"
+            )
+        return features
+    given = waveform.sample_rate, waveform.normalize
+    for name, got, right in zip(("sample_rate", "normalize"), given, expected, strict=True):
+        if got not in (right, None):
+            raise UserError(
+                f"features.waveform.{name}: got {got}, expected {right}, by {source.folder / PREPROCESSOR}"
+            )
+    return features.model_copy(
+        update={"waveform": waveform.model_copy(update={"normalize": expected[1]})}
+    )
+
+
+def begin(model: Recognizer, init_from: str | None) -> None:
+    """Take the weights of a pretrained encoder from its source, unless `init_from` has them."""
+    encoder = model.model.encoder
+    if not isinstance(encoder, PretrainedEncoder):
+        return
+    if init_from:
+        names = read_header(Path(init_from) / WEIGHTS).shapes
+        if any(name.startswith("model.encoder.pretrained.") for name in names):
+            return
+    unused = encoder.load_source()
+    rest = f"; not used of it: {shorten(unused)}" * bool(unused)
+    logger.info(f"encoder: the weights of {encoder.settings.source}{rest}")

@@ -1,0 +1,420 @@
+"""Prove pretrained encoders on tiny random models in transformers' own files.
+
+The reference is transformers' forward of each utterance alone, after its own feature extractor; laws are those of every
+encoder (contracts.py), of training (runs.py) and of files from strangers.
+"""
+
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from contracts import check_encoder, encode, padded, same
+from runs import (
+    assert_processes_change_nothing,
+    assert_same,
+    assert_uninterrupted,
+    dev_losses,
+    make_root,
+    stop,
+    train,
+    weights,
+)
+from small import near, options, rows
+from tones import CONFIG
+
+from asr import config, tasks
+from asr.errors import UserError
+from asr.features.waveform import Waveform
+from asr.info.folders import describe
+from asr.models.recognizer import load
+from asr.nn.encoders import source
+from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
+from asr.training.optim.adam import parameter_groups
+from asr.training.optim.muon import MuonSettings
+
+transformers = pytest.importorskip("transformers")
+FAMILIES = {  # one of each way through the code: norms of the convolutions, of the layers, positions
+    "wav2vec2 base": "model_type: wav2vec2",
+    "wav2vec2 large": "model_type: wav2vec2, feat_extract_norm: layer, do_stable_layer_norm: true, conv_bias: true",
+    "hubert base": "model_type: hubert, feat_proj_layer_norm: false",
+    "hubert large": "model_type: hubert, feat_extract_norm: layer, do_stable_layer_norm: true",
+    "wavlm base": "model_type: wavlm",
+    "wavlm large": "model_type: wavlm, feat_extract_norm: layer, do_stable_layer_norm: true",
+    "data2vec": "model_type: data2vec-audio, num_conv_pos_embeddings: 3, conv_pos_kernel_size: 19",
+}
+TINY = """hidden_size: 32, num_hidden_layers: 3, num_attention_heads: 2, intermediate_size: 48,
+    conv_dim: [16, 16, 16, 16, 16, 16, 16], num_conv_pos_embedding_groups: 2"""
+EACH = pytest.mark.parametrize("family", FAMILIES)
+IDLE = ("k_proj.bias", "masked_spec_embed")  # the latter is there for training
+SAMPLES = (9000, 4321, 7011)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model of a family in its own files: random weights, and the feature extractor's settings for 8000 Hz."""
+    made = {}
+
+    def make(family, normalize=True):
+        if (family, normalize) not in made:
+            torch.manual_seed(1)
+            settings = transformers.AutoConfig.for_model(**options(TINY + "," + FAMILIES[family]))
+            model = transformers.AutoModel.from_config(settings)
+            for parameter in model.parameters():
+                parameter.data += 0.1 * torch.randn_like(parameter)
+            path = tmp_path_factory.mktemp("source") / "model"
+            model.save_pretrained(path)
+            transformers.Wav2Vec2FeatureExtractor(
+                sampling_rate=8000, do_normalize=normalize
+            ).save_pretrained(path)
+            made[family, normalize] = path
+        return made[family, normalize]
+
+    return make
+
+
+def encoder_of(path, text=""):
+    """The encoder of a folder, with its weights."""
+    found = source.find(str(path))
+    given = {"kind": "pretrained", "source": str(path), **options(text)}
+    settings = PretrainedSettings.model_validate(
+        {**given, "architecture": read_architecture(found)}
+    )
+    encoder = settings.build(1).eval()
+    assert not encoder.load_source()
+    return encoder
+
+
+def waves(seed=1):
+    """Waveforms (B, S) with NaN beyond their lengths (B,), at unlike levels."""
+    X, X_lens = padded(1, SAMPLES)
+    return (X[:, :, 0] * torch.tensor([[0.1], [1.0], [0.01]]) + 0.02).float(), X_lens
+
+
+# --- the forward pass -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@EACH
+def test_in_a_batch_each_utterance_is_what_transformers_gives_of_it_alone(
+    folder, family, normalize
+):
+    path, (X, X_lens) = folder(family, normalize), waves()
+    reference = transformers.AutoModel.from_pretrained(path).eval()
+    prepare = transformers.AutoFeatureExtractor.from_pretrained(path)
+    H, H_lens = encode(encoder_of(path), *Waveform(8000, normalize)(X, X_lens))
+    for x, length, h, frames in zip(X, X_lens, H, H_lens, strict=True):
+        alone = prepare(x[:length].numpy(), sampling_rate=8000, return_tensors="pt").input_values
+        near(h[None, :frames], reference(alone).last_hidden_state, 1e-5)
+
+
+@pytest.mark.parametrize("text", ["", "weighted_layers: true"])
+@EACH
+def test_every_family_holds_the_contract(folder, family, text):
+    encoder = encoder_of(folder(family), text)
+    lens = [encoder.subsampling.frames(n) for n in (11, 5, 8, 11)]
+    check_encoder(encoder, 1, lens, IDLE)
+
+
+@EACH
+def test_layers_are_transformers_hidden_states_and_their_mean(folder, family):
+    """transformers has those of large models without the final norm; the learned mean begins with equal shares."""
+    path, x = folder(family), torch.randn(1, 5000, 1)
+    reference = transformers.AutoModel.from_pretrained(path).eval()
+    expected = list(reference(x[:, :, 0], output_hidden_states=True).hidden_states)
+    if reference.config.to_dict().get("do_stable_layer_norm"):
+        expected = [reference.encoder.layer_norm(H) for H in expected]
+    found = encoder_of(path, "weighted_layers: true")(x, torch.tensor([5000]), layers=[3, 1, 2])
+    for H, n in zip(found.layers, (3, 1, 2), strict=True):
+        near(H, expected[n], 1e-5)
+    near(found.H, torch.stack(expected).mean(0), 1e-5)
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["wav2vec2 base", "wavlm large", "data2vec"])
+def test_masks_follow_from_the_seed_of_an_utterance_alone(folder, family):
+    text = "mask: {time_ratio: 0.4, time_width: 3, feature_ratio: 0.4, feature_width: 5}, dropout: 0.0, "
+    encoder = encoder_of(folder(family), text + "attention_dropout: 0.0, activation_dropout: 0.0")
+    batch, seeds = padded(1, SAMPLES), torch.tensor([5, 6, 7])
+    plain, H_lens = encode(encoder.double(), *batch)
+    encoder.train()
+    same(encode(encoder, *batch)[0], plain, H_lens, 1e-9, "training without seeds")
+    order = torch.tensor([1, 2, 0])
+    H, turned = (
+        encoder(*(x[rows] for x in batch), seeds=seeds[rows]).H for rows in (range(3), order)
+    )
+    assert (H - plain).abs().amax((1, 2)).min() > 1e-3  # all are masked
+    same(turned, H[order], H_lens[order], 1e-8, "another order")
+    alone = encoder(batch[0][1:2, : SAMPLES[1]], batch[1][1:2], seeds=seeds[1:2]).H
+    same(alone, H[1:2], H_lens[1:2], 1e-8, "alone")
+
+
+def test_spans_have_their_width_their_share_and_stay_within():
+    seeds, lens = torch.arange(4000), torch.tensor([50, 3, 4, 25]).repeat(1000)
+    drawn = fixed_spans(seeds, lens, 0.2, 4, 60)
+    assert not drawn[torch.arange(60) >= lens[:, None]].any() and not drawn[lens == 3].any()
+    widths = [
+        len(run)
+        for row in drawn[lens == 50]
+        for run in re.findall("1+", "".join(map(str, row.int().tolist())))
+    ]
+    assert min(widths) == 4
+    spans = {n: drawn[lens == n][:, :n].any(1).float().mean() for n in (4, 25)}
+    assert 0.15 < spans[4] < 0.25 and spans[25] == 1  # 0.2 spans; 1.25 spans
+    share = drawn[lens == 50].sum() / 50_000
+    assert 0.17 < share < 0.2  # overlaps take a little of 0.2
+
+
+def settings_of(root, path, more="", encoder=""):
+    """Write p.yaml: x.yaml with a pretrained encoder."""
+    text = re.sub(
+        "features:\n.*\n.*\n",
+        "features: {waveform: {sample_rate: 8000}}\n",
+        CONFIG.format(root=root),
+    )
+    text = text.replace("average: 2", "average: 2, best_by: loss")
+    part = f"{{kind: pretrained, source: {path}, dropout: 0.05{encoder}}}"
+    (root / "x.yaml").write_text(re.sub("encoder: .*", f"encoder: {part}{more}", text))
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, folder):
+    """A run of three epochs, of which the encoder is frozen in the first: root, its folder, its weights."""
+    root = make_root(tmp_path_factory.mktemp("pretrained"))
+    more = "\n  fine_tuning: {freeze_epochs: 1, rate: 0.5, layer_decay: 0.9}"
+    mask = ", layer_dropout: 0.2, mask: {time_ratio: 0.1, time_width: 2}"
+    settings_of(root, shutil.copytree(folder("wavlm large"), root / "source"), more, mask)
+    return root, root / "whole", weights(train(root, root / "whole"))
+
+
+def test_training_lowers_the_loss_and_keeps_the_frozen_encoder(trained):
+    root, out, _ = trained
+    losses = dev_losses(out)
+    assert losses[-1] < losses[0] - 0.2
+    frozen = train(root, root / "frozen", "training.epochs=1").model.encoder
+    begun = transformers.AutoModel.from_pretrained(root / "source").state_dict()
+    assert_same(frozen.pretrained.state_dict(), begun)
+    thawed = load(out).model.encoder.pretrained.state_dict()
+    assert not [
+        name
+        for name in begun
+        if torch.equal(thawed[name], begun[name]) and "k_proj.bias" not in name
+    ]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_an_uninterrupted_one_and_reads_no_source(trained, tmp_path, monkeypatch):
+    root, *whole = trained
+    stop(root, tmp_path / "m", 8, "training.save_steps=1")
+    monkeypatch.setattr(source, "find", None)
+    assert_uninterrupted(root, tmp_path / "m", whole, "training.save_steps=1")
+
+
+@pytest.mark.slow
+def test_processes_change_nothing(trained, tmp_path):
+    assert_processes_change_nothing(trained[0], tmp_path)
+
+
+def test_recomputing_activations_changes_nothing(trained, tmp_path):
+    root, _, expected = trained
+    again = train(root, tmp_path / "m", "training.activation_checkpointing=true")
+    assert_same(weights(again), expected)
+
+
+def test_the_model_folder_has_all_and_decodes_the_same_in_any_batch(trained, tmp_path):
+    """In a process without the source and, by its sockets, without a network."""
+    root, out, _ = trained
+    moved = shutil.copytree(out, tmp_path / "m", ignore=shutil.ignore_patterns("checkpoints"))
+    program = """
+import socket, sys
+def refuse(*_): raise AssertionError("network")
+socket.socket.connect = socket.getaddrinfo = refuse
+import asr, asr.cli.train
+assert "transformers" not in sys.modules
+model, paths = asr.load(sys.argv[1], "cpu"), sys.argv[2:]
+together = [t.nbest[0].score for t in asr.transcribe_all(model, paths)]
+alone = [model.transcribe(path).nbest[0].score for path in paths]
+assert all(abs(a - b) < 1e-3 for a, b in zip(together, alone)), (together, alone)
+"""
+    paths = [str(root / f"corpus/dev00{n}.wav") for n in range(6)]
+    facts = describe(str(moved)).facts
+    assert facts["sample_rate_hz"] == 8000 and facts["encoder"]["model_type"] == "wavlm"
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "none")}
+    subprocess.run([sys.executable, "-c", program, moved, *paths], check=True, env=environment)
+
+
+def test_fine_tuning_a_model_folder_reads_no_source(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "find", None)
+    out = trained[1]
+    tuned = train(out, tmp_path / "m", f"init_from={out}", "training.epochs=1", name="config")
+    assert_same(tuned.model.encoder.state_dict(), load(out).model.encoder.state_dict())  # frozen
+
+
+def test_rates_fall_from_layer_to_layer(trained):
+    """rate · decay^(N - n); what is in no layer is one below the first; what is new has the optimizer's."""
+    model = load(trained[1])
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    settings = MuonSettings.model_validate({"kind": "muon", "lr": 1.0})
+    optimizer = settings.build(model).param_groups
+    for groups in (parameter_groups(model, settings), optimizer):
+        found = {
+            names[p]: (g["initial_lr"], g.get("from_epoch", 0)) for g in groups for p in g["params"]
+        }
+        assert found.keys() == set(names.values())
+        for name, rate in found.items():
+            layer = re.search(r"encoder\.layers\.(\d)", name) if "pretrained" in name else None
+            power = 2 - int(layer[1]) if layer else 3
+            inside = name.startswith("model.encoder.")
+            assert rate == (pytest.approx(0.5 * 0.9**power), 1) if inside else rate == (1.0, 0), (
+                name
+            )
+
+
+# --- files of strangers ---------------------------------------------------------------------------
+
+
+class Planted:
+    """A pickle that makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def edit(path, name, **changes):
+    tree = json.loads((path / name).read_text())
+    (path / name).write_text(
+        json.dumps({k: v for k, v in {**tree, **changes}.items() if v is not ...})
+    )
+
+
+def only_pickles(path):
+    (path / "model.safetensors").unlink()
+    (path / "pytorch_model.bin").write_bytes(pickle.dumps(Planted(str(path / "ran"))))
+
+
+def link_out(path):
+    shutil.move(path / "model.safetensors", path.parent / "other.safetensors")
+    (path / "model.safetensors").symlink_to(path.parent / "other.safetensors")
+
+
+def index_out(path):
+    (path / "model.safetensors").unlink()
+    (path / source.INDEX).write_text(json.dumps({"weight_map": {"a": "../../other.safetensors"}}))
+
+
+def change_weights(path, change):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors")
+
+
+NORM = "encoder.layers.0.layer_norm.weight"
+HOSTILE = {
+    "code": (lambda p: edit(p, "config.json", auto_map={"AutoModel": "m.M"}), "auto_map"),
+    "pickles": (only_pickles, "pickles.*never read"),
+    "a link": (link_out, "links to .*other.safetensors"),
+    "an index": (index_out, r"\.\./\.\./other"),
+    "adapters": (lambda p: edit(p, "config.json", adapter_attn_dim=16), "adapter_attn_dim"),
+    "batch norm": (lambda p: edit(p, "config.json", conv_pos_batch_norm=True), "company"),
+    "features": (lambda p: edit(p, "config.json", model_type="whisper"), "whisper.*features, not"),
+    "a stranger": (lambda p: edit(p, "config.json", model_type="bert"), "'bert' isn't supported"),
+    "a huge one": (lambda p: edit(p, "config.json", hidden_size=1 << 40), "hidden_size"),
+    "a wide one": (
+        lambda p: edit(p, "config.json", conv_kernel=[10] + [9999] * 6),
+        "samples or less",
+    ),
+    "uneven lists": (lambda p: edit(p, "config.json", conv_stride=[5]), "conv_stride"),
+    "no numbers": (lambda p: edit(p, "config.json", conv_dim="x"), "conv_dim"),
+    "a kernel": (lambda p: edit(p, "config.json", hidden_act="user/kernel"), "hidden_act"),
+    "no JSON": (lambda p: (p / "config.json").write_text("[" * 10**6), "isn't JSON"),
+    "another rate": (
+        lambda p: edit(p, source.PREPROCESSOR, sampling_rate=16000),
+        "rate: got 8000, expected 16000",
+    ),
+    "no rate": (lambda p: edit(p, source.PREPROCESSOR, sampling_rate=...), "sampling_rate None"),
+    "no description": (lambda p: (p / source.PREPROCESSOR).unlink(), "features.waveform.normalize"),
+    "a hole": (lambda p: change_weights(p, lambda x: x.pop(NORM)), f"{NORM} missing"),
+    "a shape": (lambda p: change_weights(p, lambda x: x.update({NORM: torch.ones(5)})), NORM),
+    "NaN": (lambda p: change_weights(p, lambda x: x[NORM].fill_(torch.nan)), f"NaN.*{NORM}"),
+    "half": (
+        lambda p: (p / "model.safetensors").write_bytes(
+            (p / "model.safetensors").read_bytes()[:9000]
+        ),
+        "damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_is_wrong_with_a_source_is_reported_and_nothing_runs(trained, folder, tmp_path, case):
+    change, message = HOSTILE[case]
+    path = tmp_path / "source"
+    shutil.copytree(folder("wav2vec2 large"), path)
+    change(path)
+    arguments = trained[0] / "x.yaml", [f"model.encoder.source={path}"]
+    with pytest.raises(UserError, match=f"(?s){message}"):
+        experiment = config.load(tasks.Experiment, *arguments)
+        experiment.resolved().model.encoder.build(1).load_source()
+    assert not (path / "ran").exists()
+
+
+def test_what_the_hub_gives_is_read_from_its_cache_and_its_commit_written_down(
+    trained, folder, tmp_path, monkeypatch
+):
+    """As huggingface_hub lays it out: snapshots/COMMIT holds links to blobs."""
+    cache, asked = tmp_path / "models--who--what", []
+    (cache / "snapshots/c0ffee").mkdir(parents=True)
+    shutil.copytree(folder("wavlm large"), cache / "blobs")
+    for path in (cache / "blobs").iterdir():
+        (cache / "snapshots/c0ffee" / path.name).symlink_to(f"../../blobs/{path.name}")
+
+    def download(name, revision, allow_patterns):
+        asked.append((name, revision, "*.bin" in str(allow_patterns)))
+        return str(cache / "snapshots/c0ffee")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    change = ["model.encoder.source=who/what", "model.encoder.revision=refs/pr/2"]
+    encoder = config.load(tasks.Experiment, trained[0] / "x.yaml", change).resolved().model.encoder
+    assert encoder.revision == "c0ffee" and asked == [("who/what", "refs/pr/2", False)]
+    assert not encoder.build(1).load_source()
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: 1 / 0)
+    with pytest.raises(UserError, match=r"who/what: no such folder here.*division by zero"):
+        encoder.find()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    rows(r"""
+    model.encoder.source=nowhere | nowhere: no such folder, and no name on the Hugging Face Hub
+    features={fbank: {sample_rate: 8000}} | features: got fbank, expected waveform
+    features.waveform.normalize=false | normalize: got False, expected True
+    model.intermediate_ctc={layers: [3]} | layers \[3\], expected different ones from 1 to 2
+    """),
+)
+def test_settings_that_do_not_suit_the_source_are_refused(trained, change, message):
+    experiment = config.load(tasks.Experiment, trained[0] / "x.yaml", [change])
+    with pytest.raises(UserError, match=message):
+        experiment.resolved()
+
+
+def test_a_transformers_that_computes_something_else_is_refused(trained, monkeypatch):
+    kinds = transformers.models.wavlm.modeling_wavlm
+    before = kinds.WavLMFeedForward.forward
+    monkeypatch.setattr(kinds.WavLMFeedForward, "forward", lambda self, x: before(self, 1.01 * x))
+    with pytest.raises(
+        UserError, match=f"computes another encoder than {transformers.__version__} did"
+    ):
+        load(trained[1])
