@@ -13,7 +13,7 @@ from asr.serving.options import LOOPBACK, ServingOptions
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
 
-EXAMPLES = """The page is at http://127.0.0.1:8000; the API, compatible with OpenAI's, is under /v1. See docs/serving.md.
+EXAMPLES = """The page is at http://127.0.0.1:8000, an API compatible with OpenAI's under /v1. See docs/serving.md.
 
 To require a token, set ASR_TOKEN in the environment. Without a token, asr-serve accepts connections
 from this machine only.
@@ -43,7 +43,9 @@ def arguments():
     args.add_argument(
         "--without-token", action="store_true", help="serve everyone who can reach --host"
     )
-    args.add_argument("--certfile", type=place, metavar="PEM", help="certificate, for https (needs --keyfile)")
+    args.add_argument(
+        "--certfile", type=place, metavar="PEM", help="certificate, for https (needs --keyfile)"
+    )
     args.add_argument("--keyfile", type=place, metavar="PEM", help="private key of --certfile")
     args.add_argument(
         "--behind-proxy",

@@ -24,7 +24,9 @@ class ServingOptions:
     )
     max_streams: int = option(16, "live streams at once; 429 if more", least=1, most=10_000)
     max_connections: int = option(256, "open connections; 503 if more", least=1, most=100_000)
-    requests_per_minute: int = option(600, "requests from one address; 429 if more", least=1, most=10**6)
+    requests_per_minute: int = option(
+        600, "requests from one address; 429 if more", least=1, most=10**6
+    )
     receive_seconds: float = option(
         20.0, "wait for the next bytes of a request; 408 after that", least=0.05, most=3600
     )
