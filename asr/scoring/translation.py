@@ -105,15 +105,20 @@ def bleu(
     lowercase: bool = False,
 ) -> float:
     """BLEU, 0 to 100, as sacrebleu computes it; for the arguments see `score_translations`."""
-    how = {"tokenize": tokenize, "lowercase": lowercase}
+    how = _how(tokenize, lowercase)
     found, expected = (list(map(_composed, lines)) for lines in (hypotheses, references))
     return imports.sacrebleu("sacrebleu").corpus_bleu(found, [expected], **how).score
+
+
+def _how(tokenize: str, lowercase: bool) -> dict[str, Any]:
+    """Settings of sacrebleu's BLEU; it would warn of tokenized texts where they are meant."""
+    return {"tokenize": tokenize, "lowercase": lowercase, "force": tokenize == "none"}
 
 
 def _metrics(tokenize: str, lowercase: bool) -> dict[str, Any]:
     kinds = imports.sacrebleu("sacrebleu.metrics")
     return {
-        "BLEU": kinds.BLEU(tokenize=tokenize, lowercase=lowercase),
+        "BLEU": kinds.BLEU(**_how(tokenize, lowercase)),
         "chrF": kinds.CHRF(lowercase=lowercase),
     }
 
