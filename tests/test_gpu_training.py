@@ -12,7 +12,7 @@ import torch
 from partly import partly
 from pretended_gpu import gpu, pretended_gpu
 from runs import Stop, assert_same, dev_losses, history, make_root, stopping, train, weights
-from small import hybrid, options
+from small import hybrid, near, options
 
 from asr.cli import train as command
 from asr.data.dataset import collate
@@ -171,7 +171,7 @@ def test_muon_by_shapes_is_muon_one_by_one(monkeypatch):
     expected = after([torch.nn.Parameter(matrix.clone()) for matrix in start])
     with pretended_gpu():
         got = after([torch.nn.Parameter(matrix.to("cuda")) for matrix in start])
-    torch.testing.assert_close(got, expected, rtol=0, atol=0.1 * 0.2 * 40**0.5 * 2**-7)
+    near(got, expected, 0.1 * 0.2 * 40**0.5 * 2**-7)
     assert torch.equal(got[2], start[2] * (1 - 0.1 * 0.1))
 
 
@@ -187,7 +187,7 @@ def test_weights_cast_once_are_autocasts_to_the_bit(encoder):
         (got, its), (expected, others) = made
         assert (got.totals.sums, got.norm) == (expected.totals.sums, pytest.approx(expected.norm))
         for name, weight in its.items():
-            torch.testing.assert_close(weight.cpu(), others[name].cpu(), rtol=0, atol=1e-7)
+            near(weight.cpu(), others[name].cpu(), 1e-7)
 
 
 def test_flat_weights_are_the_models_with_gradients_in_their_layout():

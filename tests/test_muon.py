@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small import near
 from torch import nn
 from torch.testing import assert_close
 
@@ -67,7 +68,7 @@ def test_without_instructions_for_bf16_the_step_is_that_of_fp32(in_bf16, monkeyp
     monkeypatch.setattr(muon, "has_bf16", lambda: False)
     exact = muon.orthogonal(matrix)
     assert exact.dtype == torch.float32
-    assert_close(rounded, exact, rtol=0, atol=0.03 * exact.abs().max().item())
+    near(rounded, exact, 0.03 * exact.abs().max().item())
     values = torch.linalg.svdvals(exact)
     assert values.min() > 0.3 and values.max() < 1.3
 
@@ -92,23 +93,18 @@ def test_neither_embeddings_nor_projections_of_a_recipe_are_muons(recipe):
         module = (
             Hybrid(settings, 80, 50) if settings.kind == "hybrid" else TransformerLM(settings, 50)
         )
-    chosen = {id(p) for p in layer_matrices(module)}
-    rest = [
-        (name, p) for name, p in module.named_parameters() if id(p) not in chosen and p.dim() == 2
-    ]
-    assert len(chosen) > 20 and all(
-        50 in p.shape or "subsampling.project" in name for name, p in rest
-    )
-    assert not any(50 in p.shape for p in module.parameters() if id(p) in chosen)
+    own = {id(p) for p in layer_matrices(module)}
+    matrices = {name: p for name, p in module.named_parameters() if p.dim() == 2}
+    rest = {name for name, p in matrices.items() if id(p) not in own}
+    assert rest == {n for n, p in matrices.items() if 50 in p.shape or "subsampling.project" in n}
+    assert len(own) > 20
 
 
 @pytest.mark.parametrize("recipe", ["an4", "librispeech-lm"])
 def test_shards_are_refused(recipe):
     changes = ["optimizer={kind: muon, lr: 1e-3}", "training.shard=true", "training.ema=null"]
-    with pytest.raises(
-        UserError,
-        match="training: shard: can't be had with optimizer.kind: muon, which needs whole",
-    ):
+    message = "training: shard: can't be had with optimizer.kind: muon, which needs whole"
+    with pytest.raises(UserError, match=message):
         config.load(Experiment, ROOT / f"conf/{recipe}.yaml", changes)
 
 
@@ -168,13 +164,11 @@ def test_it_is_pytorchs(in_bf16):
     reference = torch.optim.Muon(theirs, **settings, adjust_lr_fn="match_rms_adamw")
     steps_of(own, ours)
     steps_of(reference, theirs)
-    assert_close(ours, theirs, rtol=0, atol=0)
+    near(ours, theirs)
     again = Muon(matrices(), **settings, group=Group())
     again.load_state_dict(reference.state_dict())
     for m, p in zip(again.param_groups[0]["params"], theirs, strict=True):
-        assert_close(
-            again.state[m]["momentum_buffer"], reference.state[p]["momentum_buffer"], rtol=0, atol=0
-        )
+        near(again.state[m]["momentum_buffer"], reference.state[p]["momentum_buffer"])
 
 
 def test_a_layer_that_was_left_out_stays():
@@ -186,7 +180,7 @@ def test_a_layer_that_was_left_out_stays():
     for n, m in enumerate(own):
         m.grad = torch.zeros_like(m) if n == 0 else torch.ones_like(m)
     muon.step()
-    assert_close(own[0], before[0] * (1 - LR * 0.1), rtol=0, atol=0)
+    near(own[0], before[0] * (1 - LR * 0.1))
     assert all(
         (m - kept).abs().max() > 1e-3 * LR for m, kept in zip(own[1:], before[1:], strict=True)
     )
@@ -209,7 +203,7 @@ def test_processes_share_the_work_and_all_have_what_one_alone_has(tmp_path):
     expected = torch.load(tmp_path / "0.pt")
     launch.spawn(write_steps, 3, tmp_path)
     for rank in range(3):
-        assert_close(torch.load(tmp_path / f"{rank}.pt"), expected, rtol=0, atol=0)
+        near(torch.load(tmp_path / f"{rank}.pt"), expected)
 
 
 def test_a_process_makes_its_share_only(monkeypatch):
@@ -236,6 +230,6 @@ def test_a_state_that_is_saved_and_loaded_goes_on_alike():
         give_gradients(steps, 4)
         state.step()
     for p, q in zip(module.parameters(), other.parameters(), strict=True):
-        assert_close(p, q, rtol=0, atol=0)
+        near(p, q)
     with pytest.raises(ValueError, match="shorter|longer"):
         Together(made.parts[0]).load_state_dict(made.state_dict())

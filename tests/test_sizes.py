@@ -3,6 +3,7 @@
 And that what published results were trained with is what their configurations have.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -44,6 +45,7 @@ HYBRIDS = sorted(p.stem for p in CONF.glob("*.yaml") if "kind: hybrid" in p.read
 TOKENS = {"librispeech": 5000, "aishell": 4233, "an4": 110}  # by how the name begins
 
 
+@functools.cache
 def settings(name):
     return load(Experiment, CONF / f"{name}.yaml")
 
@@ -58,6 +60,7 @@ def shown(name):
 SHOWN = [name for name in HYBRIDS if shown(name)]
 
 
+@functools.cache
 def build(name, tokens=1000):
     """A configuration's model, without its weights."""
     experiment = settings(name)
