@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from contracts import encode
-from runs import Stop, assert_same, history, make_root, stopping, train, weights
+from runs import assert_same, assert_uninterrupted, history, make_root, stop, train, weights
 from small import noise, options
 from test_model import data, sizes
 from torch.testing import assert_close
@@ -324,15 +324,9 @@ def whole(root):
 
 @each("stop_at", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 12))])
 @pytest.mark.slow
-def test_continued_equals_uninterrupted_whatever_the_workers(
-    root, whole, tmp_path, monkeypatch, stop_at
-):
-    stopping(monkeypatch, stop_at)
-    with pytest.raises(Stop):
-        train(root, tmp_path / "x", *ALL, "training.save_steps=1", "data.workers=2")
-    monkeypatch.undo()
-    assert_same(weights(train(root, tmp_path / "x", *ALL)), whole[1])
-    assert history(tmp_path / "x") == history(whole[0])
+def test_continued_equals_uninterrupted_whatever_the_workers(root, whole, tmp_path, stop_at):
+    stop(root, tmp_path / "x", stop_at, *ALL, "training.save_steps=1", "data.workers=2")
+    assert_uninterrupted(root, tmp_path / "x", whole, *ALL)
 
 
 def test_the_figures_are_shown(whole):
