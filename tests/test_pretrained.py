@@ -223,6 +223,16 @@ def test_processes_change_nothing(trained, tmp_path):
     assert_processes_change_nothing(trained[0], tmp_path)
 
 
+@pytest.mark.slow
+def test_shards_change_nothing_but_rounding(trained, tmp_path):
+    """An encoder that thaws hasn't counted the steps in which it was frozen, in either."""
+    more = "training.accumulate=2", "training.processes=2", "model.encoder.layer_dropout=0"
+    for name in ("false", "true"):
+        train(trained[0], tmp_path / name, *more, f"training.shard={name}")
+    whole, shards = (dev_losses(tmp_path / name) for name in ("false", "true"))
+    assert shards == pytest.approx(whole, abs=1e-4)
+
+
 def test_recomputing_activations_changes_nothing(trained, tmp_path):
     root, _, expected = trained
     again = train(root, tmp_path / "m", "training.activation_checkpointing=true")

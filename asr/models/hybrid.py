@@ -133,7 +133,7 @@ class Hybrid(nn.Module):
         return max((term.views for term in self.terms), default=1)
 
     def rates(self) -> dict[nn.Parameter, tuple[float, int]]:
-        """Map parameters to the factor on their learning rate, and the epoch from which they have one.
+        """Map parameters to the factor on their learning rate, and the epoch from which they are trained.
 
         Of the encoder's N layers the last has the factor `rate`, and each one below `layer_decay`
         times that of the one above; what is in no layer has that of one below the first.

@@ -1,5 +1,6 @@
 """The training loop: epochs of optimizer steps, validation, checkpoints; exact to resume."""
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -159,12 +160,13 @@ class Trainer:
         totals = rows.over(self.group, requests)
         norm = float(replicas.reduce_and_clip(totals.sums["tokens"], self.settings.clip))
         for group in replicas.optimizer.param_groups:
-            factor = self.schedule.factor(number, epochs / self.settings.epochs)
-            frozen = progress.epoch < group.get("from_epoch", 0)
-            group["lr"] = 0.0 if frozen else group["initial_lr"] * factor
+            group["lr"] = group["initial_lr"] * self.schedule.factor(
+                number, epochs / self.settings.epochs
+            )
         result = StepResult(totals, norm)
         if result.applied:
-            replicas.optimizer.step()
+            with left_out(replicas.optimizer.param_groups, progress.epoch):
+                replicas.optimizer.step()
             if self.average:
                 self.average.update(number)
         progress.step, progress.done = number, progress.done + 1
@@ -380,3 +382,17 @@ class Trainer:
         if self._validation_is_due():
             return f"continuing with the validation of epoch {progress.epoch}"
         return f"continuing at epoch {progress.epoch + 1}, step {progress.done + 1} of it"
+
+
+@contextlib.contextmanager
+def left_out(groups: Sequence[dict], epoch: int) -> Iterator[None]:
+    """Within it, parameters whose `from_epoch` lies ahead have no gradient, so that an optimizer passes them over."""
+    frozen = [group["params"] for group in groups if epoch < group.get("from_epoch", 0)]
+    kept = [(parameter, parameter.grad) for part in frozen for parameter in part]
+    for parameter, _ in kept:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient

@@ -77,7 +77,7 @@ def parameter_groups(
 def by_rate(model: nn.Module, parameters: Iterable[Tensor], lr: float) -> list[dict[str, Any]]:
     """Divide parameters by what `rates` of a model's modules say; those without a rate of their own come first.
 
-    returns  groups with `initial_lr`, and with `from_epoch` where the rate is 0 until then
+    returns  groups with `initial_lr`, and with `from_epoch` where they are frozen until then
     """
     rates: dict[Any, tuple[float, int]] = {}
     for module in model.modules():

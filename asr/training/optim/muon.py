@@ -71,6 +71,8 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:  # type: ignore[override]
         """Change the weights."""
         for settings in self.param_groups:
+            if settings["params"][0].grad is None:  # the whole group is frozen
+                continue
             groups, lr = alike(settings["params"]), settings["lr"]
             sizes = [len(group) * group[0].numel() for group in groups]
             together = groups[0][0].new_zeros(sum(sizes), dtype=torch.bfloat16)
