@@ -73,7 +73,7 @@ def test_training_is_a_cpus(root, tmp_path, encoder, more):
         f"{encoder}, d_model: 32, layers: 2, heads: 2, ff: 64, dropout: 0, channels: 8"
     )
     more = [f"model.encoder={settings}", "model.decoder.dropout=0", "training.epochs=1", *more]
-    train(root, tmp_path / "cpu", *more)
+    train(root, tmp_path / "cpu", *more, "training.processes=1")
     with pretended_gpu() as device, device.counting() as counts:
         train(root, tmp_path / "gpu", *more, GPU)
     assert counts.launches.total() > 1000
