@@ -233,12 +233,14 @@ def test_shards_change_nothing_but_rounding(trained, tmp_path):
     assert shards == pytest.approx(whole, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_recomputing_activations_changes_nothing(trained, tmp_path):
     root, _, expected = trained
     again = train(root, tmp_path / "m", "training.activation_checkpointing=true")
     assert_same(weights(again), expected)
 
 
+@pytest.mark.slow
 def test_the_model_folder_has_all_and_decodes_the_same_in_any_batch(trained, tmp_path):
     """In a process without the source and, by its sockets, without a network."""
     root, out, _ = trained
@@ -261,6 +263,7 @@ assert all(abs(a - b) < 1e-3 for a, b in zip(together, alone)), (together, alone
     subprocess.run([sys.executable, "-c", program, moved, *paths], check=True, env=environment)
 
 
+@pytest.mark.slow
 def test_fine_tuning_a_model_folder_reads_no_source(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(source, "find", None)
     out = trained[1]

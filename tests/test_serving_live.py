@@ -420,15 +420,19 @@ def test_nothing_more_is_read_while_much_waits(other, monkeypatch):
     )  # the config and one frame, until there was room
 
 
-def test_small_frames_are_read_as_fast_as_large_ones(other):
+def test_small_frames_are_read_as_fast_as_large_ones(other, monkeypatch):
     """A turn takes a second of audio, of however many frames: beside a search, turns are few."""
     live = other.open(print).result(10)
-    live._engine = SimpleNamespace(wake=lambda: None)  # its thread sees nothing
+    monkeypatch.setattr(
+        live, "_engine", SimpleNamespace(wake=lambda: None)
+    )  # its thread sees nothing
     for _ in range(150):
         live.feed(np.zeros(80, np.float32), 8000)
     assert live.backlog == pytest.approx(1.5) and live.take()
     assert live.backlog == pytest.approx(0.5, abs=0.011) and live.take()
     assert live.backlog == 0 and not live.take()
+    monkeypatch.undo()
+    live.close()
 
 
 @pytest.mark.parametrize(("slow", "waiting"), [(0.05, 1000), (60, 3)])
