@@ -612,7 +612,7 @@ def test_a_microphone_that_does_not_start_is_a_mistake(folder, monkeypatch, capl
     monkeypatch.setitem(sys.modules, "sounddevice", Busy(say("A"), RATE))
     with pytest.raises(SystemExit) as ended:
         decode(folder, "--mic")
-    assert ended.value.code == 2 and "mic: the default microphone: busy" in caplog.text
+    assert ended.value.code == 2 and "--mic: the default microphone: busy" in caplog.text
 
 
 @pytest.fixture(scope="module")

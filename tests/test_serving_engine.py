@@ -106,6 +106,8 @@ def test_samples_are_transcribed_as_by_the_function_and_long_ones_as_their_file(
         assert list(Path(engine._readers._folder.name).iterdir()) == []
         with pytest.raises(UserError, match="expected floating-point samples"):
             engine.submit(brief.astype(np.int16))
+        with pytest.raises(UserError, match="got 0 Hz"):
+            engine.submit(brief, sample_rate=0)
     assert_alike(found[0], asr.transcribe(short, brief, **vars(HOW)))
     assert_alike(found[1], asr.transcribe(short, twice, 2 * RATE, **vars(HOW)))
     expected = asr.transcribe(short, str(tmp_path / "long.wav"), **vars(HOW))

@@ -28,6 +28,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 import asr
+from asr.errors import UserError
 from asr.models.recognizer import Recognizer
 from asr.serving import live, server
 from asr.serving.app import create_app
@@ -431,6 +432,8 @@ def test_small_frames_are_read_as_fast_as_large_ones(other, monkeypatch):
     assert live.backlog == pytest.approx(1.5) and live.take()
     assert live.backlog == pytest.approx(0.5, abs=0.011) and live.take()
     assert live.backlog == 0 and not live.take()
+    with pytest.raises(UserError, match="got 0 Hz"):
+        live.feed(np.zeros(80, np.float32), 0)
     monkeypatch.undo()
     live.close()
 

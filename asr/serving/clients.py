@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from asr.audio.load import check_rate
 from asr.logging import logger
 from asr.transcript import Event
 from asr.transcription.streams import Stream, Streams
@@ -56,8 +57,12 @@ class Live:
         return self._read > time.monotonic() - self._began + 2 * TURN
 
     def feed(self, samples: np.ndarray, sample_rate: int | None = None) -> None:
-        """Take the next samples, (n,) int16, or float from -1 to 1, at a rate in Hz; the model's unless given."""
-        rate = sample_rate or self._rate
+        """Take the next samples, (n,) int16, or float from -1 to 1, at a rate in Hz; the model's unless given.
+
+        raises   UserError if the rate is none
+        """
+        rate = self._rate if sample_rate is None else sample_rate
+        check_rate(rate, "sample_rate")
         size = max(1, round(TURN * rate))
         for begin in range(0, len(samples), size):
             part = samples[begin : begin + size]

@@ -114,8 +114,7 @@ class Engine:
             audio = one_recording(audio, "submit them one by one")
         waveform = None
         if not isinstance(audio, Recording):
-            rate = sample_rate or self.recognizer.sample_rate
-            waveform = waveform_of(audio, rate, self.recognizer)
+            waveform = waveform_of(audio, sample_rate, self.recognizer)
             audio = Recording("", "", 0.0, len(waveform) / self.recognizer.sample_rate)
         job = Job(client, audio, options or self.options)
         job.waveform, job.progress = waveform, progress

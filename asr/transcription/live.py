@@ -48,7 +48,7 @@ def _feed(stream: Stream, name: str, portions: Portions) -> Failure | None:
         stream.end()
     except UserError as error:
         stream.end()
-        return Failure(name, name, str(error))
+        return Failure(name, name, error.as_option())
     return None
 
 
