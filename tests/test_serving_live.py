@@ -603,7 +603,7 @@ def test_pongs_do_not_pile_up(other):
 
 @pytest.mark.slow
 def test_a_short_soak(folder, capsys):  # noqa: F811
-    soak.main([str(folder / "model"), str(folder), "--minutes", "0.1"])
+    soak.main([*(str(folder / name) for name in ("model", "a.wav", "b.flac")), "--minutes", "0.1"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert "'200': " in last and "'streamed': " in last
 

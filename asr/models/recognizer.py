@@ -46,7 +46,8 @@ class Recognizer(nn.Module):
         try:
             self.model = Hybrid(model, self.frontend.extractor.features, tokenizer.vocabulary)
         except ValueError as error:  # sizes possible each for itself, but not together
-            raise UserError(f"features and model: {error}") from None
+            kind = "waveform" if features.waveform else "fbank"
+            raise UserError(f"features.{kind} and model: {error}") from None
         if self.model.views == 2 and self.frontend.specaugment is None:
             raise UserError(
                 "model.consistency: got no features.specaugment, expected one: the two views are its masks"

@@ -50,7 +50,7 @@ class FairQueue(Generic[Request]):
             yield from sorted(own, key=lambda request: own[request])
 
 
-class Turns:
+class FairThreads:
     """Threads that go on with the work of clients in turn, one step at a time."""
 
     def __init__(self, threads: int, name: str):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import soundfile
 
-from asr.serving.fairness import Turns
+from asr.serving.fairness import FairThreads
 from asr.serving.jobs import Job, JobPart
 from asr.serving.searchers import Searchers
 from asr.transcription.long import FAR, cutting, sure_of
@@ -38,7 +38,7 @@ class Readers:
         recognizer = self._recognizer = searchers.recognizer
         self._longest = recognizer.longest if recognizer.has_times else float("inf")
         self._pool = ThreadPoolExecutor(READERS[searchers.device.type], "asr-reader")
-        self._cutter = Turns(1, "asr-cutter")
+        self._cutter = FairThreads(1, "asr-cutter")
         self._folder = tempfile.TemporaryDirectory(prefix="asr-engine-")
 
     def prepare(self, job: Job) -> None:

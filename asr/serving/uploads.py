@@ -23,7 +23,7 @@ from asr.audio import load as sound_files
 from asr.errors import UserError
 from asr.serving.clients import CLOSED, Closed
 from asr.serving.errors import RequestError, without_paths
-from asr.serving.fairness import Turns
+from asr.serving.fairness import FairThreads
 from asr.serving.options import ServingOptions
 from asr.transcription.recordings import Recording
 
@@ -76,7 +76,7 @@ class Decoders:
     """Threads in which ffmpeg decodes uploads; clients take turns."""
 
     def __init__(self, options: ServingOptions):
-        self._options, self._turns = options, Turns(DECODERS, "asr-decoder")
+        self._options, self._turns = options, FairThreads(DECODERS, "asr-decoder")
         self._open = dict[Future[Path], threading.Event]()  # and what ends them
         self._closed = False
 

@@ -62,8 +62,8 @@ def train(experiment: Experiment, stamp: Stamp) -> Any:
             held.enter_context(launch.joined(settings.accumulate)) if launch.launched() else Group()
         )
         device, which = group.share(lambda: choose_device(experiment))
-        unresolved = experiment
-        experiment = group.share(lambda: unresolved.resolved(continues(out, stamp)))
+        given = experiment
+        experiment = group.share(lambda: complete(given, stamp))
         size = group.size
         if not launch.launched():
             size = launch.count(settings.processes, settings.accumulate, device)
@@ -78,6 +78,13 @@ def train(experiment: Experiment, stamp: Stamp) -> Any:
     return experiment.Model.load(out)
 
 
+def complete(experiment: Experiment, stamp: Stamp) -> Experiment:
+    """Complete the settings by the files of others that they name, or by those of the run that continues."""
+    out = Path(experiment.out)
+    check_folder(out)
+    return experiment.resolved(continues(out, stamp))
+
+
 def prepare(
     experiment: Experiment, stamp: Stamp, on: tuple[torch.device, str], size: int, held: ExitStack
 ) -> Data:
@@ -87,7 +94,6 @@ def prepare(
     """
     device, which = on
     out = Path(experiment.out)
-    check_folder(out)
     model = build(experiment)
     continued = continues(out, stamp)
     transfer = fine_tune(experiment, model, continued)

@@ -1,0 +1,82 @@
+"""Learn to copy or to reverse words of letters, the smallest tasks that exercise all parts of a translator.
+
+    python -m scripts.letters {copy,reverse} FOLDER [key.path=value ...]
+
+Prints how many held-out words come out right, by length: those of the training, 1 to 10 letters, and longer ones.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import asr
+from asr.cli.command import command, parser
+from asr.text import tokenizer
+
+TURN = {"copy": 1, "reverse": -1}
+LETTERS, MOST = "abcdefgh", 10  # of a word in training
+EACH = 50  # held-out words of a length
+CONFIG = """
+out: {folder}/model
+seed: 3
+tokenizer: {folder}/tokenizer
+data:
+  train: [{folder}/train.src, {folder}/train.tgt]
+  dev: [{folder}/dev.src, {folder}/dev.tgt]
+  batch_tokens: 500
+model:
+  kind: translator
+  source: text
+  encoder: {{kind: transformer, d_model: 64, layers: 2, heads: 2, ff: 64, dropout: 0, subsampling: 1}}
+  decoder: {{kind: transformer, d_model: 64, layers: 2, heads: 2, ff: 64, dropout: 0, tied: true}}
+  shared: true
+optimizer: {{kind: adam, lr: 3e-3}}
+schedule: {{kind: cosine, warmup: 20}}
+training: {{epochs: 20, average: 2, device: cpu, processes: 1}}
+"""
+
+
+def words(draw: random.Random, count: int, lengths: Sequence[int]) -> list[str]:
+    """Draw words whose lengths are equally likely."""
+    return ["".join(draw.choices(LETTERS, k=draw.choice(lengths))) for _ in range(count)]
+
+
+def prepare(folder: Path, turn: int) -> Path:
+    """Write the texts, the tokenizer and the configuration of a task; return the last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, count, seed in (("train", 8000, 3), ("dev", 100, 4)):
+        lines = words(random.Random(seed), count, range(1, MOST + 1))
+        (folder / f"{name}.src").write_text("".join(f"{line}\n" for line in lines))
+        (folder / f"{name}.tgt").write_text("".join(f"{line[::turn]}\n" for line in lines))
+    tokenizer.train("characters", [" ".join(LETTERS)]).save(folder / "tokenizer")
+    (folder / "x.yaml").write_text(CONFIG.format(folder=folder))
+    return folder / "x.yaml"
+
+
+def right(
+    folder: Path, turn: int, lengths: Sequence[int], *overrides: str
+) -> Iterator[tuple[int, int]]:
+    """Train, and yield each length with how many of its EACH held-out words come out right."""
+    model, draw = asr.train(prepare(folder, turn), *overrides), random.Random(5)
+    for length in lengths:
+        lines = words(draw, EACH, [length])
+        found = asr.translate(model, lines, beam=4)
+        yield length, sum(one.text == line[::turn] for one, line in zip(found, lines, strict=True))
+
+
+@command
+def main(argv):
+    """Train, and print a line for each length."""
+    args = parser("letters", __doc__.partition("\n")[0])
+    args.add_argument("task", choices=TURN)
+    args.add_argument("folder", type=Path)
+    args.add_argument("overrides", nargs="*", metavar="key.path=value")
+    args = args.parse_args(argv)
+    for length, count in right(
+        args.folder, TURN[args.task], range(1, 2 * MOST + 1), *args.overrides
+    ):
+        print(f"{length} letters: {count} of {EACH}")
+
+
+if __name__ == "__main__":
+    main()
