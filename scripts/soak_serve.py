@@ -158,7 +158,7 @@ def main(argv):
     """Soak, and print."""
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("model", help="its folder")
-    args.add_argument("sources", nargs="+", help="folders of recordings")
+    args.add_argument("sources", nargs="+", help="sound files, or folders of them")
     args.add_argument("--minutes", type=float, default=60.0, help="default 60")
     args.add_argument("--clients", type=int, default=12, help="default 12")
     args.add_argument("--threads", type=int, default=1, help="of the server (default 1)")

@@ -35,7 +35,9 @@ import torch
 
 from asr.audio import load as audio
 from asr.cli.command import command
+from asr.errors import UserError, shorten
 from asr.logging import logger
+from asr.transcription.recordings import sounds_of
 
 LABELS = 3.5  # a second
 PATH = "/v1/audio/transcriptions"
@@ -117,13 +119,18 @@ def post(port: int, content: bytes, **fields: str) -> dict:
 
 
 def recordings(sources: Sequence[str], least: float, most: float, count: int) -> list[bytes]:
-    """Read sound files of some seconds, as wav at 16 kHz, in random order."""
-    files = [path for source in sources for path in audio.find(source)]
+    """Read sound files of some seconds, as wav at 16 kHz, in random order.
+
+    raises   UserError if there are none
+    """
+    files = [path for source in sources for path in sounds_of(source)]
     random.Random(0).shuffle(files)
     found = []
     for path in files:
         if least <= audio.info(path).duration <= most and len(found) < count:
             found.append(as_wav(audio.load(path, 16_000)))
+    if not found:
+        raise UserError(f"{shorten(sources)}: no recording of {least:g} to {most:g} s")
     return found
 
 
