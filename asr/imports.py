@@ -34,41 +34,31 @@ def torchaudio(module: str = "torchaudio") -> ModuleType:
 
 
 def matplotlib(module: str) -> ModuleType:
-    """Import a module of matplotlib.
+    """Import a module of matplotlib; see `_extra`."""
+    return _extra(module, "matplotlib", "matplotlib>=3.8")
 
+
+def sacrebleu(module: str) -> ModuleType:
+    """Import a module of sacrebleu; see `_extra`."""
+    return _extra(module, "sacrebleu", "asr-toolkit[translate]")
+
+
+def transformers(module: str) -> ModuleType:
+    """Import a module of transformers, or of what comes with it; see `_extra`."""
+    return _extra(module, "transformers", "asr-toolkit[pretrained]")
+
+
+def _extra(module: str, library: str, package: str) -> ModuleType:
+    """Import a module of a library that only some work needs.
+
+    package  what pip installs
     raises   UserError, one sentence that names the fix
     """
     try:
         return importlib.import_module(module)
     except (ImportError, OSError, AttributeError) as error:
         raise UserError(
-            f"matplotlib can't be imported ({_reason(error)}); pip install 'matplotlib>=3.8'"
-        ) from None
-
-
-def sacrebleu(module: str) -> ModuleType:
-    """Import a module of sacrebleu.
-
-    raises   UserError, one sentence that names the fix
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"sacrebleu can't be imported ({_reason(error)}); pip install 'asr-toolkit[translate]'"
-        ) from None
-
-
-def transformers(module: str) -> ModuleType:
-    """Import a module of transformers, or of what comes with it.
-
-    raises   UserError, one sentence that names the fix
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"transformers can't be imported ({_reason(error)}); pip install 'asr-toolkit[pretrained]'"
+            f"{library} can't be imported ({_reason(error)}); pip install '{package}'"
         ) from None
 
 
