@@ -269,9 +269,7 @@ def look_at_text(
             limits.max_tokens,
         )
         unusable = [source.lines[fault.place] for fault in unknown[1]]
-        usable = replace(
-            usable, long=[*usable.long, *unusable]
-        )  # left out, not missing: see `join`
+        usable = replace(usable, long=[*usable.long, *unusable])  # left out, not missing: `join`
     except UserError as error:
         problems += [Problem(True, role, str(error))] * (not problems)
         usable = None

@@ -62,8 +62,7 @@ def train(experiment: Experiment, stamp: Stamp) -> Any:
             held.enter_context(launch.joined(settings.accumulate)) if launch.launched() else Group()
         )
         device, which = group.share(lambda: choose_device(experiment))
-        given = experiment
-        experiment = group.share(lambda: complete(given, stamp))
+        experiment = group.share(partial(resolve, experiment, stamp))
         size = group.size
         if not launch.launched():
             size = launch.count(settings.processes, settings.accumulate, device)
@@ -78,7 +77,7 @@ def train(experiment: Experiment, stamp: Stamp) -> Any:
     return experiment.Model.load(out)
 
 
-def complete(experiment: Experiment, stamp: Stamp) -> Experiment:
+def resolve(experiment: Experiment, stamp: Stamp) -> Experiment:
     """Complete the settings by the files of others that they name, or by those of the run that continues."""
     out = Path(experiment.out)
     check_folder(out)
