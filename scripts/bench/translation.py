@@ -52,7 +52,7 @@ builders.ReduceLROnPlateau = lambda verbose, **how: plateau(**how)  # newer PyTo
 from joeynmt.__main__ import main
 main()
 """
-SEARCH = ["--beam", "5", "--length-norm", "1"]  # ours; the recipe's
+SEARCH = ["--beam", "5", "--length-norm", "1.4"]  # ours; the recipe's
 
 
 def settings(ours: Experiment, out: Path, every: int) -> dict:
