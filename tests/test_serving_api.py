@@ -66,7 +66,7 @@ WAV = sound()
 def serving(engines, options=OPTIONS, token=""):
     """Serve as asr-serve does, on a free port; give it."""
     app = engines if isinstance(engines, FastAPI) else create_app(engines, options, token)
-    running = server.Server(server.settings(app, options, port=0))
+    running = server.Server(server.settings(app, port=0))
     thread = threading.Thread(target=running.run)
     thread.start()
     while not running.started:

@@ -45,7 +45,7 @@ def serving(engines, options=ServingOptions(), token=""):  # noqa: B008
     """Serve as asr-serve does, on a free port, with sockets that hold little; give its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    running = server.Server(server.settings(create_app(engines, options, token), options))
+    running = server.Server(server.settings(create_app(engines, options, token)))
     thread = threading.Thread(target=running.run, args=[[listener]])
     thread.start()
     while not running.started:
@@ -585,7 +585,7 @@ def test_whoever_reads_slowly_is_waited_for(left, done):
     connection = SimpleNamespace(
         transport=transport, _await_reader=lambda n: found.append(f"await {n}")
     )
-    server.bounded(ServingOptions())._look(connection, 10)
+    server.LimitedHTTP._look(connection, 10)
     assert found == done
 
 

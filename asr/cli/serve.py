@@ -96,7 +96,7 @@ def main(argv):
         app = create_app(engines, limits, token)
         listen = {"host": args.host, "port": args.port}
         tls = {"ssl_certfile": args.certfile, "ssl_keyfile": args.keyfile}
-        serve(app, limits, args.behind_proxy, **listen, **tls)
+        serve(app, args.behind_proxy, **listen, **tls)
 
 
 def _of(args, options, **more):

@@ -25,9 +25,9 @@ from asr.models.recognizer import Recognizer
 from asr.serving.batches import Batches
 from asr.serving.clients import CLOSED, Closed, Full, Listener, Live
 from asr.serving.jobs import Job
-from asr.serving.lives import LiveStreams
 from asr.serving.readers import Readers
 from asr.serving.searchers import Searchers
+from asr.serving.streams import LiveStreams
 from asr.transcript import Segment, Transcript
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import BATCH_SECONDS, SearchOptions
@@ -85,7 +85,7 @@ class Engine:
         self._readers = Readers(searchers, self._enter, self.wake)
         most = bounds.batch_seconds or BATCH_SECONDS[self.device]
         self._batches = Batches(searchers, self._readers, most, self._watched)
-        self._lives = LiveStreams(searchers, bounds.streams)
+        self._streams = LiveStreams(searchers, bounds.streams)
         self._thread = threading.Thread(target=self._run, name="asr-engine", daemon=True)
         self._thread.start()
 
@@ -159,12 +159,12 @@ class Engine:
             if not future.set_running_or_notify_cancel():
                 return  # the client has left
             try:
-                streams = self._lives.find(*key)
+                streams = self._streams.find(*key)
                 live = Live(self, streams.open(position, number), streams, listen)
             except Exception as error:
                 future.set_exception(error)
             else:
-                self._lives.add(live)
+                self._streams.add(live)
                 future.set_result(live)
 
         self.post(work)
@@ -180,7 +180,7 @@ class Engine:
         """Recordings that wait or are searched, their seconds, utterances in the search, open streams."""
         jobs = list(self._jobs)
         seconds = sum(job.recording.duration for job in jobs)
-        return len(jobs), seconds, len(self._batches), len(self._lives)
+        return len(jobs), seconds, len(self._batches), len(self._streams)
 
     def close(self, seconds: float = 30.0) -> None:
         """Take nothing new, and finish what runs; give up what isn't done after some seconds.
@@ -214,7 +214,7 @@ class Engine:
 
     def forget(self, live: Live) -> None:
         """Leave a stream; in the engine's thread."""
-        self._lives.forget(live)
+        self._streams.forget(live)
 
     def post(self, work: Callable[[], None]) -> None:
         """Have the engine's thread do something.
@@ -269,12 +269,12 @@ class Engine:
     def _turn(self) -> None:
         while self._posted:
             self._posted.popleft()()
-        lives, batches = self._lives, self._batches
-        busy = lives.read(batches.is_searching) + batches.admit() + batches.step()
-        if self._closing and not (self._jobs or lives or self._posted):
+        streams, batches = self._streams, self._batches
+        busy = streams.read(batches.is_searching) + batches.admit() + batches.step()
+        if self._closing and not (self._jobs or streams or self._posted):
             self._stopped = True
         elif self._closing:
-            lives.end()
+            streams.end()
         with self._condition:
             if not busy and not self._stopped:
                 self._condition.wait_for(lambda: self._awake)
@@ -284,7 +284,7 @@ class Engine:
         self._batches.clear()
         for job in list(self._jobs):
             job.settle(RuntimeError("the engine failed"))
-        self._lives.give_up(RuntimeError("the engine failed"))
+        self._streams.give_up(RuntimeError("the engine failed"))
 
     def _watched(self, size: int, seconds: float) -> None:
         if self.watch:

@@ -5,20 +5,19 @@ A request has its line after its answer, a WebSocket at its end.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 
 from asr.logging import logger
 from asr.serving.errors import RequestError
 from asr.serving.service import Service
-from asr.serving.timeouts import within
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -146,8 +145,9 @@ class _Exchange:
             return await self._receive()
         left = min(self.options.receive_seconds, self.deadline - time.monotonic())
         try:
-            message = await within(self._receive(), max(0.0, left))
-        except asyncio.TimeoutError:
+            with anyio.fail_after(max(0.0, left)):
+                message = await self._receive()
+        except TimeoutError:
             why = f"nothing came for {max(0.0, left):.3g} s, or too slowly"
             raise self._refuse(RequestError(408, why, None, "too_slow")) from None
         self.bytes += len(message.get("body", b""))
@@ -189,8 +189,9 @@ class _Exchange:
         left, end = DRAINED, time.monotonic() + DRAIN_SECONDS
         while left > 0 and (seconds := end - time.monotonic()) > 0:
             try:
-                message = await within(self._receive(), seconds)
-            except asyncio.TimeoutError:
+                with anyio.fail_after(seconds):
+                    message = await self._receive()
+            except TimeoutError:
                 return
             left -= len(message.get("body", b""))
             if not message.get("more_body"):

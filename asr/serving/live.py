@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
+import anyio
 import numpy as np
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,7 +27,6 @@ from asr.serving.clients import Closed, Full, Live
 from asr.serving.engine import Engine
 from asr.serving.errors import RequestError
 from asr.serving.service import Service
-from asr.serving.timeouts import within
 from asr.serving.transcriptions import search_options
 from asr.transcript import Event, Final
 from asr.transcription.endpoints import EndpointOptions
@@ -230,8 +230,9 @@ class Client:
         """Wait for the next message: samples, or an object with a type."""
         seconds = seconds or IDLE
         try:
-            got = await within(self.socket.receive(), seconds)
-        except asyncio.TimeoutError:
+            with anyio.fail_after(seconds):
+                got = await self.socket.receive()
+        except TimeoutError:
             raise Refusal(
                 "timeout", f"got nothing for {seconds:g} s", "send samples, or pings"
             ) from None
@@ -344,8 +345,9 @@ class Client:
         """Send a last event, and close; whoever doesn't read it is closed all the same."""
         self._log["status"] = code
         seconds = PARTING if code == CODES["slow_reader"] else SLOW
-        with contextlib.suppress(Refusal, WebSocketDisconnect, RuntimeError, asyncio.TimeoutError):
-            await within(self._part(event, code), seconds)
+        with contextlib.suppress(Refusal, WebSocketDisconnect, RuntimeError, TimeoutError):
+            with anyio.fail_after(seconds):
+                await self._part(event, code)
 
     async def _part(self, event: dict[str, Any], code: int) -> None:
         for waiting in [self._events.get_nowait() for _ in range(self._events.qsize())]:
@@ -357,8 +359,9 @@ class Client:
     async def _send(self, event: dict[str, Any]) -> None:
         text = json.dumps(event, allow_nan=False)  # ASCII: half a surrogate pair has no UTF-8
         try:
-            await within(self.socket.send_text(text), SLOW)
-        except asyncio.TimeoutError:
+            with anyio.fail_after(SLOW):
+                await self.socket.send_text(text)
+        except TimeoutError:
             raise slow_reader() from None
 
     def _fail(self, error: Exception) -> None:

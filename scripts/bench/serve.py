@@ -74,7 +74,7 @@ def serve(args: argparse.Namespace) -> None:
     engine = Engine(recognizer, bounds=Bounds(1000, 1e9, 16, seconds))
     engine.warm_up()
     app = create_app({"model": engine}, options)
-    server.Server(server.settings(app, options, port=args.port)).run()
+    server.serve(app, port=args.port)
 
 
 @contextmanager
