@@ -29,6 +29,17 @@ def length_mask(lens: Tensor, T: int) -> Tensor:
     return torch.arange(T, device=lens.device) >= lens.unsqueeze(1)  # (B, T)
 
 
+def span_mask(start: Tensor, width: Tensor, size: int) -> Tensor:
+    """Mark what lies within any of M spans.
+
+    start, width:  (B, M) int
+    returns        (B, size) bool, True within a span
+    """
+    start, end = start.unsqueeze(2), (start + width).unsqueeze(2)  # (B, M, 1)
+    position = torch.arange(size, device=start.device)
+    return ((position >= start) & (position < end)).any(1)  # (B, size)
+
+
 def causal_mask(U: int, device: torch.device | None = None) -> Tensor:
     """Mask the future: query i sees keys 0..i.
 

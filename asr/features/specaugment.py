@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from asr.config import Settings
-from asr.ops import length_mask
+from asr.ops import length_mask, span_mask
 from asr.seeding import uniforms
 
 
@@ -127,6 +127,5 @@ def spans(
     width = (u[:, 0] * (widest + 1).unsqueeze(1)).long()  # (B, M)
     if count is not None:
         width = width * (torch.arange(width.size(1), device=u.device) < count.unsqueeze(1))
-    start = (u[:, 1] * (lens.unsqueeze(1) - width + 1)).long().unsqueeze(2)  # (B, M, 1)
-    position = torch.arange(size, device=u.device)
-    return ((position >= start) & (position < start + width.unsqueeze(2))).any(1)
+    start = (u[:, 1] * (lens.unsqueeze(1) - width + 1)).long()  # (B, M)
+    return span_mask(start, width, size)

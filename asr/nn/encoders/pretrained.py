@@ -24,7 +24,7 @@ from asr.nn.encoders.source import PretrainedSource
 from asr.nn.layers import layerdrop_mask
 from asr.nn.subsampling import Strides
 from asr.nn.transformer import MOST
-from asr.ops import additive, key_mask, length_mask, zero_padding
+from asr.ops import additive, key_mask, length_mask, span_mask, zero_padding
 from asr.seeding import another, uniforms, utterance_seed
 
 Activation = Literal["gelu", "gelu_new", "gelu_fast", "gelu_python", "relu", "silu", "swish"]
@@ -360,10 +360,8 @@ def fixed_spans(seeds: Tensor, lens: Tensor, ratio: float, width: int, size: int
     u = uniforms(seeds, most + 1)  # (B, 1 + M)
     count = (ratio * lens / width + u[:, 0]).long().masked_fill(lens < width, 0)  # (B,)
     start = (u[:, 1:] * (lens - width + 1).clamp(min=1).unsqueeze(1)).long()  # (B, M)
-    position = torch.arange(size, device=seeds.device)
-    distance = position - start.unsqueeze(2)  # (B, M, size)
     drawn = torch.arange(most, device=seeds.device) < count.unsqueeze(1)  # (B, M)
-    return ((distance >= 0) & (distance < width) & drawn.unsqueeze(2)).any(1)
+    return span_mask(start, width * drawn, size)
 
 
 def read_architecture(source: PretrainedSource) -> ArchitectureSettings:
