@@ -9,7 +9,7 @@ from typing import IO
 
 import soundfile
 
-from asr.audio.load import check_rate
+from asr.audio.load import check_rate, looks_like_sound
 from asr.errors import UserError
 from asr.logging import logger
 
@@ -40,9 +40,9 @@ def check_head(head: bytes) -> None:
 
     raises   UserError if they are a file's header
     """
-    if head in (b"RIFF", b"RF64", b"fLaC", b"OggS"):
+    if looks_like_sound(head):
         raise UserError(
-            f"standard input: begins with a file's header ({head.decode()}), expected samples alone "
+            f"standard input: begins with a file's header ({head.decode('latin-1')}), expected samples alone "
             "(`arecord -t raw -f S16_LE`); save it to a file and give its name"
         )
 
