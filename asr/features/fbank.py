@@ -120,6 +120,15 @@ class Fbank(nn.Module):
         """Count the frames of `samples`, an int or (B,) int tensor; not positive if shorter than one frame."""
         return (samples - self.frame_samples) // self.shift_samples + 1
 
+    def is_like(self, other: nn.Module) -> bool:
+        """Whether another extractor gives the same features, but for dither."""
+        names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor")
+        return (
+            isinstance(other, Fbank)
+            and all(getattr(self, name) == getattr(other, name) for name in names)
+            and torch.equal(self.filters, other.filters)
+        )
+
     def _at_once(self, frames: Tensor, X_lens: Tensor) -> Tensor:
         """Frames (B, T, N) → X (B, T, F), zeros beyond X_lens"""
         return zero_padding(self._log_mels(frames), X_lens)

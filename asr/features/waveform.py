@@ -55,6 +55,11 @@ class Waveform(nn.Module):
             X = (X / (variance + FLOOR).sqrt()).float()
         return X.unsqueeze(2), lens
 
+    def is_like(self, other: nn.Module) -> bool:
+        """Whether another extractor gives the same features."""
+        facts = self.sample_rate, self.normalize
+        return isinstance(other, Waveform) and facts == (other.sample_rate, other.normalize)
+
     def lengths(self, samples):
         """The same number, an int or (B,) int tensor."""
         return samples

@@ -155,13 +155,10 @@ class Recognizer(nn.Module):
         returns   whether the statistics have to be taken anew, and what a person should know
         """
         own, its = self.frontend, other.frontend
-        names = ("sample_rate", "frame_samples", "shift_samples", "mel_floor", "normalize")
-        facts = [[getattr(x.extractor, name, None) for name in names] for x in (own, its)]
-        filters = [getattr(x.extractor, "filters", torch.empty(0)) for x in (own, its)]
-        name = "waveform" if own.cmvn is None else "fbank"
+        name = "fbank" if own.cmvn else "waveform"
         notes = [
             f"features.{name} differs from that of {folder}, which its weights and statistics expect"
-        ] * (facts[0] != facts[1] or not torch.equal(*filters))
+        ] * (not own.extractor.is_like(its.extractor))
         if not own.cmvn or not its.cmvn or own.cmvn.kind == its.cmvn.kind:
             return False, notes
         notes.append(
