@@ -33,7 +33,7 @@ from asr.errors import UserError
 from asr.features.waveform import Waveform
 from asr.info.folders import describe
 from asr.models.recognizer import load
-from asr.nn.encoders import source
+from asr.nn.encoders import pretrained_source as source
 from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
 from asr.training.optim.adam import parameter_groups
 from asr.training.optim.muon import MuonSettings

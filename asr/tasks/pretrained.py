@@ -10,7 +10,7 @@ from asr.models import folder as folders
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer, RecognizerSettings
 from asr.nn.encoders.pretrained import PretrainedEncoder, PretrainedSettings, read_architecture
-from asr.nn.encoders.source import PREPROCESSOR, PretrainedSource
+from asr.nn.encoders.pretrained_source import PREPROCESSOR, PretrainedSource
 
 
 def resolve(settings: RecognizerSettings, folder: str | None = None) -> RecognizerSettings:
