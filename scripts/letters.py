@@ -41,13 +41,17 @@ def words(draw: random.Random, count: int, lengths: Sequence[int]) -> list[str]:
     return ["".join(draw.choices(LETTERS, k=draw.choice(lengths))) for _ in range(count)]
 
 
+def write(folder: Path, name: str, lines: Sequence[str], turn: int) -> None:
+    """Write words, and what becomes of them."""
+    (folder / f"{name}.src").write_text("".join(f"{line}\n" for line in lines))
+    (folder / f"{name}.tgt").write_text("".join(f"{line[::turn]}\n" for line in lines))
+
+
 def prepare(folder: Path, turn: int) -> Path:
     """Write the texts, the tokenizer and the configuration of a task; return the last."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, count, seed in (("train", 8000, 3), ("dev", 100, 4)):
-        lines = words(random.Random(seed), count, range(1, MOST + 1))
-        (folder / f"{name}.src").write_text("".join(f"{line}\n" for line in lines))
-        (folder / f"{name}.tgt").write_text("".join(f"{line[::turn]}\n" for line in lines))
+        write(folder, name, words(random.Random(seed), count, range(1, MOST + 1)), turn)
     tokenizer.train("characters", [" ".join(LETTERS)]).save(folder / "tokenizer")
     (folder / "x.yaml").write_text(CONFIG.format(folder=folder))
     return folder / "x.yaml"

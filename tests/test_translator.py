@@ -253,20 +253,12 @@ training: {{epochs: 3, average: 2, device: cpu, processes: 1}}
 """
 
 
-def write_letters(root, name, count, seed):
-    """Write words of letters, and what becomes of them."""
-    draw = random.Random(seed)
-    words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, 8))) for _ in range(count)]
-    (root / f"{name}.src").write_text("".join(f"{word}\n" for word in words))
-    (root / f"{name}.tgt").write_text("".join(f"{word[::-1]}\n" for word in words))
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("letters")
-    write_letters(root, "train", 300, 1)
-    write_letters(root, "dev", 40, 2)
-    tokenizer.train("characters", ["a b c d e f g h"]).save(root / "tokenizer")
+    for name, count, seed in (("train", 300, 1), ("dev", 40, 2)):
+        letters.write(root, name, letters.words(random.Random(seed), count, range(1, 9)), -1)
+    tokenizer.train("characters", [" ".join(letters.LETTERS)]).save(root / "tokenizer")
     tokenizer.train("characters", ["hgfedcba"]).save(root / "other")
     (root / "x.yaml").write_text(CONFIG.format(root=root))
     return root
