@@ -844,7 +844,7 @@ def test_a_cancellation_is_not_lost_when_a_body_comes_at_that_moment(client, tur
     assert asyncio.run(is_canceled())
 
 
-def wait_until(is_so, seconds=30.0):
+def wait_until(is_so, seconds=5.0):
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end

@@ -424,9 +424,8 @@ def test_nothing_more_is_read_while_much_waits(other, monkeypatch):
 def test_small_frames_are_read_as_fast_as_large_ones(other, monkeypatch):
     """A turn takes a second of audio, of however many frames: beside a search, turns are few."""
     live = other.open(print).result(10)
-    monkeypatch.setattr(
-        live, "_engine", SimpleNamespace(wake=lambda: None)
-    )  # its thread sees nothing
+    alone = SimpleNamespace(wake=lambda: None)  # the engine's thread sees nothing
+    monkeypatch.setattr(live, "_engine", alone)
     for _ in range(150):
         live.feed(np.zeros(80, np.float32), 8000)
     assert live.backlog == pytest.approx(1.5) and live.take()
