@@ -11,6 +11,7 @@ import torch
 from asr import device as devices
 from asr.data.texts import Text
 from asr.errors import UserError
+from asr.hub import find_model
 from asr.logging import warn_once
 from asr.models import recognizer as recognizers
 from asr.models import translator as translators
@@ -32,13 +33,14 @@ Path = str | os.PathLike[str]
 def load(path: Path, device: str | torch.device = "auto") -> Recognizer:
     """Load a trained model folder.
 
-    path     the folder, or a published one as `asr-train` wrote it; loading never runs code from it
+    path     the folder, or `owner/name` of a published one on the Hugging Face Hub, perhaps with
+             `@revision`; loading never runs code from it
     device   "auto" takes a GPU that works, else the CPU; or a device of PyTorch's
     raises   UserError if a file is missing or damaged, or the folder holds a language model
     """
     if device == "auto":
         device, _ = devices.choose()
-    return recognizers.load(os.fspath(path), device)
+    return recognizers.load(find_model(path), device)
 
 
 def transcribe(
@@ -150,7 +152,7 @@ def translate(
     how = SearchOptions(**options)
     how = dataclasses.replace(how, mode=translator_mode(how.mode))
     if not isinstance(translator, Translator):
-        translator = translators.load(os.fspath(translator), devices.choose()[0])
+        translator = translators.load(find_model(translator), devices.choose()[0])
     texts = (Text(f"line {n}", n, line) for n, line in enumerate(lines, 1))
     return translation.translate(translator, texts, how)
 
@@ -166,6 +168,7 @@ def train(config: Path, *overrides: str) -> Recognizer | LanguageModel | Transla
     from asr.tasks import Experiment
     from asr.training import identity, run
 
+    overrides = identity.located(os.fspath(config), overrides)
     stamp = identity.stamp_of(os.fspath(config), overrides)
     identity.check_files(os.fspath(config), overrides)
     experiment = configs.load(Experiment, os.fspath(config), overrides)

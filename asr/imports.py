@@ -43,6 +43,11 @@ def sacrebleu(module: str) -> ModuleType:
     return _extra(module, "sacrebleu", "asr-toolkit[translate]")
 
 
+def huggingface_hub(module: str) -> ModuleType:
+    """Import a module of huggingface_hub; see `_extra`."""
+    return _extra(module, "huggingface_hub", "asr-toolkit[hub]")
+
+
 def transformers(module: str) -> ModuleType:
     """Import a module of transformers, or of what comes with it; see `_extra`."""
     return _extra(module, "transformers", "asr-toolkit[pretrained]")

@@ -16,7 +16,7 @@ ROOMS = """
 cli api
 tasks serving
 preflight
-training transcription translation scoring info
+training transcription translation scoring info hub
 data models search download
 features nn text
 seeding device ops

@@ -10,6 +10,7 @@ from asr.cli.decode_arguments import add_options, formats
 from asr.errors import UserError
 from asr.failures import is_list
 from asr.formats import FORMATS, FormatOptions, files_of
+from asr.hub import find_model
 from asr.logging import logger
 from asr.outputs import STDOUT, check_inputs, check_output
 from asr.stamp import Stamp
@@ -92,6 +93,7 @@ def arguments():
 def main(argv):
     """Align, unless it is done already, and write."""
     args = arguments().parse_args(argv)
+    args.model = find_model(args.model)
     layout = FormatOptions(args.max_line_width, args.max_line_count)
     inputs = check(args)
     outputs = files(args)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from asr.cli.command import add_device, channel, count, parser, place
 from asr.errors import did_you_mean
 from asr.formats import FORMATS, FormatOptions
+from asr.hub import find_model
 from asr.options import declared
 from asr.outputs import STDOUT
 from asr.parts import parse as read_part
@@ -271,6 +272,7 @@ def parse(argv):
             name and name != STDOUT and args.part.path(name) or name
             for name in (args.out, args.json)
         )
+    args.model, args.lm = find_model(args.model), find_model(args.lm) if args.lm else args.lm
     args.order = [*given, *args.list, *args.manifest]
     args.named = [name for name in given if matching(name) == [name]]
     args.sources = [path for name in given for path in matching(name)]

@@ -58,9 +58,10 @@ def show(path, as_json, number):
     """Print the description of a path."""
     import json
 
+    from asr.hub import find_model
     from asr.info.look import look
 
-    finding = look(path)
+    finding = look(find_model(path))
     emit(json.dumps(finding.as_json()) if as_json else "\n" * (number > 0) + finding.text())
 
 

@@ -79,8 +79,11 @@ def main(argv):
         if draw is curves
         else arguments().parse_args(argv)
     )
+    from asr.hub import find_model
     from asr.outputs import check_inputs, check_output
 
+    if draw is not curves:
+        args.model = find_model(args.model)
     inputs = args.runs if draw is curves else [args.model, args.recording]
     check_inputs(inputs)
     from asr.training.plots import is_plot, pixels, save

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from asr.cli.command import add_device, command, parser, place
 from asr.cli.decode_arguments import add_options
 from asr.errors import UserError
+from asr.hub import find_model
 from asr.logging import logger
 from asr.options import declared
 from asr.serving.options import LOOPBACK, ServingOptions
@@ -146,6 +147,8 @@ def named(given):
             name, path = os.path.basename(os.path.abspath(one)), one
         if name == "model":  # of a training's folder: exp/mini/model
             name = os.path.basename(os.path.dirname(os.path.abspath(path))) or name
+        name = name.partition("@")[0]  # of the revision of a published model
+        path = find_model(path)
         if not os.path.isdir(path):
             raise UserError(f"{path}: no such model folder; asr-train makes one")
         if name in models or not name.isprintable() or not name:

@@ -83,6 +83,11 @@ def main(argv):
         parser_.error(f"--gpus {args.gpus}: expected a number from 1 on, or all")
     if args.test and not args.check:
         parser_.error("--test needs --check")
+    if not args.print_config:
+        from asr.training.identity import located
+
+        with reported_once():
+            args.overrides = located(args.config, args.overrides)
     if args.check:
         return check(args)
     if args.print_config:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from asr.errors import UserError
+from asr.hub import find_model
 from asr.model_files import NOT_IN_STAMP
 from asr.stamp import Stamp
 from asr.text import tokenizer
@@ -58,6 +59,17 @@ def check_files(config: str | Path, overrides: Sequence[str] = ()) -> None:
             os.path.join(folder, tokenizer.DESCRIPTION)
         ):
             raise UserError(f"{folder}{'/tokenizer.json' * (key != 'init_from')}: no {what}")
+
+
+def located(config: str | Path, overrides: Sequence[str] = ()) -> tuple[str, ...]:
+    """Download the published models that a run begins with; add their folders to its overrides.
+
+    raises   UserError if the hub doesn't give one
+    """
+    tree, _ = read_tree(config, overrides)
+    named = {key: tree.get(key) for key in ("init_from", "tokenizer")}
+    found = {key: find_model(name) for key, name in named.items() if isinstance(name, str)}
+    return (*overrides, *(f"{key}={path}" for key, path in found.items() if path != named[key]))
 
 
 def _pretrained(tree: Mapping[str, Any]) -> list[str]:

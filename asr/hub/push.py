@@ -1,0 +1,113 @@
+"""Publish a model folder on the Hugging Face Hub: its files and its card, in one commit."""
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from asr import imports
+from asr.errors import UserError, shorten
+from asr.hub.card import MARK, About, write_card
+from asr.hub.pull import CARD, NAME, names_of_model, reason
+from asr.hub.results import Result
+from asr.logging import logger
+from asr.model_files import WEIGHTS, read_header
+from asr.models import weights
+from asr.models.folder import check_bound
+from asr.yaml_tree import read_tree
+
+MOST_CARD = 1_000_000  # bytes of a published card that is read
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What would be published.
+
+    files   path in the repository → path here
+    card    text of README.md
+    """
+
+    files: Mapping[str, Path]
+    card: str
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(path.stat().st_size for path in self.files.values())
+
+
+def prepare(folder: Path, about: About, results: Sequence[Result]) -> Upload:
+    """Check a model folder and write its card.
+
+    raises   UserError if the folder holds no model, is damaged, or the name isn't `owner/name`
+    """
+    if not (match := NAME.fullmatch(about.name)) or match["revision"]:
+        raise UserError(f"got {about.name!r}, expected owner/name of a repository", argument="name")
+    card = write_card(folder, about, results)
+    read_header(folder / WEIGHTS)
+    read = weights.read(folder / WEIGHTS)
+    check_bound(folder / WEIGHTS, read.bound)
+    files = {name: folder / name for name in names_of_model() if (folder / name).is_file()}
+    if private := private_paths(read_tree(folder / "config.yaml")[0]):
+        logger.warning(
+            f"config.yaml names places of this machine, which become public: {shorten(private)}"
+        )
+    return Upload(files, card)
+
+
+def private_paths(tree: object) -> list[str]:
+    """List the absolute paths among the settings, which tell names of people and machines."""
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        return [path for part in tree for path in private_paths(part)]
+    return [tree] if isinstance(tree, str) and os.path.isabs(tree) else []
+
+
+def push(name: str, upload: Upload, private: bool = False, message: str = "") -> str:
+    """Publish, in one commit: a push that is cut off has published nothing, and may be repeated.
+
+    A card that somebody has written or edited (without MARK) stays as it is.
+
+    private  whether a new repository is; one that exists stays as it is
+    returns  `owner/name@commit`
+    raises   UserError if the hub refuses, or can't be reached
+    """
+    hub = imports.huggingface_hub("huggingface_hub")
+    try:
+        api = hub.HfApi(library_name="asr-toolkit")
+        api.create_repo(name, private=private, exist_ok=True)
+        head = api.model_info(name).sha
+        operations = [
+            hub.CommitOperationAdd(path, str(file)) for path, file in upload.files.items()
+        ]
+        if _may_replace_card(hub, api, name, head):
+            operations.append(hub.CommitOperationAdd(CARD, io.BytesIO(upload.card.encode())))
+        else:
+            logger.warning(f"{name}: its {CARD} was edited by hand, and stays as it is")
+        commit = api.create_commit(
+            name, operations, commit_message=message or "Publish the model", parent_commit=head
+        )
+    except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
+        raise UserError(f"{name}: {_refusal(error)}") from None
+    return f"{name}@{commit.oid}"
+
+
+def _may_replace_card(hub, api, name: str, head: str) -> bool:  # noqa: ANN001 - modules without types
+    """Tell whether the published card is one of ours, or there is none."""
+    if not api.file_exists(name, CARD, revision=head):
+        return True
+    path = hub.hf_hub_download(name, CARD, revision=head)
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return MARK in file.read(MOST_CARD)
+
+
+def _refusal(error: Exception) -> str:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        fix = "log in with hf auth login, or set HF_TOKEN to a token that may write"
+        return f"the hub refuses ({reason(error)}); {fix}"
+    if status == 412:
+        return "somebody else has published at the same time; run the same command again"
+    return f"not published, for the hub failed ({reason(error)}); run the same command again"
