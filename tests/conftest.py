@@ -54,6 +54,31 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole"))
 
 
+@pytest.fixture(scope="session")
+def recognizer():
+    """A recognizer for streams whose letters are tones (spoken.py)."""
+    from spoken import fit
+
+    return fit()
+
+
+@pytest.fixture
+def short(recognizer, monkeypatch):
+    """The same, as if its training had known three seconds: more than four and a half are cut."""
+    monkeypatch.setattr(recognizer, "longest", 3.0)
+    for judge in ("is_noise", "is_doubtful"):  # tones hold their pitch as music does
+        monkeypatch.setattr(f"asr.transcription.nonspeech.Spectra.{judge}", lambda *_: False)
+    return recognizer
+
+
+@pytest.fixture(scope="session")
+def folder(recognizer, tmp_path_factory) -> Path:
+    """The folder of its model, with recordings beside it."""
+    from spoken import write_folder
+
+    return write_folder(tmp_path_factory.mktemp("spoken"), recognizer)
+
+
 @pytest.fixture
 def heeded():
     """SIGINT and SIGUSR1 as they come in processes that a test starts.

@@ -6,6 +6,7 @@ Tiny sizes; the expected values are constructed, and the worker's check is shown
 import argparse
 import itertools
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -40,14 +41,17 @@ from scripts.bench import (
     workload,
 )
 
+each = pytest.mark.parametrize
+
 SIZES = {"ENCODER_LAYERS": 1, "DECODER_LAYERS": 1, "D_MODEL": 8, "HEADS": 2, "FF": 8, "CHANNELS": 2}
+SIZES |= {"MELS": 16, "VOCABULARY": 40}
 ARGS = SimpleNamespace(device="cpu", precision="fp32", compile=0, mode="joint", repeats=1)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, value in {**SIZES, "MELS": 16, "VOCABULARY": 40}.items():
-        monkeypatch.setattr(workload, name, value)
+    for size in SIZES.items():
+        monkeypatch.setattr(workload, *size)
     torch.manual_seed(0)
 
 
@@ -56,7 +60,7 @@ def batch():
     return workload.pad(workload.features("eight"))
 
 
-@pytest.mark.parametrize("part", ["encoder", "attention", "joint"])
+@each("part", ["encoder", "attention", "joint"])
 def test_every_search_takes_all_steps_and_never_ends_early(part):
     implementation = decode_ours.Ours(ARGS)
     assert decoding.measure(implementation, [batch()] * 2, part, "cpu") > 0
@@ -71,13 +75,13 @@ def test_a_search_that_ends_early_is_refused():
         decoding.measure(implementation, [batch()], "attention", "cpu")
 
 
-@pytest.mark.parametrize("name", ["search", "ours", "espnet", "torchaudio", "lhotse"])
+@each("name", ["search", "ours", "espnet", "torchaudio", "lhotse"])
 def test_batches_hold_every_utterance_once(name):
     """Of torchaudio's and lhotse's features one each; of the search as many as fit into 120 s."""
     seconds = workload.SECONDS["many"]
     batches = ours.batches(seconds, 120.0) if name == "search" else features.batches(name, 120.0)
-    assert sorted(itertools.chain(*batches)) == list(range(len(seconds)))
-    assert all(len(batch) == 1 for batch in batches) == (name in ("torchaudio", "lhotse"))
+    assert sorted(sum(map(list, batches), [])) == list(range(len(seconds)))
+    assert (max(map(len, batches)) == 1) == (name in ("torchaudio", "lhotse"))
     assert max(max(seconds[n] for n in batch) * len(batch) for batch in batches) <= 120.0
 
 
@@ -99,13 +103,10 @@ def test_parts_and_bookkeeping_make_up_the_whole(monkeypatch):
 
 def test_a_busy_sample_is_taken_again_and_the_quietest_counts(monkeypatch):
     monkeypatch.setattr(turns, "PAUSE", 0)
-    loads = iter([(9.0, 1.5), (5.0, 0.3), (7.0, 0.9), (4.0, 0.0)])
-
-    def ask(request):
-        seconds, foreign = next(loads)
-        return {"seconds": seconds}, load.Load(foreign, 0.0)
-
-    row, worker = turns.Row("eight", "joint", "ours"), SimpleNamespace(ask=ask)
+    loads = [(9.0, 1.5), (5.0, 0.3), (7.0, 0.9), (4.0, 0.0)]
+    answers = [({"seconds": seconds}, load.Load(foreign, 0.0)) for seconds, foreign in loads]
+    row, worker = turns.Row("eight", "joint", "ours"), Mock()
+    worker.ask.side_effect = answers
     row.sample(worker, {}, busy=0.1, tries=3)
     assert row.seconds == [5.0] and row.busiest == 0.3 and len(row.samples) == 3
     row.sample(worker, {}, busy=0.1, tries=3)
@@ -120,15 +121,15 @@ def row(part, name, seconds, **more):
 def test_ratios_are_to_ours_and_leave_the_encoder_out():
     encoders = row("encoder", "ours", 1.0), row("encoder", "peer", 2.0)
     lines = decode.summary([*encoders, row("joint", "ours", 2.2), row("joint", "peer", 8)])
-    joint = lines[3]["ratio"], lines[3]["ms_ratio"], lines[3]["ms"]
-    assert joint == pytest.approx((8 / 2.2, 6 / 1.2, 1000 * 6 / (30 * 8)))
+    joint = [lines[3][name] for name in ("ratio", "ms_ratio", "ms")]
+    assert joint == pytest.approx([8 / 2.2, 6 / 1.2, 1000 * 6 / (30 * 8)])
     assert decode.lay_out(lines).splitlines()[4].endswith(" 25.00   5.00    0.00")
 
 
 # other ways to compute, and memory
 
 
-@pytest.mark.parametrize("kind, off", [(kernels.OneDNN, 1e-5), (kernels.Int8, 0.1)])
+@each("kind, off", [(kernels.OneDNN, 1e-5), (kernels.Int8, 0.1)])
 def test_linear_maps_are_computed_in_another_way_all_but_the_subsamplings(kind, off):
     model, (X, X_lens) = ours.build_endless(), batch()
     with torch.no_grad():
@@ -249,7 +250,7 @@ def test_rates_of_training_come_from_audio_and_operations():
     assert train.lay_out([ours], peak_tflops=0.03).splitlines()[1].split()[-5] == "10.0"
 
 
-@pytest.mark.parametrize(
+@each(
     "changes, message",
     [
         ({"parameters": 1011}, "peer has 1011 parameters"),
@@ -264,14 +265,11 @@ def test_models_of_other_sizes_and_losses_that_do_not_fall_are_refused(changes, 
 # features and the rest
 
 
-@pytest.mark.parametrize("added", [0.0, 0.5])
+@each("added", [0.0, 0.5])
 def test_a_difference_from_kaldis_features_is_found(monkeypatch, added):
     fbank = features_worker.ours()
     monkeypatch.setitem(workload.SECONDS, "many", (0.5, 0.3))
-
-    def theirs(w, lens):
-        return fbank(w, torch.tensor([w.size(1)]))[0] + added
-
+    theirs = lambda w, lens: fbank(w, torch.tensor([w.size(1)]))[0] + added  # noqa: E731
     monkeypatch.setattr(features_worker, "torchaudio", lambda: theirs)
     assert features.difference() == pytest.approx(added, abs=1e-4)
 
@@ -312,13 +310,14 @@ def test_each_way_of_augmentation_does_what_its_name_says(tmp_path):
 
 @pytest.mark.slow
 def test_the_gpus_benchmark_runs_at_toy_size_and_passes_over_what_is_done(tmp_path, capsys):
-    gpu.main(["--out", str(tmp_path), "--toy", "--minutes", "0"])
+    made, toy = tmp_path / "check-transformer.json", ["--out", str(tmp_path), "--toy"]
+    gpu.main([*toy, "--minutes", "0"])
     assert "Not measured yet: check-conformer" in capsys.readouterr().out
-    first = (tmp_path / "check-transformer.json").stat().st_mtime_ns
+    first = made.stat().st_mtime_ns
     (tmp_path / "check-rotary.json").write_text('{"error": "planted"}')
-    gpu.main(["--out", str(tmp_path), "--toy"])
+    gpu.main(toy)
     table = capsys.readouterr().out
-    assert (tmp_path / "check-transformer.json").stat().st_mtime_ns == first
+    assert made.stat().st_mtime_ns == first
     assert "- check-rotary: planted" in table and "Not measured" not in table
     assert table.count("6 of 6 searches | True |") == 3
     for name in ("train", "decode", "profile"):
@@ -328,8 +327,8 @@ def test_the_gpus_benchmark_runs_at_toy_size_and_passes_over_what_is_done(tmp_pa
 def test_joeynmt_gets_the_texts_the_sizes_and_the_passes_of_the_recipe(tmp_path):
     ours = config.load(Experiment, "conf/multi30k.yaml")
     made = translation.settings(ours, tmp_path, 7)
-    for side, part in (("encoder", ours.model.encoder), ("decoder", ours.model.decoder)):
-        sizes = made["model"][side]
+    for side in ("encoder", "decoder"):
+        sizes, part = made["model"][side], getattr(ours.model, side)
         found = [sizes[name] for name in ("num_layers", "num_heads", "hidden_size", "ff_size")]
         assert found == [part.layers, part.heads, part.d_model, part.ff]
     for split in ("train", "dev"):

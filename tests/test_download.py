@@ -28,6 +28,8 @@ from asr.download.download import download
 from asr.download.sources import SOURCES, CorpusPart, Source
 from asr.errors import UserError
 
+each = pytest.mark.parametrize
+
 
 def tar(files):
     """A .tar.gz of name → content, or kind and aim of a link."""
@@ -66,11 +68,8 @@ class Toy:
 
     def make(self, data=ARCHIVE, **changes):
         """Have the servers give this archive."""
-        part = {
-            "servers": (self.server.url, self.second.url),
-            "bytes": len(data),
-            "digest": f"sha256:{sha256(data)}",
-        }
+        part = {"servers": (self.server.url, self.second.url), "bytes": len(data)}
+        part["digest"] = f"sha256:{sha256(data)}"
         self.part = replace(PART, **part | changes)
         source = Source("toy", (self.part,), "run.sh --corpus DIR")
         self.monkeypatch.setitem(SOURCES, "toy", source)
@@ -90,13 +89,13 @@ class Toy:
         """Run the command, which must fail; return its one line."""
         with pytest.raises(SystemExit, match="^2$"):
             self.run(*more)
-        line = self.capsys.readouterr().err.strip().splitlines()[-1].partition(": ")[2]
+        line = self.capsys.readouterr().err.splitlines()[-1].partition(": ")[2]
         assert line.isprintable()
         return line
 
     def files(self):
         """Name → content of all files."""
-        paths = [path for path in self.folder.rglob("*") if path.is_file()]
+        paths = filter(Path.is_file, self.folder.rglob("*"))
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in paths}
 
     def untouched(self):
@@ -114,9 +113,8 @@ def test_a_corpus_arrives_and_is_recognized(toy):
     toy.folder.rmdir()
     assert room in toy.run("--dry-run") and not toy.server.requests and not toy.folder.exists()
     assert room in toy.run() and toy.files() == FILES
-    toy.server.requests.clear()
     assert "there already" in toy.run()
-    assert toy.files() == FILES and not toy.server.requests
+    assert toy.files() == FILES and len(toy.server.requests) == 1
 
 
 def test_wrong_content_leads_to_the_next_server(toy):
@@ -154,7 +152,7 @@ http://user:secret@mirror.org/ leave that out
 """
 
 
-@pytest.mark.parametrize("row", MIRRORS.strip().splitlines())
+@each("row", MIRRORS.strip().splitlines())
 def test_a_mirror_that_is_no_server_is_refused(toy, row):
     mirror, why = row.split(maxsplit=1)
     line = toy.refused("--mirror", mirror.encode().decode("unicode_escape"))
@@ -186,8 +184,7 @@ def test_what_is_misspelled_is_named(toy):
 
 
 def test_a_small_disk_is_told_before_anything_starts(toy, monkeypatch):
-    usage = SimpleNamespace(free=500_000)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: SimpleNamespace(free=500_000))
     for more in ([], ["--dry-run"]):
         line = toy.refused(*more)
         assert line.startswith(f"{toy.folder}: needs 700 kB of disk space, but 500 kB are free; ")
@@ -203,7 +200,7 @@ class FullAfter(io.FileIO):
         return super().write(block)
 
 
-@pytest.mark.parametrize(
+@each(
     "work, place, kept",
     [(fetch, "train.tar.gz", "kB of 300 kB are here"), (archives, "train", "train.tar.gz stays")],
 )
@@ -217,18 +214,17 @@ def test_a_disk_that_fills_keeps_what_is_here(toy, monkeypatch, work, place, kep
     assert kept in line and (toy.work / "train.tar.gz.json").exists()
     here = (toy.work / "train.tar.gz").stat().st_size
     assert here == len(ARCHIVE) or 90_000 < here <= 100_000
-    toy.server.requests.clear()
     toy.run()
-    assert toy.files() == FILES
-    assert [r.range for r in toy.server.requests] == [f"bytes={here}-"] * (here < len(ARCHIVE))
+    ranges = [r.range for r in toy.server.requests]
+    assert toy.files() == FILES and ranges == [None, f"bytes={here}-"][: 1 + (here < len(ARCHIVE))]
 
 
-@pytest.mark.parametrize("keep", [False, True])
+@each("keep", [False, True])
 def test_the_need_is_the_fullest_moment_of_a_walk_through_the_work(keep):
     numbers = random.Random(3)
     for _ in range(50):
         parts = [(numbers.randint(0, 9), numbers.choice([0, 5, 20])) for _ in range(4)]
-        steps = [(new, size, (keep or not size) * new - new) for new, size in parts]
+        steps = [(new, size, 0 if keep or not size else -new) for new, size in parts]
         levels = list(itertools.accumulate(itertools.chain(*steps)))
         assert disk.need(parts, keep) == disk.Need(max(levels), levels[-1])
 
@@ -263,7 +259,7 @@ def test_an_interrupted_fetch_goes_on(toy):
     assert [r.range for r in toy.server.requests] == ["bytes=200000-"]
 
 
-@pytest.mark.parametrize("work", ["install", "remove"])
+@each("work", ["install", "remove"])
 def test_an_interrupted_unpacking_is_redone(toy, work):
     """Before the corpus is in its place, and before the archive is removed."""
     interrupted(toy, whole, work)
@@ -279,9 +275,8 @@ def test_an_interrupted_unpacking_is_redone(toy, work):
 def test_two_processes_do_not_share_a_folder(toy):
     toy.work.mkdir()
     script = "from asr.files import lock; import sys; _ = lock(sys.argv[1]); print(); input()"
-    command = [sys.executable, "-c", script, toy.work]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as other:
+    command, pipe = [sys.executable, "-c", script, toy.work], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as other:
         other.stdout.readline()
         assert toy.refused().startswith(f"{toy.work}: another process is at work in it")
         other.communicate(b"\n")
@@ -317,8 +312,7 @@ def test_a_copy_whose_inner_archives_are_left_is_completed(toy, aishell):
 
 
 def test_archives_within_the_archive_are_bounded_together(toy, aishell):
-    speakers = range(4)
-    wav = aishell({f"S{n}": tar({f"train/S{n}/a.wav": bytes(300_000)}) for n in speakers})
+    wav = aishell({f"S{n}": tar({f"train/S{n}/a.wav": bytes(300_000)}) for n in range(4)})
     line = toy.refused()
     assert line.startswith(f"{wav}/S2.tar.gz: refused, ") and "more than the corpus" in line
     assert {path.name for path in wav.iterdir()} == {"S2.tar.gz", "S3.tar.gz", "train"}
@@ -331,8 +325,8 @@ def test_archives_within_the_archive_are_unpacked_though_it_was_stopped(toy, ais
     (wav / "train/S0").mkdir(parents=True)
     (wav / "train/S0/a.wav").write_bytes(b"half")  # as if between two files
     toy.run()
-    found = {name.removeprefix("data_aishell/wav/"): data for name, data in toy.files().items()}
-    assert found == {"train/S0/a.wav": SOUND, "train/S0/b.wav": b"b", "dev/S1/c.wav": b"c"}
+    found = {"train/S0/a.wav": SOUND, "train/S0/b.wav": b"b", "dev/S1/c.wav": b"c"}
+    assert toy.files() == {f"data_aishell/wav/{name}": data for name, data in found.items()}
 
 
 # --- files that stay
@@ -399,7 +393,7 @@ HARM = {
 }
 
 
-@pytest.mark.parametrize("why", HARM)
+@each("why", HARM)
 def test_an_archive_that_is_no_corpus_is_refused_and_the_disk_is_as_before(toy, why):
     toy.make(HARM[why])
     line = toy.refused()
@@ -460,7 +454,7 @@ def listed_but(name, data=None):
 DIFFERS = "SHA-256 differs from the published one"
 
 
-@pytest.mark.parametrize(
+@each(
     "data, why",
     [
         (listed_but("toy/wav/a.sph", SOUND[:-1] + b"!"), f"{DIFFERS}: toy/wav/a.sph\n"),
@@ -484,7 +478,7 @@ def test_files_are_checked_after_unpacking(listed, monkeypatch):
 
     def flip(archive, folder, budget):
         archives.unpack(archive, folder, budget)
-        (folder / "toy/wav/a.sph").write_bytes(SOUND[:-1] + b"!")
+        (folder / "toy/wav/a.sph").write_bytes(b"!")
 
     monkeypatch.setattr(whole, "unpack", flip)
     assert "SHA-256 differs from the published one: toy/wav/a.sph" in listed.refused()
@@ -496,9 +490,8 @@ def test_an4_arrives(shared_data, tmp_path, capsys):
     if not (shared_data / "an4").is_dir():
         pytest.skip("no AN4")
     with tarfile.open(tmp_path / "an4_sphere.tar.gz", "w:gz", compresslevel=0) as archive:
-        archive.add(
-            shared_data / "an4", "an4", filter=lambda m: None if m.name.endswith("LICENSE") else m
-        )
+        published = lambda m: None if m.name.endswith("LICENSE") else m  # noqa: E731
+        archive.add(shared_data / "an4", "an4", filter=published)
         archive.addfile(tarfile.TarInfo("an4/etc/an4.dic"))
     cli.main(["an4", str(tmp_path)])
     assert "an4/etc/an4.dic" in capsys.readouterr().err
@@ -518,12 +511,11 @@ def test_the_list_of_an4_is_what_sha256sum_reads():
 # --- folders
 
 
-@pytest.mark.parametrize("name", ["file", "file/x", "loop", "nowhere", "a" * 300, "", "a\0b"])
+@each("name", ["file/x", "a" * 300, "a\0b"])
 def test_a_folder_that_cannot_be_one_is_refused(tmp_path, monkeypatch, name):
+    """More of them in bad_inputs/download.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    Path("loop").symlink_to("loop")
-    Path("nowhere").symlink_to("absent")
     with pytest.raises(UserError, match="choose another|expected a folder's name"):
         download("yesno", name, dry_run=True)
 
@@ -536,7 +528,7 @@ def test_a_folder_that_is_not_ours_to_write_is_refused(toy, monkeypatch):
     toy.run()  # all is there; nothing is to be written
 
 
-@pytest.mark.parametrize(
+@each(
     "name", ["Toy/train", "train.tar.gz", ".download", ".download/train.tar.gz", ".download/train"]
 )
 def test_a_name_that_leads_elsewhere_is_not_followed(toy, tmp_path, name):
@@ -576,8 +568,7 @@ def test_checksums_are_those_that_torchaudio_ships():
 
 def test_every_source_is_whole():
     for name, source in SOURCES.items():
-        parts = [part.name for part in source.parts]
-        assert source.name == name and len(set(parts)) == len(parts)
+        assert source.name == name and len({p.name for p in source.parts}) == len(source.parts)
         for part in source.parts:
             assert re.fullmatch("(sha256:.{64}|md5:.{32})?", part.digest)
             assert bool(part.digest) != bool(part.files)

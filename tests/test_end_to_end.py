@@ -3,6 +3,7 @@
 The expected texts are constructed: words are tones, which a model of 30,000 weights learns within seconds.
 """
 
+import itertools
 import json
 import re
 import shutil
@@ -88,6 +89,11 @@ def nbests(root, *more):
     return [line["nbest"] for line in lines(root, *on_test(root), *more)]
 
 
+def recorded(root):
+    """Its recordings."""
+    return sorted((root / "corpus").glob("test*.wav"))
+
+
 def test_the_tones_are_recognized(run, capsys):
     for mode in MODES:
         out = run / f"{mode}.txt"
@@ -111,66 +117,47 @@ def test_finished_work_is_not_redone(run, capsys):
 @pytest.mark.parametrize("mode", MODES)
 def test_results_are_the_same_alone_and_in_any_batch_and_in_input_order(run, mode, monkeypatch):
     """In whatever windows, too, of which a long list is sorted one by one."""
-    files, found = sorted((run / "corpus").glob("test*.wav"), reverse=True), []
-    for seconds, window in ((0.01, 3600), (4, 2), (1000, 3600)):
+    files = recorded(run)[::-1]
+    alone = lines(run, "--mode", mode, "--batch-seconds", 0.01, *files)
+    assert [line["id"] for line in alone] == [*map(str, files)]
+    for seconds, window in ((4, 2), (1000, 3600)):
         monkeypatch.setattr(pipeline, "WINDOW_SECONDS", window)
-        found.append(lines(run, "--mode", mode, "--batch-seconds", seconds, *files))
-    assert [line["id"] for line in found[0]] == [*map(str, files)]
-    for batch in found[1:]:
-        for line, alone in zip(batch, found[0], strict=True):
-            [h], [expected] = line["nbest"], alone["nbest"]
-            assert (line["id"], h["tokens"]) == (alone["id"], expected["tokens"])
+        batch = lines(run, "--mode", mode, "--batch-seconds", seconds, *files)
+        for line, expected in zip(batch, alone, strict=True):
+            [h], [h_alone] = line["nbest"], expected["nbest"]
+            assert (line["id"], h["tokens"]) == (expected["id"], h_alone["tokens"])
             for figure in ("score", "confidences"):
-                assert h[figure] == pytest.approx(expected[figure], abs=1e-4)
+                assert h[figure] == pytest.approx(h_alone[figure], abs=1e-4)
 
 
 def test_a_long_recording_has_the_words_of_its_parts_and_their_times(run, tmp_path):
     """Thirty test recordings in one file; its pieces, of which `nonspeech` tells, are decoded alone, too."""
-    parts, at, spoken = [], 0.0, []
-    for file in sorted((run / "corpus").glob("test*.wav")):
-        sound, rate = soundfile.read(file, dtype="float32")
-        noise = 1e-3 * np.random.default_rng(0).standard_normal(round(0.3 * rate))
-        parts += [noise, sound, noise]
-        spoken.append((at + 0.3, at + 0.3 + len(sound) / rate))
-        at += 0.6 + len(sound) / rate
+    rate, long, files = 8000, tmp_path / "long.wav", [tmp_path / f"{n:02}.wav" for n in range(30)]
+    noise = 1e-3 * np.random.default_rng(0).standard_normal(2400)  # 0.3 s
+    parts = [np.concatenate([noise, soundfile.read(file)[0], noise]) for file in recorded(run)]
     whole = np.concatenate(parts)
-    soundfile.write(tmp_path / "long.wav", whole, rate)
-    [line] = lines(run, tmp_path / "long.wav")
-    gaps, files = line["nonspeech"], [tmp_path / f"{n:02}.wav" for n in range(30)]
-    pieces = list(zip([end for _, end in gaps], [start for start, _ in gaps[1:]], strict=False))
-    assert len(line["segments"]) == len(pieces) == 30
+    soundfile.write(long, whole, rate)
+    [line] = lines(run, long)
+    segments, gaps = line["segments"], line["nonspeech"]
+    pieces = [(a[1], b[0]) for a, b in itertools.pairwise(gaps)]
+    assert len(segments) == len(pieces) == 30
     for file, (start, end) in zip(files, pieces, strict=True):
         soundfile.write(file, whole[round(start * rate) : round(end * rate)], rate)
-    alone = lines(run, *files)
-    assert [part["text"] for part in line["segments"]] == [one["text"] for one in alone]
-    for segment, (start, end) in zip(line["segments"], spoken, strict=True):
-        assert segment["text"] == " ".join(word["text"] for word in segment["words"])
-        assert start - 0.1 <= segment["start"] < segment["end"] <= end + 0.1
-    for segment, one, (begin, _) in zip(line["segments"], alone, pieces, strict=True):
+    ends = np.cumsum([len(part) for part in parts]) / rate
+    for segment, one, part, end, (begin, _) in zip(
+        segments, lines(run, *files), parts, ends, pieces, strict=True
+    ):
+        assert segment["text"] == one["text"] == " ".join(w["text"] for w in segment["words"])
+        assert end - len(part) / rate + 0.2 <= segment["start"] < segment["end"] <= end - 0.2
         for word, other in zip(segment["words"], one["segments"][0]["words"], strict=True):
             assert word["start"] - begin == pytest.approx(other["start"], abs=0.02)
     out = tmp_path / "out"
-    decoding(run, tmp_path / "long.wav", files[0], "--format", "srt,txt", "--out-dir", out)
+    decoding(run, long, files[0], "--format", "srt,txt", "--out-dir", out)
     assert (out / "transcripts.jsonl").read_text().count("\n") == 2
-    name = out.joinpath(*tmp_path.parts[1:], "long.wav")
+    name = out.joinpath(*long.parts[1:])
     texts = Path(f"{name}.txt").read_text().splitlines()
-    assert texts == [segment["text"] for segment in line["segments"]]
+    assert texts == [segment["text"] for segment in segments]
     assert Path(f"{name}.srt").read_text().count("-->") == 30
-
-
-def test_files_of_formats_replace_nothing_of_somebody_elses(run, tmp_path, capsys):
-    file = run / "corpus/test000.wav"
-    own = tmp_path.joinpath("out", *file.parts[1:-1], "test000.wav.srt")
-    own.parent.mkdir(parents=True)
-    own.write_text("by hand")
-    how = file, "--format", "srt", "--out-dir", tmp_path / "out"
-    for more, said in (((), f"{own}: is there already"), (("--max-line-width", 3), "line-width")):
-        with pytest.raises(SystemExit):
-            decoding(run, *how, *more)
-        assert said in capsys.readouterr().err and own.read_text() == "by hand"
-    decoding(run, *how, "--force")
-    assert "-->" in own.read_text()
-    decoding(run, *how)  # its own
 
 
 def test_a_mistake_leaves_finished_work_finished(run, tmp_path):
@@ -183,15 +170,13 @@ def test_a_mistake_leaves_finished_work_finished(run, tmp_path):
 
 def test_another_order_or_changed_file_of_the_search_is_other_work(run, tmp_path):
     """The lines of --out are in the order of the input."""
-    sounds = [run / f"corpus/test00{n}.wav" for n in (0, 1)]
-    files, seen = [tmp_path / "words.txt", tmp_path / "lm.arpa"], set()
+    words, lm = files = tmp_path / "words.txt", tmp_path / "lm.arpa"
+    how, seen = ["--model", run / "model", "--out", "x.txt", "--hotwords", words, "--lm", lm], set()
     for changed in (None, *files):
         for file in files:
             file.write_text(str(file == changed))
-        for order in (sounds, sounds[::-1]):
-            words = ["--model", run / "model", "--out", "x.txt", "--hotwords", files[0]]
-            words = [*words, "--lm", files[1], *order]
-            args = decode.parse(list(map(str, words)))
+        for order in (recorded(run)[:2], recorded(run)[1::-1]):
+            args = decode.parse(list(map(str, [*how, *order])))
             seen.add(json.dumps(decode.outputs(args)[0].stamp.facts))
     assert len(seen) == 6
 
@@ -219,15 +204,13 @@ def test_a_part_that_was_never_trained_is_told(capsys):
 
 def test_parts_of_a_recording_are_found_where_the_manifest_says(run, tmp_path, capsys):
     """Two recordings in one file."""
-    parts = list(manifests.read(run / "data/test.jsonl.gz"))[1:3]
-    both = tmp_path / "both.wav"
-    soundfile.write(both, np.concatenate([soundfile.read(u.path)[0] for u in parts]), 8000)
-    samples, files = sum(u.samples for u in parts), [u.path for u in parts]
-    parts = [replace(u, path=str(both), samples=samples) for u in parts]
-    parts[1] = replace(parts[1], start=parts[0].duration)
-    manifests.write(tmp_path / "parts.jsonl.gz", parts)
-    texts = []
-    for sources in (["--manifest", tmp_path / "parts.jsonl.gz"], files):
+    _, one, other, *_ = manifests.read(run / "data/test.jsonl.gz")
+    both, listed, texts = tmp_path / "both.wav", tmp_path / "parts.jsonl.gz", []
+    soundfile.write(both, np.concatenate([soundfile.read(u.path)[0] for u in (one, other)]), 8000)
+    within = {"path": str(both), "samples": one.samples + other.samples}
+    later = replace(other, **within, start=one.duration)
+    manifests.write(listed, [replace(one, **within), later])
+    for sources in (["--manifest", listed], [one.path, other.path]):
         decoding(run, *sources)
         texts.append([line.split("\t")[1] for line in capsys.readouterr().out.splitlines()])
     assert texts[0] == texts[1] and texts[0][0] != texts[0][1]
@@ -246,14 +229,20 @@ def test_language_model_and_hotwords_have_their_say_in_every_beam(run, arpa, mod
     """A weight of 0 changes nothing; scores are reported; a hotword with a huge weight comes to stand everywhere."""
     word = next(iter(manifests.read(run / "data/test.jsonl.gz"))).text.split()[0]
     (run / "hotwords.txt").write_text(f"{word}\n")
-    mode = "--mode", mode
-    files = *mode, "--lm", arpa, "--hotwords", run / "hotwords.txt"
-    silent = *files, "--lm-weight", 0, "--hotword-weight", 0
-    loud = *files, "--lm-weight", 0.1, "--hotword-weight", 40
-    plain, silent, loud = ([h for [h] in nbests(run, *more)] for more in (mode, silent, loud))
+
+    def best(*more):
+        return [h for [h] in nbests(run, "--mode", mode, *more)]
+
+    def weighted(lm, hotwords):
+        files = "--lm", arpa, "--hotwords", run / "hotwords.txt"
+        return best(*files, "--lm-weight", lm, "--hotword-weight", hotwords)
+
+    plain, silent = best(), weighted(0, 0)
     assert [h["text"] for h in silent] == [h["text"] for h in plain]
     assert all(h["scores"]["lm"] < 0 for h in silent)
-    there, before = ([h for h in some if word in h["text"].split()] for some in (loud, plain))
+    there, before = (
+        [h for h in x if word in h["text"].split()] for x in (weighted(0.1, 40), plain)
+    )
     assert len(there) > len(before) and all(h["scores"]["hotwords"] > 0 for h in there)
 
 
@@ -295,27 +284,20 @@ def test_tuning_prints_the_wer_of_each_setting_as_decoding_with_it_has(run, caps
 
 def test_calibration_changes_confidences_alone(run, tmp_path, capsys):
     """Each is the raw one's by the file's curves; work done before is done again; another search is named."""
-    model, data = tmp_path / "model", run / "data"
+    model, out = tmp_path / "model", ("--json", tmp_path / "t.json", "--out", tmp_path / "t")
     shutil.copytree(run / "model", model)
 
+    def decode_with(split, *more):
+        listed = "--manifest", run / f"data/{split}.jsonl.gz"
+        call(decode.main, "--model", model, "--device", "cpu", *listed, *more)
+        return capsys.readouterr()
+
     def decoded(*more):
-        test = (
-            "--manifest",
-            data / "test.jsonl.gz",
-            "--json",
-            tmp_path / "t.json",
-            "--out",
-            tmp_path / "t",
-            *more,
-        )
-        call(decode.main, "--model", model, "--device", "cpu", *test)
-        said = capsys.readouterr().err
+        said = decode_with("test", *out, *more).err
         return [json.loads(line) for line in open(tmp_path / "t.json")], said
 
     def calibrate():
-        dev = "--manifest", data / "dev.jsonl.gz", "--calibrate"
-        call(decode.main, "--model", model, "--device", "cpu", *dev)
-        return capsys.readouterr().out, (model / "calibration.yaml").read_text()
+        return decode_with("dev", "--calibrate").out, (model / "calibration.yaml").read_text()
 
     raw, _ = decoded()
     assert "is up to date" in decoded()[1]
@@ -334,18 +316,14 @@ def test_calibration_changes_confidences_alone(run, tmp_path, capsys):
             expected = curve(old.pop("confidence"))
             assert own.pop("confidence") == pytest.approx(expected, abs=1e-3)
     assert found == raw
-    assert (
-        "another search (mode joint, beam 10, ctc_weight 0.3)" in decoded("--mode", "ctc-greedy")[1]
-    )
-    recording = str(next((run / "corpus").glob("test*.wav")))
-    mine, without = asr.load(model), asr.load(run / "model")
-    old, new = (
-        asr.transcribe(m, recording).segments[0].words[0].confidence for m in (without, mine)
-    )
-    assert new == pytest.approx(curves.words(old))
+    another = "another search (mode joint, beam 10, ctc_weight 0.3)"
+    assert another in decoded("--mode", "ctc-greedy")[1]
+    mine, without = recognizers = asr.load(model), asr.load(run / "model")
+    new, old = (m.transcribe(recorded(run)[0]).segments[0].words[0] for m in recognizers)
+    assert new.confidence == pytest.approx(curves.words(old.confidence))
     for _ in range(2):
-        mine.transcribe(recording, mode="ctc", beam=7)
-    assert capsys.readouterr().err.count("another search (mode joint, beam 10") == 1
+        mine.transcribe(recorded(run)[0], mode="ctc", beam=7)
+    assert capsys.readouterr().err.count(another) == 1
     (model / "calibration.yaml").write_text("words: {a: 1}\n")
     with pytest.raises(SystemExit, match="2"):
         decoded()
@@ -361,20 +339,16 @@ def test_librispeech_is_decoded(run, shared_data, capsys):
 
 def test_result_line_of_a_recipe(run):
     """A corpus with a version is named."""
-    script = Path(__file__).parents[1] / "scripts/result.py"
-    files = [
-        run / name for name in ("data/test.jsonl.gz", "test.txt", "data", "tokenizer", "model")
-    ]
-    command = [sys.executable, script, "tones", "test", "joint", *files]
-    lines = []
-    for version in ("", "tones-1\nseed 1\n"):
-        if version:
-            (run / "corpus/VERSION").write_text(version)
-        lines.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    names = ["data/test.jsonl.gz", "test.txt", "data", "tokenizer", "model"]
+    command = [sys.executable, Path(__file__).parents[1] / "scripts/result.py", "tones", "test"]
+    command += ["joint", *(run / name for name in names)]
+    without = subprocess.check_output(command, text=True)
+    (run / "corpus/VERSION").write_text("tones-1\nseed 1\n")
+    named = subprocess.check_output(command, text=True)
     facts = " ".join(rf"{name}=\d+\.\d+" for name in ("wer", "lo", "hi"))
     facts += r" words=\d+ rtf=\d+\.\d+ seconds=\d+\n"
-    assert re.fullmatch(f"result recipe=tones set=test mode=joint {facts}", lines[0]), lines[0]
-    assert lines[1] == lines[0].replace("\n", " corpus=tones-1\n")
+    assert re.fullmatch(f"result recipe=tones set=test mode=joint {facts}", without), without
+    assert named == without.replace("\n", " corpus=tones-1\n")
 
 
 def test_the_run_keeps_its_settings_versions_and_curves(run):
@@ -392,7 +366,7 @@ def test_changed_work_is_redone_and_the_old_kept(run, tmp_path, capsys):
     arguments = "--config", run / "x.yaml", f"out={tmp_path}/model", "training.epochs=1"
     for seed in (3, 4):
         call(train.main, *arguments, f"seed={seed}")
-    assert f"it is kept as {tmp_path}/model.before-1" in capsys.readouterr().err
-    names = ("model.before-1", "model")
-    before, after = (tmp_path / f"{name}/model.safetensors" for name in names)
-    assert before.read_bytes() != after.read_bytes()
+    kept = f"{tmp_path}/model.before-1"
+    assert f"it is kept as {kept}" in capsys.readouterr().err
+    before, after = (Path(f, "model.safetensors").read_bytes() for f in (kept, tmp_path / "model"))
+    assert before != after

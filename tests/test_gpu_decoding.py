@@ -70,10 +70,7 @@ def files(tmp_path):
     }
 
 
-@each(
-    "name",
-    partly(["joint", "hotwords", *MODES[1:], "lm", "ngram"], 3),
-)
+@each("name", partly(["joint", "hotwords", *MODES[1:], "lm", "ngram"], 3))
 def test_every_search_on_a_gpu_is_that_of_the_cpu(name, files):
     options = {"mode": name} if name in MODES else files[name]
     recognizer = make()

@@ -4,24 +4,27 @@ What a tier must be is the file of conf/ that it names; sizes of BPE are judged 
 doesn't fit; the corpus of the recipe is made of tones.
 """
 
-import functools
 import importlib
 import os
 import re
 from pathlib import Path
 
+import miniatures
 import pytest
 import torch
 from checkouts import PATH, ROOT, bash, copy, needs_commands, write_program
 from partly import partly
+from small import rows
 from tones import write_corpus
 
 from asr import config, yaml_tree
 from asr.data import manifest
-from asr.models.hybrid import Hybrid, HybridSettings
+from asr.models.hybrid import Hybrid
 from asr.tasks import Experiment
 from asr.text import tokenizer
 from scripts import tables
+
+each = pytest.mark.parametrize
 
 HOURS = [0.05, 0.63, 1.9, 2.1, 6.4, 24, 26, 290, 310, 5000]
 
@@ -36,47 +39,39 @@ def scaled(monkeypatch):
 
 
 def experiment(scaled, hours):
-    return config.check(
-        Experiment, scaled.settings(hours, "data/x", "exp/x"), yaml_tree.Origins("scaled")
-    )
-
-
-@functools.cache
-def count(model, mels):
-    """Parameters of a model with 500 tokens."""
-    tree, source = yaml_tree.parse(model, "model"), yaml_tree.Origins("model")
-    with torch.device("meta"):
-        made = Hybrid(config.check(HybridSettings, tree, source), mels, 500)
-    return sum(p.numel() for p in made.parameters())
+    tree = scaled.settings(hours, "data/x", "exp/x")
+    return config.check(Experiment, tree, yaml_tree.Origins("scaled"))
 
 
 def parameters(made):
-    return count(config.dump(made.model), made.features.fbank.mels)
+    """Of its model, with 500 tokens."""
+    with torch.device("meta"):
+        model = Hybrid(made.model, made.features.fbank.mels, 500)
+    return sum(p.numel() for p in model.parameters())
 
 
 def test_more_hours_never_make_a_smaller_model_or_more_epochs(scaled):
     made = [experiment(scaled, hours) for hours in HOURS]
-    sizes = [parameters(one) for one in made]
+    sizes, epochs = [parameters(one) for one in made], [one.training.epochs for one in made]
     assert sizes == sorted(sizes) and len(set(sizes)) == len(scaled.TIERS)
     for size in set(sizes):
-        epochs = [one.training.epochs for one in made if parameters(one) == size]
-        assert epochs == sorted(epochs, reverse=True) and len(epochs) >= 2
+        own = [count for count, of in zip(epochs, sizes, strict=True) if of == size]
+        assert own == sorted(own, reverse=True) and len(own) >= 2
 
 
 def test_a_tier_at_its_own_hours_is_the_file_in_conf_that_the_readme_names(scaled):
     page = (ROOT / "recipes/own/README.md").read_text()
+    own = "out=exp/x/model tokenizer=exp/x/tokenizer data.train=data/x/train.jsonl.gz"
+    own = [*own.split(), "data.dev=data/x/dev.jsonl.gz"]
     for tier in scaled.TIERS:
-        base = config.load(Experiment, ROOT / f"conf/{tier.name}.yaml")
-        data = {"train": "data/x/train.jsonl.gz", "dev": "data/x/dev.jsonl.gz"}
-        places = {"out": "exp/x/model", "tokenizer": "exp/x/tokenizer"}
-        places["data"] = base.data.model_copy(update=data)
-        assert experiment(scaled, tier.hours) == base.model_copy(update=places)
+        base = config.load(Experiment, ROOT / f"conf/{tier.name}.yaml", own)
+        assert experiment(scaled, tier.hours) == base
         limit = "more" if tier.below == float("inf") else f"less than {tier.below:g}"
         size = f"{parameters(base) / 1e6:.0f} M"
         assert f"| {limit} | `conf/{tier.name}.yaml` | {size} |" in page
 
 
-@pytest.mark.parametrize(
+@each(
     "hours, expected",
     [
         (0.63, (40, 1, 4, 200, None)),  # conf/an4.yaml
@@ -91,19 +86,18 @@ def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled, hours, expected
     """Epochs; those of a flat start, from one validation to the next, steps of warm-up; or those without masks."""
     made = scaled.settings(hours, "d", "e")
     training, masks = made["training"], made["features"]["specaugment"] or {}
-    if len(expected) == 2:
-        assert (training["epochs"], masks["from_epoch"]) == expected
-    else:
+    found = [training["epochs"], masks.get("from_epoch")]
+    if len(expected) == 5:
         counted = made["model"]["flat_start_epochs"], training["validate_every"]
-        steps = made["schedule"]["warmup"]
-        assert (training["epochs"], *counted, steps, masks.get("from_epoch")) == expected
+        found[1:1] = *counted, made["schedule"]["warmup"]
+    assert tuple(found) == expected
 
 
 SPOKEN = ["TURN THE LIGHT ON", "TURN IT OFF", "PLAY SOME MUSIC", "DON'T STOP", "ROOM 12 B", "A"]
 
 
-@pytest.mark.parametrize("repeats", [1, 2, 30, 2000])
-@pytest.mark.parametrize(
+@each("repeats", [1, 2, 30, 2000])
+@each(
     "texts, others",
     [
         (SPOKEN, []),
@@ -135,23 +129,22 @@ def test_scripts_without_spaces_have_characters(scaled):
 # shares
 
 
-@pytest.mark.parametrize(
-    "count, expected", [(3, "0.1 0.05"), (20_000, "0.1 0.05"), (50_000, "0.04 0.02")]
-)
-def test_a_tenth_and_a_twentieth_are_carved_but_no_more_than_are_worth_it(
-    scaled, tmp_path, capsys, count, expected
-):
+def test_a_tenth_and_a_twentieth_are_carved_but_no_more_than_are_worth_it(scaled, tmp_path, capsys):
     """2000 of 50,000 are 0.04, 1000 of them 0.02. Training, dev and test set need a recording each."""
-    shares, table = importlib.import_module("shares"), tmp_path / "train.tsv"
-    table.write_text("id\tpath\ttext\n" + "é\t高\tc\n" * count, encoding="utf-8")
-    shares.main([str(tmp_path)])
-    assert " ".join(f"{float(x):g}" for x in capsys.readouterr().out.split()) == expected
-    table.write_text("id\tpath\ttext\na\tb\tc\nd\te\tf\n")
-    with pytest.raises(SystemExit):
+    shares = importlib.import_module("shares")
+
+    def run(count):
+        table = "id\tpath\ttext\n" + "é\t高\tc\n" * count
+        (tmp_path / "train.tsv").write_text(table, encoding="utf-8")
         shares.main([str(tmp_path)])
+        return [float(share) for share in capsys.readouterr().out.split()]
+
+    assert run(3) == run(20_000) == [0.1, 0.05] and run(50_000) == [0.04, 0.02]
+    with pytest.raises(SystemExit):
+        run(2)
     assert "got 2 recordings, expected 3 at least: train, dev, test" in capsys.readouterr().err
     (tmp_path / "test.tsv").touch()
-    shares.main([str(tmp_path)])
+    run(2)
 
 
 # tables
@@ -164,20 +157,16 @@ def written(folder):
 def test_tables_are_joined_and_a_corpus_taken_in_its_own_layout(tmp_path):
     write_corpus(tmp_path / "a", {"train": 3})
     write_corpus(tmp_path / "b", {"other": 2})
-    (tmp_path / "an4/etc").mkdir(parents=True)
-    (tmp_path / "an4/wav/x").mkdir(parents=True)
-    for split in ("train", "test"):
-        (tmp_path / f"an4/etc/an4_{split}.fileids").write_text(f"x/{split}1\n")
-        (tmp_path / f"an4/etc/an4_{split}.transcription").write_text(f"<s> GO </s> ({split}1)\n")
-        (tmp_path / f"an4/wav/x/{split}1.sph").touch()
+    miniatures.an4(tmp_path / "an4", {"train": 1, "test": 1})
     out, first = tmp_path / "out", f"train={tmp_path}/a/train.tsv"
     more = f"train={tmp_path}/b/other.tsv", f"test=an4:{tmp_path}/an4", "--without", "train001", "x"
     for _ in range(2):  # again: its own tables may be replaced
         tables.main([str(out), first, *more])
-    _, *rows = [line.split("\t") for line in written(out)["train"]]
-    assert [row[0] for row in rows] == ["train000", "train002", "other000", "other001"]
-    assert all(Path(row[1]).is_file() for row in rows) and rows[0][3] == "train0"
-    assert written(out)["test"][1:] == [f"test1\t{tmp_path}/an4/wav/x/test1.sph\tGO\tx"]
+    _, *lines = [line.split("\t") for line in written(out)["train"]]
+    assert [line[0] for line in lines] == ["train000", "train002", "other000", "other001"]
+    assert all(Path(line[1]).is_file() for line in lines) and lines[0][3] == "train0"
+    sound = f"{tmp_path}/an4/wav/test/test00/an0-test00-b.sph"
+    assert written(out)["test"][1:] == [f"an0-test00-b\t{sound}\t{miniatures.ALPHABET}\ttest00"]
     tables.main([str(out), first])
     assert list(written(out)) == ["train"]
 
@@ -185,7 +174,7 @@ def test_tables_are_joined_and_a_corpus_taken_in_its_own_layout(tmp_path):
 def test_tables_whose_writing_was_stopped_are_written_again(tmp_path, monkeypatch):
     write_corpus(tmp_path / "a", {"train": 3, "test": 2})
     sources = [f"{split}={tmp_path}/a/{split}.tsv" for split in ("train", "test")]
-    write = tables.write_text
+    write, out = tables.write_text, tmp_path / "out"
 
     def stop(path, text):
         if path.name == "test.tsv":
@@ -194,37 +183,34 @@ def test_tables_whose_writing_was_stopped_are_written_again(tmp_path, monkeypatc
 
     with monkeypatch.context() as patched, pytest.raises(SystemExit):
         patched.setattr(tables, "write_text", stop)
-        tables.main([str(tmp_path / "out"), *sources])
-    assert list(written(tmp_path / "out")) == ["train"]
-    tables.main([str(tmp_path / "out"), *sources])
-    assert set(written(tmp_path / "out")) == {"train", "test"}
+        tables.main([str(out), *sources])
+    assert list(written(out)) == ["train"]
+    tables.main([str(out), *sources])
+    assert set(written(out)) == {"train", "test"}
 
 
 EXPECTED = "expected a .tsv of `id path text [speaker]`, or CORPUS:FOLDER"
-TWICE = ", ".join(2 * [f"train00{n} ({{a}}/train.tsv:{n + 2})" for n in range(2)])
+TWICE = ", ".join(2 * [f"train00{n} (HERE/train.tsv:{n + 2})" for n in range(2)])
 
 
-@pytest.mark.parametrize(
-    "sources, message",
-    [
-        ("train={a}/none.tsv", "{a}/none.tsv: no such table; " + EXPECTED),
-        ("train={a}", "{a}: is a folder; " + EXPECTED),
-        ("recordings.tsv", "recordings.tsv: expected SPLIT=SOURCE, as train=recordings.tsv"),
-        ("dev=tsv:{a}", "tsv:{a}: has no split 'dev'; it has train"),
-        (
-            "train={a}/train.tsv test={a}/train.tsv",
-            "utterances that share an id with another (4): " + TWICE,
-        ),
-        ("train={a}/train.tsv", "{a}: holds train.tsv, which this script hasn't written"),
-    ],
-)
+MISTAKES = f"""
+train=HERE/none.tsv | HERE/none.tsv: no such table; {EXPECTED}
+train=HERE          | HERE: is a folder; {EXPECTED}
+recordings.tsv      | recordings.tsv: expected SPLIT=SOURCE, as train=recordings.tsv
+dev=tsv:HERE        | tsv:HERE: has no split 'dev'; it has train
+train=HERE/train.tsv test=HERE/train.tsv | utterances that share an id with another (4): {TWICE}
+train=HERE/train.tsv | HERE: holds train.tsv, which this script hasn't written
+"""
+
+
+@each("sources, message", rows(MISTAKES))
 def test_mistakes_of_tables(tmp_path, capsys, sources, message):
     folder = write_corpus(tmp_path / "a", {"train": 2})
     before = written(folder)
-    with pytest.raises(SystemExit) as stopped:
-        tables.main([str(folder), *sources.format(a=folder).split()])
+    with pytest.raises(SystemExit, match="^2$"):
+        tables.main([str(folder), *sources.replace("HERE", str(folder)).split()])
     said = capsys.readouterr().err.partition(": ")[2]
-    assert stopped.value.code == 2 and said.startswith(message.format(a=folder))
+    assert said.startswith(message.replace("HERE", str(folder)))
     assert said.count("\n") == 1 and written(folder) == before
 
 
@@ -234,6 +220,13 @@ TINY = """training.epochs=1 training.average=1 training.processes=1 training.dev
 features.fbank.sample_rate=8000 features.fbank.mels=24 features.specaugment=null model.intermediate_ctc=null
 model.consistency=null model.encoder.layers=1 model.encoder.d_model=16 model.encoder.ff=16 model.encoder.channels=4
 model.encoder.subsampling=4 model.decoder.layers=1 model.decoder.d_model=16 model.decoder.ff=16"""
+
+
+RECIPE_MISTAKES = """
+none.tsv                        | tables.py: {here}/none.tsv: no such table; expected a .tsv
+recorded.tsv --test typo.tsv    | tables.py: {here}/typo.tsv: no such table
+recorded.tsv --config none.yaml | asr-train: none.yaml: can't read this configuration
+"""
 
 
 @pytest.fixture
@@ -282,20 +275,7 @@ def test_three_recordings_are_enough_and_none_but_sets_are_given(checkout):
 
 
 @needs_commands
-@pytest.mark.parametrize(
-    "words, message",
-    partly(
-        [
-            ("none.tsv", "tables.py: {here}/none.tsv: no such table; expected a .tsv"),
-            ("recorded.tsv --test typo.tsv", "tables.py: {here}/typo.tsv: no such table"),
-            (
-                "recorded.tsv --config none.yaml",
-                "asr-train: none.yaml: can't read this configuration",
-            ),
-        ],
-        3,
-    ),
-)
+@each("words, message", partly(rows(RECIPE_MISTAKES), 3))
 def test_mistakes_of_the_recipe(checkout, words, message):
     status, out, err = recipe(checkout, *words.split())
     assert (status, out) == (2, "")

@@ -44,12 +44,12 @@ def load(root, *overrides, name="x"):
 
 
 def look(root, *overrides, tests=(), name="x"):
-    return check(load(root, *overrides, name=name), [str(path) for path in tests])
+    return check(load(root, *overrides, name=name), list(map(str, tests)))
 
 
 def told(report):
     """Its problems, a line each."""
-    kinds = {True: "error", False: "warning"}
+    kinds = "warning", "error"
     return [f"{kinds[p.stops]} {p.role} {p.count}/{p.of} {p.what}" for p in report.problems]
 
 
@@ -102,8 +102,8 @@ def root(tmp_path_factory):
     (folder / "text.wav").write_text("no sound")
     lines[3:3] = ["", "{no JSON", '{"id": "x"}']  # an empty line counts as one, not as an utterance
     (data / "train.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    for split, table in {"dev": DEV, "test": TEST}.items():
-        manifest.write(data / f"{split}.jsonl.gz", utterances(folder, table))
+    manifest.write(data / "dev.jsonl.gz", utterances(folder, DEV))
+    manifest.write(data / "test.jsonl.gz", utterances(folder, TEST))
     tokenizer.train("characters", ["LOW MID HIGH"]).save(root / "tokenizer")
     (root / "x.yaml").write_text(CONFIG.format(root=root))
     return root
@@ -113,7 +113,7 @@ def root(tmp_path_factory):
 def clean(tmp_path_factory):
     """A corpus without a fault whose sets share nothing, and a language model's texts alike."""
     root = make_root(tmp_path_factory.mktemp("clean"))
-    dev, train = (root / f"data/{split}.jsonl.gz" for split in ("dev", "train"))
+    dev, train = root / "data/dev.jsonl.gz", root / "data/train.jsonl.gz"
     manifest.write(dev, [replace(u, text="HIGH") for u in list(manifest.read(dev))])
     manifest.write(train, [u for u in list(manifest.read(train)) if u.text != "HIGH"])
     (root / "train.txt").write_text("LOW MID\nHIGH\nLOW LOW\n" * 20)
@@ -172,10 +172,14 @@ def test_every_planted_fault_is_found_counted_and_shown_with_line_and_id(root):
             assert got.startswith(line)
 
 
+def planted(root):
+    """Its utterances: eight good ones, then those with a fault."""
+    lines = manifest.numbered(root / "data/train.jsonl.gz")
+    return [each for _, each in lines if isinstance(each, Utterance)]
+
+
 def test_the_faults_of_several_manifests_name_theirs(root, tmp_path):
-    whole = [u for _, u in manifest.numbered(root / "data/train.jsonl.gz")]
-    whole = [u for u in whole if isinstance(u, Utterance)]
-    parts = [str(tmp_path / f"{name}.jsonl.gz") for name in "ab"]
+    whole, parts = planted(root), [f"{tmp_path}/{name}.jsonl.gz" for name in "ab"]
     manifest.write(parts[0], [*whole[:8], *whole[17:]])  # good ones, and the last four
     manifest.write(parts[1], whole[8:17])  # lost, ..., foreign, twin
     report, one = look(root, *LIMITS, f"data.train={json.dumps(parts)}"), look(root, *LIMITS)
@@ -190,13 +194,9 @@ def test_the_faults_of_several_manifests_name_theirs(root, tmp_path):
 
 def test_what_training_refuses_is_what_the_check_calls_an_error(root, tmp_path):
     """Each utterance with an error, alone among good ones, stops the training; each with a warning doesn't."""
-    path, lines = tmp_path / "one.jsonl.gz", manifest.numbered(root / "data/train.jsonl.gz")
-    utterances = [each for _, each in lines if isinstance(each, Utterance)]
-    good, rest = [], []
-    for each in utterances:
-        (good if each.id.startswith("good") else rest).append(each)
-    for each in rest:
-        manifest.write(path, [*good[:8], each])
+    path, found = tmp_path / "one.jsonl.gz", planted(root)
+    for each in found[8:]:
+        manifest.write(path, [*found[:8], each])
         settings = load(root, *LIMITS, f"data.train={path}", f"data.dev={path}")
         stops = each.id not in ("short", "long", "wordy")
         with pytest.raises(UserError) if stops else nullcontext():
@@ -229,26 +229,25 @@ def test_sets_without_a_usable_utterance(clean, tmp_path):
 
 
 def test_a_recording_that_only_reading_shows_to_be_bad(clean, tmp_path):
-    bad, path = utterance(tmp_path, "nan", "LOW"), tmp_path / "x.jsonl.gz"
-    samples = np.full(RATE, 0.1)
+    path, samples = tmp_path / "x.jsonl.gz", np.full(RATE, 0.1)
+    manifest.write(path, [utterance(tmp_path, "nan", "LOW")])
     samples[100] = np.nan
     soundfile.write(tmp_path / "nan.wav", samples, RATE, subtype="FLOAT")
-    manifest.write(path, [bad])
     [problem] = look(clean, f"data.train={path}").problems
     said = f"{tmp_path}/nan.wav: has NaN or infinite samples, the first at 0.013 s"
     assert problem.what.startswith(said)
 
 
 def test_texts_of_a_language_model(clean, tmp_path):
-    (tmp_path / "train.txt").write_text("LOW\n\nMID\n \nLÖW\nHIGH HIGH HIGH\nMID  LOW\n")
-    report = look(clean, f"data.train={tmp_path}/train.txt", "data.max_tokens=10", name="lm")
+    path = tmp_path / "train.txt"
+    path.write_text("LOW\n\nMID\n \nLÖW\nHIGH HIGH HIGH\nMID  LOW\n")
+    report = look(clean, f"data.train={path}", "data.max_tokens=10", name="lm")
     assert told(report) == [
         "error train 1/7 texts with characters outside the vocabulary: 'Ö' (U+00D6) ×1",
         "warning train 2/7 empty lines",
         "warning train 1/7 more tokens than max_tokens=10",
         "warning dev 1/1 texts shared with train",
     ]
-    path = f"{tmp_path}/train.txt"
     assert [each for p in report.problems for each in p.examples] == [
         f"{path}:5: 'Ö' (U+00D6) of 'LÖW\\n'",
         *(f"{path}:{n}: has no words" for n in (2, 4)),
@@ -256,9 +255,9 @@ def test_texts_of_a_language_model(clean, tmp_path):
         f"{clean}/dev.txt:1: 'MID LOW' is in {path}:7",
     ]
     assert (report.prediction.examples, report.prediction.size) == (3, 3 + 3 + 7 + 3)  # with ends
-    (tmp_path / "latin.txt").write_bytes("LOW\nLÖW\n".encode("latin-1"))
-    [problem] = look(clean, f"data.train={tmp_path}/latin.txt", name="lm").problems
-    assert problem.what == f"{tmp_path}/latin.txt:2: not UTF-8 text (byte 2 of the line)"
+    path.write_bytes("LOW\nLÖW\n".encode("latin-1"))
+    [problem] = look(clean, f"data.train={path}", name="lm").problems
+    assert problem.what == f"{path}:2: not UTF-8 text (byte 2 of the line)"
 
 
 def test_of_a_large_text_the_first_lines_are_looked_at(clean, monkeypatch):
@@ -282,8 +281,8 @@ def test_clean_data_have_no_problem(clean, name):
 
 @pytest.mark.parametrize("name, batch", {"x": "seconds=3", "lm": "tokens=47"}.items())
 def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
-    overrides = [f"data.batch_{batch}", "training.epochs=2", "training.accumulate=2"]
-    overrides += ["training.processes=1"]
+    overrides = f"data.batch_{batch} training.epochs=2 training.accumulate=2 training.processes=1"
+    overrides = overrides.split()
     settings = load(clean, *overrides, name=name)
     prediction = check(settings).prediction
     model = train(clean, tmp_path / "x", *overrides, name=name)
@@ -292,9 +291,8 @@ def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
     assert prediction.parameters == prediction.trained == sum(p.numel() for p in model.parameters())
     examples = settings.read(model).train
     plan = settings.task(model, examples, examples).plan(0, 2)
-    lens = (
-        [u.duration for u in examples.utterances] if name == "x" else [len(y) + 1 for y in examples]
-    )
+    spoken = name == "x"
+    lens = [u.duration for u in examples.utterances] if spoken else [len(y) + 1 for y in examples]
     padded = sum(len(batch) * max(lens[n] for n in batch) for step in plan for batch in step)
     assert 0 < prediction.padding == pytest.approx(1 - sum(lens) / padded)
     assert prediction.size == pytest.approx(sum(lens)) and prediction.examples == len(lens)
@@ -314,9 +312,8 @@ def test_batches_that_memory_decides_are_measured(clean, monkeypatch, capsys):
 @pytest.mark.parametrize("frozen", ["", "model.encoder.*"])
 def test_memory_of_weights_gradients_and_states(clean, frozen):
     report, model = look(clean, f"freeze=[{frozen}]"), build(load(clean))
-    encoder, total = (
-        sum(p.numel() for p in part.parameters()) for part in (model.model.encoder, model)
-    )
+    parts = model.model.encoder, model
+    encoder, total = (sum(p.numel() for p in part.parameters()) for part in parts)
     trained, measured = total - encoder * bool(frozen), report.measurement
     assert (report.prediction.parameters, report.prediction.trained) == (total, trained)
     assert measured.weights == 4 * (total + 2 * 24)  # CMVN: mean, std
@@ -369,7 +366,6 @@ def times(folder):
     [(["--check"], "asr-train would refuse this"), (["--test", "x"], "--test needs --check")],
 )
 def test_errors_end_in_exit_status_2(root, capsys, arguments, said):
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="^2$"):
         command.main(["--config", f"{root}/x.yaml", *arguments])
-    assert caught.value.code == 2 and said in "".join(capsys.readouterr())
-    assert not (root / "model").exists()
+    assert said in "".join(capsys.readouterr()) and not (root / "model").exists()

@@ -3,7 +3,6 @@
 Shards, whose sums PyTorch makes, train as one to rounding.
 """
 
-import functools
 import os
 import signal
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from partly import partly
 from pytest import approx
 from runs import (
     assert_same,
@@ -42,9 +42,10 @@ from asr.training.signals import Stopped
 
 TWICE = ["training.epochs=2", "training.accumulate=4"]
 STILL = [*TWICE, "model.encoder.dropout=0", "model.decoder.dropout=0"]
-LONG = [*STILL, "training.processes=2", "training.save_steps=1", "training.epochs=500"]
+ENDLESS = [*STILL, "training.save_steps=1", "training.epochs=500"]
+LONG = [*ENDLESS, "training.processes=2"]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+each, slow = pytest.mark.parametrize, pytest.mark.slow
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
@@ -57,10 +58,8 @@ CHUNKS = ["model.encoder.chunk={frames: [2, whole, 4], left: 1}"]
 MUON = ["optimizer={kind: muon, lr: 4e-3}", "training.precision=bf16", "training.clip=0.5"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "more, size", [(CHUNKS, 4), (MUON, 3)], ids=["adamw, drawn chunks", "muon, bf16, clipped"]
-)
+@slow
+@each("more, size", [(CHUNKS, 4), (MUON, 3)], ids=["adamw, drawn chunks", "muon, bf16, clipped"])
 def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
     """With dropout, masks and validation; begun by one process, gone on by several."""
     one, x, more = tmp_path / "one", tmp_path / "x", [*more, *TWICE, "training.save_steps=1"]
@@ -69,8 +68,8 @@ def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
     assert_uninterrupted(root, x, alone, *more, f"training.processes={size}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("before", ["true", "false"], ids=["shards first", "shards last"])
+@slow
+@each("before", ["true", "false"], ids=["shards first", "shards last"])
 def test_shards_change_nothing_and_continue(root, alone, tmp_path, before):
     """Two processes that hold half of each weight; the last step's third batch has no partner.
 
@@ -79,7 +78,7 @@ def test_shards_change_nothing_and_continue(root, alone, tmp_path, before):
     out, more = tmp_path / "x", [*STILL, "training.processes=2"]
     process = launch(root, out, *more, "training.save_steps=1", f"training.shard={before}")
     wait_for_state(out, 1, process)
-    os.kill(process.pid, signal.SIGTERM)
+    process.terminate()
     end(process, 128 + signal.SIGTERM)
     after = {"true": "false", "false": "true"}[before]
     made = weights(train(root, out, *more, f"training.shard={after}"))
@@ -89,28 +88,27 @@ def test_shards_change_nothing_and_continue(root, alone, tmp_path, before):
     assert_close(got, expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("size, batches", [(2, 3), (2, 4), (4, 5), (3, 1)])
+@each("size, batches", [(2, 3), (2, 4), (4, 5), (3, 1)])
 def test_a_batch_that_a_step_lacks_is_made_up_by_one_without_weight(size, batches):
     """All shares are as long, every batch is in one of them, and its place is one of the step's."""
-    step, shares = [[10 + n] for n in range(batches)], []
+    step, shards, shares = [[10 + n] for n in range(batches)], object.__new__(ShardedModel), []
     for rank in range(size):
-        shards = object.__new__(ShardedModel)
         shards.group = Group(rank, size)
         shares.append(shards.share(step))
     assert len(set(map(len, shares))) == 1
     parts = sum(shares, [])
-    expected = [(n, batch, 1.0) for n, batch in enumerate(step)]
-    assert sorted(part for part in parts if part[2]) == expected
+    weighted = sorted(part for part in parts if part[2])
+    assert weighted == [(n, batch, 1.0) for n, batch in enumerate(step)]
     assert all(batch == step[slot] for slot, batch, _ in parts)
 
 
-@pytest.mark.slow
+@slow
 def test_one_process_has_nothing_to_shard(root, alone, tmp_path):
     how = ["training.processes=1", "training.shard=true"]
     assert_uninterrupted(root, tmp_path / "x", alone, *STILL, *how)
 
 
-@pytest.mark.slow
+@slow
 def test_torchrun_changes_nothing(root, alone, tmp_path):
     said = end(launch(root, tmp_path / "x", *STILL, through=TORCHRUN), 0)
     assert said.count("everything goes to") == said.count("finished: ") == 1
@@ -118,19 +116,20 @@ def test_torchrun_changes_nothing(root, alone, tmp_path):
     assert history(tmp_path / "x") == history(alone[0])
 
 
-@pytest.mark.parametrize("mistake, told", [
+MISTAKES = [
     ("tokenizer=nowhere", "nowhere/tokenizer.json: no "),  # found before PyTorch is imported
-    pytest.param(  # by the first, while the others wait
-        "training.accumulate=1", "training.accumulate: got 1", marks=pytest.mark.slow
-    ),
-])  # fmt: skip
+    ("training.accumulate=1", "training.accumulate: got 1"),  # by the first, while others wait
+]
+
+
+@each("mistake, told", partly(MISTAKES, 2))
 def test_a_mistake_under_torchrun_is_said_once(root, tmp_path, mistake, told):
     said = end(launch(root, tmp_path / "x", *STILL, mistake, through=TORCHRUN), 1)
     assert said.count("train.py: ") == 1, said
     assert told in said and "line " not in said.split(told)[0]  # no traceback before it
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.5, slow(1.0), slow(2.0)])
+@each("seconds", partly([0.1, 1.0, 2.0], 3))
 def test_the_second_process_that_torchrun_ends_says_nothing(root, tmp_path, monkeypatch, seconds):
     """However far it has come until the first has told its mistake."""
     monkeypatch.setenv("LOCAL_RANK", "1")
@@ -140,16 +139,9 @@ def test_the_second_process_that_torchrun_ends_says_nothing(root, tmp_path, monk
     assert end(process, -signal.SIGTERM) == ""
 
 
-@pytest.mark.slow
+@slow
 def test_a_training_that_is_stopped_under_torchrun_says_so_once(root, tmp_path):
-    process = launch(
-        root,
-        tmp_path / "x",
-        *STILL,
-        "training.epochs=500",
-        "training.save_steps=1",
-        through=TORCHRUN,
-    )
+    process = launch(root, tmp_path / "x", *ENDLESS, through=TORCHRUN)
     wait_for_state(tmp_path / "x", 1, process)
     process.terminate()
     said = process.communicate(timeout=90)[1]
@@ -163,7 +155,7 @@ def test_a_mistake_that_the_second_process_alone_meets_is_said_by_it(monkeypatch
         raise UserError("alone")
 
 
-@pytest.mark.slow
+@slow
 def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
     out = tmp_path / "x"
     process = launch(root, out, *LONG, "data.workers=2")
@@ -173,15 +165,14 @@ def test_asked_to_end_all_end_and_their_data_workers_too(root, tmp_path):
     assert "Traceback" not in said and said.count("all is saved") == 1
 
 
-@pytest.mark.slow
+@slow
 def test_a_killed_process_ends_all(root, tmp_path):
     process = launch(root, tmp_path / "x", *LONG)
     wait_for_state(tmp_path / "x", 3, process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    trainers = [
-        int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    os.kill(trainers[1], signal.SIGKILL)
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    _, second = (pid for pid in children if b"spawn_main" in commands[pid])
+    os.kill(int(second), signal.SIGKILL)
     killed = "training process 1 of 2 was killed; out of memory? The same command continues the run"
     assert killed in end(process, 1)
 
@@ -209,7 +200,7 @@ def test_an_error_is_that_of_the_process_that_failed_first():
         launching.spawn(fail_in_the_second, 2)
 
 
-@pytest.mark.slow
+@slow
 def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
     monkeypatch.setattr(launching, "GRACE", 0.2)
     began = time.monotonic()
@@ -229,12 +220,9 @@ def stop_in_the_first(group):
     group.add(torch.zeros(1))
 
 
-@pytest.mark.parametrize(
+@each(
     "task, number",
-    [
-        pytest.param(be_interrupted, signal.SIGINT, marks=pytest.mark.slow),
-        (stop_in_the_first, signal.SIGTERM),
-    ],
+    partly([(stop_in_the_first, signal.SIGTERM), (be_interrupted, signal.SIGINT)], 2),
 )
 def test_an_interrupt_and_a_stop_are_no_success(tmp_path, monkeypatch, task, number):
     """Before training has its handlers, too; and the folder to meet in may have any name."""
@@ -258,23 +246,21 @@ def test_a_gpu_for_each_process(monkeypatch):
 
 
 def test_processes_wait_for_each_other_shorter_in_a_step_than_in_between(tmp_path, monkeypatch):
-    meeting = launching.dist.FileStore(str(tmp_path / "x"), 1)
-    launching.dist.init_process_group("gloo", store=meeting, rank=0, world_size=1)
+    meeting = dist.FileStore(str(tmp_path / "x"), 1)
+    dist.init_process_group("gloo", store=meeting, rank=0, world_size=1)
     try:
-        backend = launching.dist.group.WORLD._get_backend(
-            torch.device("cuda")
-        )  # gloo, in its place
-        before = backend.options._timeout
+        options = dist.group.WORLD._get_backend(GPU).options  # gloo, in its place
+        before = options._timeout
         launching.limit_steps()
-        assert backend.options._timeout == before
+        assert options._timeout == before
         monkeypatch.setattr(launching, "_backend", lambda: "cpu:gloo,cuda:nccl")
         launching.limit_steps()
-        assert backend.options._timeout == launching.STEP_PATIENCE < launching.PATIENCE
+        assert options._timeout == launching.STEP_PATIENCE < launching.PATIENCE
     finally:
-        launching.dist.destroy_process_group()
+        dist.destroy_process_group()
 
 
-@pytest.mark.slow
+@slow
 def test_several_gpus_are_left_to_the_processes_that_are_to_have_them(monkeypatch):
     """Of a GPU that takes one process at a time the parent must make no use, but it learns whether it works."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -301,7 +287,7 @@ def test_threads_do_not_depend_on_the_number_of_processes(monkeypatch):
     assert [launching.threads_each(size, 8, GPU) for size in (1, 2, 8)] == [16, 8, 2]
 
 
-@pytest.mark.slow
+@slow
 def test_threads_are_those_asked_for():
     before = torch.get_num_threads()
     with launching.computing_with(3):
@@ -319,7 +305,7 @@ def test_no_more_processes_than_batches_in_a_step():
     assert launching.count(8, 3, CPU) == 3
 
 
-@pytest.mark.parametrize("refused, said", [
+@each("refused, said", [
     (lambda: launching.check(4, 2), "accumulate: got 2 batches an optimizer step for 4 processes"),
     (lambda: launching.count(10**5, 3, CPU), "processes: got 100000, expected at most .* cores"),
     (lambda: launching.count(99, 99, GPU), "processes: got 99, but there are .* GPUs"),
@@ -329,7 +315,7 @@ def test_too_many_processes_are_refused(refused, said):
         refused()
 
 
-@pytest.mark.parametrize("more, device, launched, expected", [
+@each("more, device, launched, expected", [
     ({}, GPU, False, 4),
     ({"accumulate": 16}, GPU, False, 8),
     ({"device": "cpu"}, GPU, False, 0),  # by the settings, as the next
@@ -349,7 +335,7 @@ def test_all_gpus_are_those_that_a_step_has_work_for(
     assert (said in capsys.readouterr().err) == (expected == 4)
 
 
-@pytest.mark.parametrize("given, there, expected", [
+@each("given, there, expected", [
     ("2", 3, ("cuda", 2)), ("all", 3, ("cuda", 3)), ("all", 0, ("cpu", None))
 ])  # fmt: skip
 def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, given, there, expected):
@@ -359,9 +345,8 @@ def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, give
     assert (training.device, training.processes) == expected
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "some"])
+@each("given", ["0", "-1", "some"])
 def test_a_number_of_gpus_that_is_none_is_refused(root, given, capsys):
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="^2$"):
         command.main(["--config", f"{root}/x.yaml", f"--gpus={given}"])
-    said = f"--gpus {given}: expected a number from 1 on, or all"
-    assert caught.value.code == 2 and said in capsys.readouterr().err
+    assert f"--gpus {given}: expected a number from 1 on, or all" in capsys.readouterr().err

@@ -25,6 +25,8 @@ from asr.models.lm import TransformerLM
 from asr.scoring.report import score
 from asr.tasks import Experiment
 
+slow = pytest.mark.slow
+
 CONFIG = """# An experiment for tests.
 # time: a second
 # disk: 1 MB
@@ -60,9 +62,8 @@ class House:
 
     def __init__(self, root):
         self.root = copy(root, "recipes", "scripts")
-        (root / "tiny.yaml").write_text(CONFIG)
-        (root / "x960.yaml").write_text(CONFIG)
-        (root / "lm.yaml").write_text(LM)
+        for name, text in {"tiny": CONFIG, "x960": CONFIG, "lm": LM}.items():
+            (root / f"{name}.yaml").write_text(text)
 
     def run(self, command, status=0):
         """Run a command; its stdout and stderr."""
@@ -80,12 +81,9 @@ class House:
 
     def times(self):
         """Each file of data/ and exp/ with its time of change."""
-        files = (path for name in ("data", "exp") for path in (self.root / name).rglob("*"))
-        return {
-            str(path.relative_to(self.root)): path.stat().st_mtime_ns
-            for path in files
-            if path.is_file() and path.name != ".lock"
-        }
+        found = [*self.root.glob("data/**/*"), *self.root.glob("exp/**/*")]
+        files = [path for path in found if path.is_file() and path.name != ".lock"]
+        return {str(path.relative_to(self.root)): path.stat().st_mtime_ns for path in files}
 
 
 def rows(path):
@@ -124,47 +122,46 @@ def house(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def librispeech(house):
-    """A house in which the recipe has run, and what it said."""
-    return house, house.run(LIBRISPEECH)
+def said(house):
+    """What the recipe says that has run in it."""
+    return house.run(LIBRISPEECH)
 
 
 @needs_commands
-@pytest.mark.slow
-def test_librispeech_from_corpus_to_table(librispeech):
-    house, (out, err) = librispeech
+@slow
+def test_librispeech_from_corpus_to_table(house, said):
+    out, err = said
     assert "corpus has no test-other/, so that set isn't decoded" in err
     pattern = r"result recipe=tiny set=test-clean mode=ctc-greedy wer=[\d.]+ lo=[\d.]+ hi=[\d.]+ words=\d+ rtf=[\d.]+ "
     assert re.search(pattern + r"seconds=\d+\n", out), out
-    prepared = {path.name for path in (house.root / "data/tiny").glob("*.gz")}
-    sets = ("train-clean-100", "dev-clean", "test-clean")
-    assert prepared == {f"{name}.jsonl.gz" for name in sets}
+    prepared = [path.name for path in sorted((house.root / "data/tiny").glob("*.gz"))]
+    assert " ".join(prepared) == "dev-clean.jsonl.gz test-clean.jsonl.gz train-clean-100.jsonl.gz"
     [row] = rows(house.root / "exp/tiny/results.md")
     assert row[:3] == ["test-clean", "ctc greedy", ""]
 
 
 @needs_commands
-@pytest.mark.slow
-def test_the_second_run_does_nothing_and_a_plan_says_so(librispeech):
-    house, _ = librispeech
+@slow
+@pytest.mark.usefixtures("said")
+def test_the_second_run_does_nothing_and_a_plan_says_so(house):
     before = house.times()
-    planned, said = house.plan(LIBRISPEECH)
-    assert planned == dict.fromkeys(STEPS, "done") and "nothing to do" in said
+    planned, text = house.plan(LIBRISPEECH)
+    assert planned == dict.fromkeys(STEPS, "done") and "nothing to do" in text
     house.run(LIBRISPEECH)
     assert house.times() == before
 
 
 @needs_commands
-@pytest.mark.slow
-def test_a_changed_setting_redoes_what_depends_on_it_as_the_plan_says(librispeech):
-    house, _ = librispeech
+@slow
+@pytest.mark.usefixtures("said")
+def test_a_changed_setting_redoes_what_depends_on_it_as_the_plan_says(house):
     before, changed = house.times(), f"{LIBRISPEECH} training.epochs=2"
-    planned, said = house.plan(changed)
+    planned, text = house.plan(changed)
     assert list(planned.items()) == [*zip(STEPS, ["done", "done", "to do", "depends"], strict=True)]
-    assert "2 steps to do" in said
-    assert re.search(r"exp/tiny/model; time: took \d+ s last time, on \d+ × ", said)
+    assert "2 steps to do" in text
+    assert re.search(r"exp/tiny/model; time: took \d+ s last time, on \d+ × ", text)
     house.run(changed)
-    touched = {path for path, time in house.times().items() if before.get(path) != time}
+    touched = {path for path, _ in house.times().items() - before.items()}
     touched = {path for path in touched if not path.startswith("exp/tiny/model")}
     table = "exp/tiny/results.md"  # which stays, to the byte, where its rates happen to be the same
     assert touched | {table} == {STEPS[3], "exp/tiny/.test-clean.ctc-greedy.txt.stamp.json", table}
@@ -172,35 +169,26 @@ def test_a_changed_setting_redoes_what_depends_on_it_as_the_plan_says(librispeec
 
 
 @needs_commands
-@pytest.mark.slow
-def test_a_plan_before_anything_is_made_names_every_step_and_the_heads_of_the_yaml(librispeech):
-    house, _ = librispeech
-    planned, said = house.plan(f"{LIBRISPEECH} --name new --lm lm.yaml --lm-text corpus")
+@slow
+def test_a_plan_before_anything_is_made_names_every_step_and_the_heads_of_the_yaml(house):
+    planned, text = house.plan(f"{LIBRISPEECH} --name new --lm lm.yaml --lm-text corpus")
     later = "tokenizer", "lm", "model", "test-clean.ctc-greedy.txt", "test-clean.joint+lm.txt"
-    depends = dict.fromkeys((f"exp/new/{name}" for name in later), "depends")
-    assert list(planned.items()) == [("data/new", "to do"), *depends.items()]
-    assert "exp/new/model; time: a second; disk: 1 MB\n" in said
-    assert "exp/new/lm; time: unknown; asr-train --check estimates it; disk: unknown" in said
+    depends = [(f"exp/new/{name}", "depends") for name in later]
+    assert list(planned.items()) == [("data/new", "to do"), *depends]
+    assert "exp/new/model; time: a second; disk: 1 MB\n" in text
+    assert "exp/new/lm; time: unknown; asr-train --check estimates it; disk: unknown" in text
 
 
 @needs_commands
-@pytest.mark.slow
-def test_an_n_gram_model_is_decoded_with_and_shards_of_prepared_manifests_are_trained_on(
-    librispeech,
-):
+@slow
+@pytest.mark.usefixtures("said")
+def test_an_n_gram_model_is_decoded_with_and_shards_of_prepared_manifests_are_trained_on(house):
     """Training reads shards; tokens, the language model and decoding need none."""
-    house, _ = librispeech
     states = ["to do", "depends", "depends", "depends"]
     assert [*house.plan(f"{LIBRISPEECH} --shar")[0].values()] == states
     command = f"{LIBRISPEECH} --shar --name grams --ngram 2 --decode-lm '--lm-weight 0.4'"
-    later = (
-        "tokenizer",
-        "lm.arpa.gz",
-        "model",
-        "test-clean.ctc-greedy.txt",
-        "test-clean.joint+lm.txt",
-    )
-    assert list(house.plan(command)[0])[1:] == [f"exp/grams/{name}" for name in later]
+    later = "tokenizer lm.arpa.gz model test-clean.ctc-greedy.txt test-clean.joint+lm.txt"
+    assert list(house.plan(command)[0])[1:] == [f"exp/grams/{name}" for name in later.split()]
     out, _ = house.run(command)
     assert "result recipe=grams set=test-clean mode=joint+lm wer=" in out
     [fused, plain] = rows(house.root / "exp/grams/results.md")
@@ -212,7 +200,7 @@ def test_an_n_gram_model_is_decoded_with_and_shards_of_prepared_manifests_are_tr
 
 
 @needs_commands
-@pytest.mark.slow
+@slow
 def test_aishell_with_a_language_model_has_a_table_of_mixed_errors(tmp_path):
     """The table's numbers are those of the score and the stamps; the seconds of a result count the language model."""
     miniatures.aishell(tmp_path / "corpus/data_aishell", {"train": 6, "dev": 2, "test": 3})
@@ -237,16 +225,14 @@ def test_aishell_with_a_language_model_has_a_table_of_mixed_errors(tmp_path):
     for mode, more in {"joint": [], "joint+lm": ["lm"]}.items():
         paths = [exp / name for name in ("tokenizer", "model", *more, f"test.{mode}.txt")]
         taken = [stamp.read(path)["made"]["seconds"] for path in (tmp_path / "data/tiny", *paths)]
-        result = (
-            rf"result recipe=tiny set=test mode={re.escape(mode)} mer=[\d.]+ .* units=\d+ rtf=.*"
-        )
-        assert re.search(f"{result} seconds={sum(taken):.0f}\n", out), (taken, out)
+        result = rf"tiny set=test mode={re.escape(mode)} mer=[\d.]+ .* units=\d+ rtf=.*"
+        assert re.search(f"result recipe={result} seconds={sum(taken):.0f}\n", out), (taken, out)
 
 
 @needs_commands
-@pytest.mark.slow
-def test_a_table_is_written_between_its_markers_and_nowhere_else(librispeech, tmp_path):
-    house, _ = librispeech
+@slow
+@pytest.mark.usefixtures("said")
+def test_a_table_is_written_between_its_markers_and_nowhere_else(house, tmp_path):
     page, write = tmp_path / "README.md", f"python -m scripts.results {tmp_path}/README.md"
     before, after = "# Results\n\n<!-- results: other -->\n<!-- end -->\n", "\nThe end.\n"
     page.write_text(f"{before}<!-- results: tiny -->\nold\n<!-- end -->{after}")
@@ -255,29 +241,24 @@ def test_a_table_is_written_between_its_markers_and_nowhere_else(librispeech, tm
     assert text.startswith(before) and text.endswith(f"<!-- end -->{after}") and "old" not in text
     assert len(rows(page)) == 1
     assert "up to date" in house.run(f"{write} tiny")[1] and page.read_text() == text
-
     page.write_text(before.replace("other", "tiny").replace("<!-- end -->", ""))
     assert "<!-- results: tiny --> has no <!-- end -->" in house.run(f"{write} tiny", 2)[1]
     assert "exp/none: no text of asr-decode" in house.run(f"{write} none", 2)[1]
 
 
 @needs_commands
-@pytest.mark.slow
-def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(
-    librispeech, tmp_path
-):
-    house, _ = librispeech
+@slow
+@pytest.mark.usefixtures("said")
+def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(house, tmp_path):
     text, mark = house.root / "exp/tiny/new.txt", house.root / "exp/tiny/.new.txt.stamp.json"
-    made = stamp.read(house.root / STEPS[3])
+    made, model = stamp.read(house.root / STEPS[3]), "exp/tiny/model/model.safetensors"
     text.write_text("new\tHIGH\n")
-    cases = {
-        "was decoded from 0 manifests, expected one": ".jsonl",
-        "exp/tiny/model/model.safetensors isn't what it was decoded with": "model.safetensors",
-    }
-    for reason, name in cases.items():
-        others = {path: now for path, now in made["inputs"].items() if name not in path}
-        if name != ".jsonl":
-            others["exp/tiny/model/model.safetensors"] = "another"
+    inputs = made["inputs"]
+    unreferenced = {path: now for path, now in inputs.items() if ".jsonl" not in path}
+    for reason, others in {
+        "was decoded from 0 manifests, expected one": unreferenced,
+        f"{model} isn't what it was decoded with": inputs | {model: "another"},
+    }.items():
         mark.write_text(json.dumps(made | {"inputs": others}))
         _, err = house.run(f"python -m scripts.results {tmp_path}/README.md tiny")
         assert "exp/tiny/new.txt: left out, for " in err and reason in err
@@ -287,10 +268,7 @@ def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(
 
 
 @needs_commands
-@pytest.mark.parametrize(
-    "words, message",
-    partly(rows_of(MISTAKES), 4),
-)
+@pytest.mark.parametrize("words, message", partly(rows_of(MISTAKES), 4))
 def test_mistakes_are_one_line_and_nothing_runs(house, words, message):
     before = house.times()
     _, err = house.run(f"{LIBRISPEECH} {words}", 2)
@@ -327,8 +305,8 @@ def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeue
     for name, body in SLURM.items():
         write_program(tmp_path / "bin" / name, f"#!/usr/bin/env bash\n{body}\n")
     environment = os.environ | dict(word.split("=") for word in JOB.split())
-    environment["SLURM_SUBMIT_DIR"] = str(tmp_path)
-    environment["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment |= {"SLURM_SUBMIT_DIR": str(tmp_path), "PATH": path}
     command = ["bash", ROOT / "recipes/librispeech/slurm.sbatch", "--name", "x"]
     said = tmp_path / "said"
     with subprocess.Popen(command, cwd=tmp_path, env=environment) as job:
@@ -370,12 +348,12 @@ def test_a_configuration_opens_with_command_time_disk_and_whose_error_rate(path)
 def gigabytes(path):
     """Weights, the best and the last of `average` epochs, and `keep` training states and the one being written."""
     experiment = load(Experiment, path)
+    sizes, settings = experiment.model, experiment.training
     with torch.device("meta"):
-        if experiment.model.kind == "lm":
-            model = TransformerLM(experiment.model, 5000)
+        if sizes.kind == "lm":
+            model = TransformerLM(sizes, 5000)
         else:
-            model = Hybrid(experiment.model, experiment.features.fbank.mels, 5000)
+            model = Hybrid(sizes, experiment.features.fbank.mels, 5000)
     weights = 4 * sum(p.numel() for p in model.parameters())  # fp32
-    settings = experiment.training
     states = 3 * (settings.keep + 1)  # a state has two moments of Adam, too
     return (1 + 2 * settings.average + states) * weights / 1e9

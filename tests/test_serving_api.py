@@ -1,7 +1,7 @@
 """The HTTP API: what OpenAI's own client gets, and the right status for everything hostile that is sent.
 
 What is expected of transcripts is what `asr.transcribe` gives for the same file. The recognizer is that of
-test_live.py, whose letters are tones. Statuses are stated here, by what is wrong with each request.
+spoken.py, whose letters are tones. Statuses are stated here, by what is wrong with each request.
 """
 
 import asyncio
@@ -15,9 +15,8 @@ import shutil
 import socket
 import struct
 import subprocess
-import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +24,14 @@ import openai
 import pysubs2
 import pytest
 import soundfile
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from served import serving, wait_until
 from small import near, rows
-from test_live import HOW, RATE, recognizer, say  # noqa: F401 - a fixture
-from test_serving_engine import short  # noqa: F401
+from spoken import HOW, RATE, say
 
 import asr
 from asr.cli import serve as command
-from asr.serving import guard, server, uploads
+from asr.serving import guard, uploads
 from asr.serving.app import create_app
 from asr.serving.engine import Bounds, Engine
 from asr.serving.options import ServingOptions
@@ -62,54 +60,47 @@ def sound(waveform=None, kind="WAV", subtype=None, rate=RATE):
 WAV = sound()
 
 
-@contextmanager
-def serving(engines, options=OPTIONS, token=""):
-    """Serve as asr-serve does, on a free port; give it."""
-    app = engines if isinstance(engines, FastAPI) else create_app(engines, options, token)
-    running = server.Server(server.settings(app, port=0))
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    while not running.started:
-        time.sleep(0.01)
-    try:
-        yield running.servers[0].sockets[0].getsockname()[1]
-    finally:
-        running.should_exit = True
-        thread.join()
+@pytest.fixture(scope="module")
+def transcribed(recognizer, tmp_path_factory):
+    """What the function makes of a file's bytes."""
+    path = tmp_path_factory.mktemp("expected") / "x"
+
+    def transcribed(content, recognizer=recognizer, **more):
+        path.write_bytes(content)
+        return asr.transcribe(recognizer, path, **vars(HOW) | more)
+
+    return transcribed
 
 
 @pytest.fixture(scope="module")
-def expected(recognizer, tmp_path_factory):  # noqa: F811
-    path = tmp_path_factory.mktemp("expected") / "x.wav"
-    path.write_bytes(WAV)
-    return asr.transcribe(recognizer, path, **vars(HOW))
+def expected(transcribed):
+    return transcribed(WAV)
 
 
 @pytest.fixture(scope="module")
-def client(recognizer):  # noqa: F811
+def client(recognizer):
     app = create_app({"tones": Engine(recognizer, HOW)}, OPTIONS)
     with TestClient(app, raise_server_exceptions=False) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def port(recognizer):  # noqa: F811
+def address(recognizer):
     pytest.MonkeyPatch().setattr(guard, "DRAIN_SECONDS", 0.3)
-    with serving({"tones": Engine(recognizer, HOW)}) as number:
-        yield number
+    with serving({"tones": Engine(recognizer, HOW)}, OPTIONS) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
-def theirs(port):
-    """OpenAI's client."""
-    with openai.OpenAI(
-        base_url=f"http://127.0.0.1:{port}/v1", api_key="any", max_retries=0
-    ) as made:
-        yield made.audio.transcriptions
+def create(address):
+    """OpenAI's client, asked for a transcript."""
+    with openai.OpenAI(base_url=f"http://{address}/v1", api_key="any", max_retries=0) as made:
+        ask = made.audio.transcriptions.create
+        yield lambda content=WAV, **more: ask(file=("a.wav", content), model="x", **more)
 
 
-def send(client, content=WAV, name="a.wav", headers=None, **data):
-    return client.post(PATH, files={"file": (name, content)}, data=data, headers=headers)
+def send(client, content=WAV, name="a.wav", **data):
+    return client.post(PATH, files={"file": (name, content)}, data=data)
 
 
 def error_of(answer):
@@ -119,32 +110,30 @@ def error_of(answer):
     return error
 
 
+def refusal(answer):
+    return answer.status_code, error_of(answer)["code"]
+
+
 class TestOpenAI:
     """Their client, in every format."""
 
-    def test_json_and_text(self, theirs, expected):
-        found = theirs.create(file=("a.wav", WAV), model="whisper-1", language="en", temperature=0)
+    def test_json_and_text(self, create, expected):
+        found = create(language="en", temperature=0)
         assert found.text == expected.text and found.model == "tones"
         assert found.usage.type == "duration" and found.usage.seconds == 5
-        text = theirs.create(file=("a.wav", WAV), model="x", response_format="text", prompt="Hm,")
-        assert text == expected.text + "\n"
+        assert create(response_format="text", prompt="Hm,") == expected.text + "\n"
 
     @each("kind", ["srt", "vtt"])
-    def test_subtitles(self, theirs, expected, kind):
-        text = theirs.create(file=("a.wav", WAV), model="x", response_format=kind)
-        cues = pysubs2.SSAFile.from_string(text, format_=kind)
+    def test_subtitles(self, create, expected, kind):
+        cues = pysubs2.SSAFile.from_string(create(response_format=kind), format_=kind)
         assert " ".join(cue.plaintext for cue in cues).split() == expected.text.split()
         assert abs(cues[0].start / 1000 - expected.segments[0].start) < 0.01
 
     @each("wanted", [["word"], ["segment"], ["word", "segment"]])
-    def test_verbose_json(self, theirs, expected, wanted):
-        found = theirs.create(
-            file=("a.wav", WAV),
-            model="x",
-            response_format="verbose_json",
-            timestamp_granularities=wanted,
-            chunking_strategy={"type": "server_vad", "threshold": 0.4},
-        )
+    def test_verbose_json(self, create, expected, wanted):
+        strategy = {"type": "server_vad", "threshold": 0.4}
+        how = {"timestamp_granularities": wanted, "chunking_strategy": strategy}
+        found = create(response_format="verbose_json", **how)
         words = [w for part in expected.segments for w in part.words]
         assert found.text == expected.text and abs(found.duration - expected.duration) < 1e-3
         assert bool(found.segments) == ("segment" in wanted)
@@ -155,34 +144,33 @@ class TestOpenAI:
             assert (got.text, got.tokens) == (part.text, part.nbest[0].tokens)
             near(np.exp(got.avg_logprob), part.confidence, 1e-6)
 
-    def test_logprobs(self, theirs, expected):
-        found = theirs.create(file=("a.wav", WAV), model="x", include=["logprobs"])
-        assert "".join(one.token for one in found.logprobs).split() == expected.text.split()
-        best = expected.segments[0].nbest[0]
-        near([np.exp(one.logprob) for one in found.logprobs], best.confidences, 1e-6)
+    def test_logprobs(self, create, expected):
+        found = create(include=["logprobs"]).logprobs
+        assert "".join(one.token for one in found).split() == expected.text.split()
+        near(
+            [np.exp(one.logprob) for one in found], expected.segments[0].nbest[0].confidences, 1e-6
+        )
 
-    def test_streams_of_events(self, theirs, recognizer, expected, monkeypatch):  # noqa: F811
-        events = list(theirs.create(file=("a.wav", WAV), model="x", stream=True))
-        assert [e.type for e in events] == ["transcript.text.delta", "transcript.text.done"]
-        assert events[0].delta == events[1].text == expected.text
+    def test_streams_of_events(self, create, expected):
+        delta, done = create(stream=True)
+        assert (delta.type, done.type) == ("transcript.text.delta", "transcript.text.done")
+        assert delta.delta == done.text == expected.text
 
-    def test_hotwords_and_the_model_s_own_case(self, theirs, recognizer, tmp_path):  # noqa: F811
+    def test_hotwords_and_the_model_s_own_case(self, create, transcribed):
         """Each keyword is a hotword; small letters are taken to the model's capitals."""
-        (tmp_path / "x.wav").write_bytes(WAV)
-        found = theirs.create(file=("a.wav", WAV), model="x", keywords=["cda", "E B"])
-        how = vars(HOW) | {"hotwords": ("CDA", "E B")}
-        assert found.text == asr.transcribe(recognizer, tmp_path / "x.wav", **how).text
+        expected = transcribed(WAV, hotwords=("CDA", "E B"))
+        assert create(keywords=["cda", "E B"]).text == expected.text
 
-    def test_errors_are_theirs(self, theirs):
+    def test_errors_are_theirs(self, create):
         with pytest.raises(openai.BadRequestError) as caught:
-            theirs.create(file=("a.wav", b""), model="x")
+            create(b"")
         assert caught.value.param == "file" and caught.value.code == "invalid_audio"
         with pytest.raises(openai.APIStatusError) as caught:
-            theirs.create(file=("a.wav", b"\0" * 500_000), model="x")
+            create(b"\0" * 500_000)
         assert caught.value.status_code == 413
 
 
-def test_several_models_are_told_apart(recognizer):  # noqa: F811
+def test_several_models_are_told_apart(recognizer):
     engines = {"one": Engine(recognizer, HOW), "two": Engine(recognizer, HOW)}
     with TestClient(create_app(engines, OPTIONS)) as client:
         answer = send(client, model="whisper-1")
@@ -198,49 +186,38 @@ def test_several_models_are_told_apart(recognizer):  # noqa: F811
     "kind, subtype",
     [("FLAC", None), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None), ("WAV", "FLOAT")],
 )
-def test_kinds_of_sound(client, recognizer, tmp_path, kind, subtype):  # noqa: F811
-    (tmp_path / "x").write_bytes(content := sound(None, kind, subtype, RATE))
-    text = asr.transcribe(recognizer, tmp_path / "x", **vars(HOW)).text
+def test_kinds_of_sound(client, transcribed, kind, subtype):
+    content = sound(None, kind, subtype)
+    text = transcribed(content).text
     for name in ("a.wav", "blob", "../../etc/passwd", "a\0b.mp3", "x" * 500, "a.webm"):
         assert send(client, content, name).json()["text"] == text
 
 
-def in_container(folder, kind):
-    (folder / "x.wav").write_bytes(WAV)
-    out = folder / f"x.{kind}"
-    subprocess.run(["ffmpeg", "-v", "error", "-i", folder / "x.wav", out], check=True)
-    return out.read_bytes()
-
-
 @FFMPEG
 @each("kind", ["webm", "m4a", "mp4", "mkv"])
-def test_containers_of_browsers(client, recognizer, tmp_path, kind, monkeypatch):  # noqa: F811
-    content = in_container(tmp_path, kind)
-    assert send(client, content, "blob").json()["text"].split()[0][0] == "A"
-    longer = say("-" * 200)
-    (tmp_path / "long.wav").write_bytes(sound(longer))
-    subprocess.run(
-        ["ffmpeg", "-v", "error", "-i", tmp_path / "long.wav", tmp_path / f"l.{kind}"], check=True
-    )
-    answer = send(client, (tmp_path / f"l.{kind}").read_bytes())
-    assert (answer.status_code, error_of(answer)["code"]) == (413, "too_long")
+def test_containers_of_browsers(client, tmp_path, kind, monkeypatch):
+    def converted(content):
+        paths = [tmp_path / f"{len(content)}.{suffix}" for suffix in ("wav", kind)]
+        paths[0].write_bytes(content)
+        subprocess.run(["ffmpeg", "-v", "error", "-i", *paths], check=True)
+        return paths[1].read_bytes()
+
+    content = converted(WAV)
+    assert send(client, content, "blob").json()["text"].startswith("A")
+    assert refusal(send(client, converted(sound(say("-" * 200))))) == (413, "too_long")
     monkeypatch.setenv("PATH", "/nowhere")
-    answer = send(client, content, f"a.{kind}")
-    assert (answer.status_code, error_of(answer)["code"]) == (415, "unsupported_format")
+    assert refusal(send(client, content, f"a.{kind}")) == (415, "unsupported_format")
 
 
-def test_long_files_come_by_and_by(short, tmp_path):  # noqa: F811
+def test_long_files_come_by_and_by(short, transcribed):
     content = sound(say(TEXT * 8))
-    (tmp_path / "x.wav").write_bytes(content)
-    expected = asr.transcribe(short, tmp_path / "x.wav", **vars(HOW))
-    options = ServingOptions()
-    with TestClient(
-        create_app({"a": Engine(short, HOW, bounds=Bounds(batch_seconds=4.0))}, options)
-    ) as client:
+    engine = Engine(short, HOW, bounds=Bounds(batch_seconds=4.0))
+    with TestClient(create_app({"a": engine}, ServingOptions())) as client:
         answer = send(client, content, stream="true")
-        events = [json.loads(line[6:]) for line in answer.text.split("\n\n") if line]
-    deltas = [one["delta"] for one in events if one["type"] == "transcript.text.delta"]
-    assert len(deltas) > 3 and "".join(deltas) == events[-1]["text"] == expected.text
+    *deltas, done = [json.loads(line[6:]) for line in answer.text.split("\n\n") if line]
+    assert {one["type"] for one in deltas} == {"transcript.text.delta"} and len(deltas) > 3
+    text = "".join(one["delta"] for one in deltas)
+    assert text == done["text"] == transcribed(content, short).text
 
 
 FIELDS = """
@@ -309,16 +286,15 @@ keywords[]=a&keywords[]=A&keywords[]=b       | 200 | -
 
 @each("fields, status, param", rows(FIELDS))
 def test_fields(client, fields, status, param):
-    data = {}
+    data, written = {}, {"\\t": "\t", "\\x1b": "\x1b", "\\0": "\0"}
     for pair in fields.split("&"):
         name, _, value = pair.partition("=")
-        value = value.replace("$LONG", "x" * 15_000).replace("$DEEP", '{"a":' * 5000)
-        data.setdefault(name, []).append(
-            value.replace("\\t", "\t").replace("\\x1b", "\x1b").replace("\\0", "\0")
-        )
+        for old, new in (written | {"$LONG": "x" * 15_000, "$DEEP": '{"a":' * 5000}).items():
+            value = value.replace(old, new)
+        data.setdefault(name, []).append(value)
     answer = send(client, **data)
     assert answer.status_code == int(status), answer.text
-    if answer.status_code != 200:
+    if status != "200":
         error = error_of(answer)
         assert error["param"] == param and error["type"] == "invalid_request_error"
         assert len(error["message"]) < 300 and "/tmp" not in error["message"]
@@ -347,17 +323,16 @@ def box(kind, content=b""):
 
 
 RANDOM = random.Random(0)
-FLOATS = np.frombuffer(struct.pack("<4f", 0.1, float("nan"), float("inf"), 0.1) * 500, np.float32)
+FLOATS = struct.pack("<4f", 0.1, float("nan"), float("inf"), 0.1) * 500
 NESTED = b"".join(struct.pack(">I", 80_000 - 8 * n) + b"moov" for n in range(9000))
 KNOWN_BAD = {  # 400: damaged, empty, or samples that can't be
     "nothing": b"",
     "claims 2^31 frames": wav(claimed=2**31 - 2**17),
-    "not a number": wav(kind=3, bits=32, content=FLOATS.tobytes()),
+    "not a number": wav(kind=3, bits=32, content=FLOATS),
     "one sample": wav(data=2),
     "no samples": wav(data=0),
     "a rate of 1 Hz": wav(rate=1),
     "40 channels": wav(channels=40, data=80_000),
-    "255 channels": wav(channels=255, data=255 * 4 * 100),
     "a FLAC cut": sound(None, "FLAC")[:9000],
     "an Ogg cut": sound(None, "OGG", "VORBIS")[:7000],
     "an Opus cut": sound(None, "OGG", "OPUS")[:7000],
@@ -365,8 +340,7 @@ KNOWN_BAD = {  # 400: damaged, empty, or samples that can't be
     "MP4 of nothing": box(b"ftyp", b"isom\0\0\0\0"),
     "MP4 of noise": box(b"ftyp", b"isom") + box(b"moov", RANDOM.randbytes(3000)),
     "MP4 whose box claims all": b"\xff\xff\xff\xffmoov" + bytes(500),
-    "MP4 of boxes in boxes": box(b"ftyp", b"isom")
-    + b"".join(struct.pack(">I", 80000 - 8 * n) + b"moov" for n in range(9000)),
+    "MP4 of boxes in boxes": box(b"ftyp", b"isom") + NESTED,
     "Matroska of noise": b"\x1aE\xdf\xa3" + RANDOM.randbytes(3000),
     "Matroska that claims all": b"\x1aE\xdf\xa3\x01\xff\xff\xff\xff\xff\xff\xff" + bytes(100),
     "ASF of noise": b"0&\xb2u\x8ef\xcf\x11" + RANDOM.randbytes(3000),
@@ -384,16 +358,9 @@ NO_SOUND = {  # 415
     "a concat script": b"ffconcat version 1.0\nfile /etc/passwd\n",
     "an SDP": b"v=0\nc=IN IP4 10.0.0.1\nm=audio 5004 RTP/AVP 96\n",
     "XML with an entity": b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>',
-    "SVG": b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>',
-    "PNG": b"\x89PNG\r\n\x1a\n" + RANDOM.randbytes(900),
     "JPEG": b"\xff\xd8\xff\xe0" + bytes(900),
-    "PDF": b"%PDF-1.7\n" + RANDOM.randbytes(900),
     "ZIP": b"PK\3\4" + RANDOM.randbytes(900),
-    "gzip": b"\x1f\x8b\x08" + RANDOM.randbytes(900),
-    "ELF": b"\x7fELF" + RANDOM.randbytes(900),
     "a pickle": b"\x80\x04cos\nsystem\n(S'touch /tmp/owned'\ntR.",
-    "shell": b"#!/bin/sh\ntouch /tmp/owned\n",
-    "JSON": b'{"a": 1}',
     "zeros": bytes(5000),
     "a RIFF of no WAVE": b"RIFF\x10\0\0\0AVI LIST" + bytes(20),
     "RIFF alone": b"RIFF",
@@ -412,11 +379,8 @@ def cases(table, status):
 FILES = cases(KNOWN_BAD, {400}) + cases(TOO_LONG, {413}) + cases(NO_SOUND, {415})
 UNSURE = {"a rate of 4 GHz": wav(rate=2**32 - 1), "UTF-16": "hello".encode("utf-16") * 50}
 FILES += cases(UNSURE, {400, 415})  # libsndfile takes the latter for MP3
-CUTS = [1, 3, 4, 8, 11, 12, 16, 20, 22, 24, 30, 35, 36, 40, 43, 44, 45]
-FILES += [pytest.param(WAV[:n], {400, 415}, id=f"WAV[:{n}]") for n in CUTS]
-FILES += [
-    pytest.param(flac(n), {400, 413}, id=f"FLAC of {n}") for n in (1 << 20, 1 << 32, (1 << 36) - 1)
-]
+FILES += cases({f"WAV[:{n}]": WAV[:n] for n in range(1, 46)}, {400, 415})
+FILES += cases({f"FLAC of 2^{n}": flac((1 << n) - 1) for n in (20, 32, 36)}, {400, 413})
 
 
 @each("content, statuses", FILES)
@@ -446,11 +410,8 @@ FORM = "multipart/form-data; boundary=X"
 def field(name, content, file=""):
     """A part of a form."""
     file = f'; filename="{file}"' if file else ""
-    return (
-        f'--X\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode()
-        + content
-        + b"\r\n"
-    )
+    head = f'--X\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'
+    return head.encode() + content + b"\r\n"
 
 
 START, END = field("file", b"", "a.wav")[:-2], b"\r\n--X--\r\n"
@@ -517,10 +478,8 @@ def test_paths(client, request_line, status):
     answer = client.request(method, path)
     assert answer.status_code == int(status), answer.text
     for name in ("content-security-policy", "x-content-type-options", "referrer-policy"):
-        assert answer.headers[name]
-    assert (
-        "unsafe" not in answer.headers["content-security-policy"] and "server" not in answer.headers
-    )
+        assert answer.headers[name] and "unsafe" not in answer.headers[name]
+    assert "server" not in answer.headers
     if int(status) >= 400:
         error_of(answer)
 
@@ -553,7 +512,7 @@ Origin: http://friend.org                            | 403
 
 
 @pytest.fixture(scope="module")
-def guarded(recognizer):  # noqa: F811
+def guarded(recognizer):
     options = ServingOptions(cors="https://friend.org", hosts="localhost,127.0.0.1,[::1]")
     app = create_app({"tones": Engine(recognizer, HOW)}, options, SECRET)
     with TestClient(app, base_url="http://localhost:8000") as made:
@@ -564,16 +523,12 @@ def guarded(recognizer):  # noqa: F811
 def test_headers(guarded, header, status):
     name, _, value = header.partition(":")
     headers = {name: value.strip().encode("latin-1")}
-    for method, path in (
-        ("GET", "/v1/models"),
-        ("GET", "/metrics"),
-        ("POST", PATH),
-        ("GET", "/openapi.json"),
-    ):
-        answer = guarded.request(method, path, headers=headers)
-        assert answer.status_code == (415 if method == "POST" and status == "200" else int(status))
-        if int(status) >= 400:
-            error_of(answer)
+    answers = [guarded.get(x, headers=headers) for x in ("/v1/models", "/metrics", "/openapi.json")]
+    posted = guarded.post(PATH, headers=headers)
+    assert {answer.status_code for answer in answers} == {int(status)}
+    assert posted.status_code == (415 if status == "200" else int(status))
+    if status != "200":
+        list(map(error_of, [*answers, posted]))
     if status == "401":
         assert guarded.get("/health", headers=headers).json() == {"status": "ok"}
         assert guarded.get("/", headers=headers).status_code == 200
@@ -592,25 +547,21 @@ NAMES = """
 def test_names_without_a_token(arguments, known, unknown):
     """A page's own name that DNS leads here (rebinding) is refused; an address is nobody's name."""
     args = command.arguments().parse_args(["--model", "x", "--without-token", *arguments.split()])
-    app = create_app({}, ServingOptions(hosts=command.hosts(args)))
-    client = TestClient(app)
-    for host in known.split():
-        assert client.get("/health", headers={"Host": host}).status_code == 200, host
-    for host in unknown.strip("-").split():
-        assert client.get("/health", headers={"Host": host}).status_code == 421, host
+    client = TestClient(create_app({}, ServingOptions(hosts=command.hosts(args))))
+    for hosts, status in ((known, 200), (unknown.strip("-"), 421)):
+        for host in hosts.split():
+            assert client.get("/health", headers={"Host": host}).status_code == status, host
 
 
 def test_other_pages_may_ask_if_they_are_named(guarded):
-    ask = {"Origin": "https://friend.org", "Access-Control-Request-Method": "POST"}
-    headers = {"Access-Control-Request-Headers": "authorization"} | ask
-    assert (
-        guarded.options(PATH, headers=headers).headers["access-control-allow-origin"]
-        == ask["Origin"]
-    )
-    bearer = {"Authorization": f"Bearer {SECRET}", "Origin": "https://friend.org"}
-    assert guarded.get("/v1/models", headers=bearer).headers["access-control-allow-origin"]
+    origin, allowed = {"Origin": "https://friend.org"}, "access-control-allow-origin"
+    ask = origin | {"Access-Control-Request-Method": "POST"}
+    asking = ask | {"Access-Control-Request-Headers": "authorization"}
+    assert guarded.options(PATH, headers=asking).headers[allowed] == origin["Origin"]
+    bearer = origin | {"Authorization": f"Bearer {SECRET}"}
+    assert guarded.get("/v1/models", headers=bearer).headers[allowed]
     evil = guarded.options(PATH, headers=ask | {"Origin": "https://evil.org"})
-    assert evil.status_code in (400, 403) and "access-control-allow-origin" not in evil.headers
+    assert evil.status_code in (400, 403) and allowed not in evil.headers
 
 
 def test_a_bucket_gives_what_it_holds_and_fills_evenly():
@@ -625,27 +576,22 @@ def test_a_bucket_gives_what_it_holds_and_fills_evenly():
     assert len(limiter._left) <= 10_000
 
 
-def test_what_is_too_much_or_too_late_is_told(recognizer, monkeypatch):  # noqa: F811
+def test_what_is_too_much_or_too_late_is_told(recognizer, monkeypatch):
     options = ServingOptions(requests_per_minute=3, transcribe_seconds=0.3, max_requests=1)
     engine = Engine(recognizer, HOW)
     with TestClient(create_app({"a": engine}, options)) as client:
         with monkeypatch.context() as patched:
             patched.setattr(engine._batches, "admit", lambda: False)
-            answer = send(client)
-            assert (answer.status_code, error_of(answer)["code"]) == (504, "timeout")
-            client.app.state.service.arriving = 1
-            answer = send(client)
-            assert (answer.status_code, error_of(answer)["code"]) == (429, "queue_full")
-            client.app.state.service.arriving = 0
+            assert refusal(send(client)) == (504, "timeout")
+            patched.setattr(client.app.state.service, "arriving", 1)
+            assert refusal(send(client)) == (429, "queue_full")
         assert send(client).status_code == 200
         answer = send(client)
         assert answer.status_code == 429 and int(answer.headers["retry-after"]) > 0
         assert error_of(answer)["type"] == "rate_limit_error"
-        metrics = client.get("/metrics")
-        assert metrics.status_code == 429
+        assert client.get("/metrics").status_code == 429
     with TestClient(create_app({"a": engine}, ServingOptions())) as client:  # it is closed
-        answer = send(client)
-        assert (answer.status_code, error_of(answer)["code"]) == (503, "shutting_down")
+        assert refusal(send(client)) == (503, "shutting_down")
 
 
 def test_logs_and_metrics_say_nothing_of_what_was_said(client, caplog):
@@ -661,75 +607,64 @@ def test_logs_and_metrics_say_nothing_of_what_was_said(client, caplog):
     assert f'asr_requests_total{{route="{PATH}",status="200"}}' in everything
 
 
-def raw(port, *parts, pause=0.0, seconds=5.0):
-    """Send bytes as slowly as one likes; return the answer and the seconds until the end."""
-    began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as line:
-        answer = b""
-        try:
-            for part in parts:
-                line.sendall(part)
-                time.sleep(pause)
-            while block := line.recv(65536):
-                answer += block
-        except (ConnectionError, TimeoutError):
-            pass
-    return answer, time.monotonic() - began
+def connect(address):
+    host, _, port = address.partition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def raw(address, *parts, pause=0.0):
+    """Send bytes as slowly as one likes; return the answer."""
+    answer = b""
+    with connect(address) as line, suppress(ConnectionError):
+        for part in parts:
+            line.sendall(part)
+            time.sleep(pause)
+        while block := line.recv(65536):
+            answer += block
+    return answer
 
 
 UPGRADE = (
     b"%s /v1/stream?%s HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n%s\r\n"
 )
-HEAD = (
-    f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=X\r\n"
+HEAD = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: %s\r\n" % (
+    PATH.encode(),
+    FORM.encode(),
 )
+SIZED = HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n%s"
+CHUNKED = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%s\r\n" % (len(START), START)]
 
 
 @each(
-    "parts, pause, status",
+    "status, parts",
     [
-        ([b""], 0, b"408"),  # says nothing
-        ([b"GET /health HTTP/1.1\r\n"], 0, b"408"),  # and stops
-        ([b"GET /hea", *[b"x"] * 30], 0.05, b""),  # a byte now and then
-        ([HEAD.encode() + b"Content-Length: 9999\r\n\r\n" + START], 0, b"408"),
-        ([HEAD.encode() + b"Content-Length: 500001\r\n\r\n"], 0, b"413"),
-        ([HEAD.encode() + b"Content-Length: -5\r\n\r\n"], 0, b"400"),
-        ([HEAD.encode() + b"Content-Length: 99999999999999999999999\r\n\r\n"], 0, b"4"),
-        ([HEAD.encode() + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n"], 0, b"400"),
-        (
-            [
-                HEAD.encode() + b"Transfer-Encoding: chunked\r\n\r\n",
-                b"%x\r\n%s\r\n" % (len(START), START),
-                *[b"4000\r\n" + bytes(0x4000) + b"\r\n"] * 30,
-            ],
-            0,
-            b"413",
-        ),
-        ([b"\x16\x03\x01\x02\x00\x01\x00"], 0, b"4"),  # TLS
-        ([b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * 20_000, b"x\r\n\r\n"], 0.05, b"4"),
-        ([b"GET /health HTTP/x\r\nHost: x\r\n\r\n"], 0, b"400"),
-        ([b"GET /health\r\n\r\n"], 0, b"400"),
-        ([b"GET /health HTTP/1.1\r\n\r\n"], 0, b"400"),  # no Host
-        ([b"GET /h\xff HTTP/1.1\r\nHost: x\r\n\r\n"], 0, b"400"),
-        ([UPGRADE % (b"POST", b"", b"")], 0, b"4"),
-        ([UPGRADE % (b"GET", b"", b"Content-Length: 1\r\n")], 0, b"400"),
-        ([UPGRADE % (b"GET", b"x" * 9000, b"")], 0, b"400"),
-        ([UPGRADE % (b"GET", b"", b"A: b\r\n" * 200)], 0, b"400"),
-        # a mistake at the beginning of a body that goes on
-        (
-            [
-                f"{HEAD}Connection: close\r\nContent-Length: 399999\r\n\r\n--X\r\n\r\n".encode(),
-                bytes(300_000),
-            ],
-            0,
-            b"400",
-        ),
+        (b"408", [b""]),  # says nothing
+        (b"408", [b"GET /health HTTP/1.1\r\n"]),  # and stops
+        (b"", [b"GET /hea", *[b"x"] * 30]),  # a byte now and then
+        (b"408", [SIZED % (9999, START)]),
+        (b"413", [SIZED % (500_001, b"")]),
+        (b"400", [SIZED % (-5, b"")]),
+        (b"4", [SIZED % (10**23, b"")]),
+        (b"400", [HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n"]),
+        (b"413", [*CHUNKED, (b"4000\r\n" + bytes(0x4000) + b"\r\n") * 30]),
+        (b"4", [b"\x16\x03\x01\x02\x00\x01\x00"]),  # TLS
+        (b"4", [b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * 20_000, b"x\r\n\r\n"]),
+        (b"400", [b"GET /health HTTP/x\r\nHost: x\r\n\r\n"]),
+        (b"400", [b"GET /health\r\n\r\n"]),
+        (b"400", [b"GET /health HTTP/1.1\r\n\r\n"]),  # no Host
+        (b"400", [b"GET /h\xff HTTP/1.1\r\nHost: x\r\n\r\n"]),
+        (b"4", [UPGRADE % (b"POST", b"", b"")]),
+        (b"400", [UPGRADE % (b"GET", b"", b"Content-Length: 1\r\n")]),
+        (b"400", [UPGRADE % (b"GET", b"x" * 9000, b"")]),
+        (b"400", [UPGRADE % (b"GET", b"", b"A: b\r\n" * 200)]),
+        (b"400", [SIZED % (399_999, b"--X\r\n\r\n"), bytes(300_000)]),  # goes on after a mistake
     ],
 )
-def test_slow_and_broken_connections(port, parts, pause, status):
-    answer, seconds = raw(port, *parts, pause=pause)
+def test_slow_and_broken_connections(address, status, parts):
+    began = time.monotonic()
+    answer = raw(address, *parts, pause=0.05)
     assert answer.startswith(b"HTTP/1.1 " + status) or answer == status, answer[:100]
-    assert seconds < 4
+    assert time.monotonic() - began < 4
 
 
 TARGETS = """
@@ -740,9 +675,9 @@ TARGETS = """
 
 
 @each("target", TARGETS.split())
-def test_no_path_leads_out(port, target):
+def test_no_path_leads_out(address, target):
     line = f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-    answer, _ = raw(port, line.encode())
+    answer = raw(address, line.encode())
     assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 307")), answer[:200]
     assert b"root:" not in answer and b"import" not in answer
 
@@ -753,30 +688,27 @@ def test_a_header_that_leaves_the_length_open_is_read_as_far_as_it_goes(client):
     assert send(client, streamed).json() == send(client).json()
 
 
-def test_connections_are_counted_and_a_client_that_leaves_frees_its_work(recognizer):  # noqa: F811
+def test_connections_are_counted_and_a_client_that_leaves_frees_its_work(recognizer):
     engine = Engine(recognizer, HOW)
-    options = ServingOptions(max_connections=3, receive_seconds=5)
-    app = create_app({"a": engine}, options)
-    with serving(app, options) as port:
-        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
-        time.sleep(0.1)
-        assert raw(port, b"")[0].startswith(b"HTTP/1.1 503")
-        for line in idle:
-            line.close()
+    app = create_app({"a": engine}, ServingOptions(max_connections=3, receive_seconds=5))
+    folder = Path(app.state.service.folder)
+    with serving(app) as address:
+        with connect(address), connect(address), connect(address):
+            time.sleep(0.1)
+            assert raw(address, b"").startswith(b"HTTP/1.1 503")
         time.sleep(0.1)
         engine._batches.admit = lambda: False  # it waits
-        folder = Path(app.state.service.folder)
         for more in (b"", field("stream", b"true")):
             whole = post_of(WAV, more)
-            with socket.create_connection(("127.0.0.1", port)) as line:
+            with connect(address) as line:
                 line.sendall(whole)
                 wait_until(lambda: engine.load[0] == 1 and list(folder.iterdir()))
             wait_until(lambda: engine.load[0] == 0 and not list(folder.iterdir()))
         del engine._batches.admit
-        assert raw(port, whole)[0].startswith(b"HTTP/1.1 200")
+        assert raw(address, whole).startswith(b"HTTP/1.1 200")
 
 
-def test_slow_decodings_hold_up_nobody_else(recognizer, tmp_path, monkeypatch):  # noqa: F811
+def test_slow_decodings_hold_up_nobody_else(recognizer, tmp_path, monkeypatch):
     """ffmpeg never ends here: others are served, whoever leaves ends it, and the server's end hands back the rest."""
     slow, begun = tmp_path / "ffmpeg", tmp_path / "begun"
     slow.write_text(f"#!/bin/sh\necho $$ >> {begun}\nexec sleep 600\n")
@@ -788,19 +720,17 @@ def test_slow_decodings_hold_up_nobody_else(recognizer, tmp_path, monkeypatch): 
     app = create_app({"a": engine}, ServingOptions(shutdown_seconds=0.2))
     folder = Path(app.state.service.folder)
     with ExitStack() as stack:
-        with serving(app, app.state.service.options) as port:
+        with serving(app) as address:
 
             def ask(content):
-                line = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                line = stack.enter_context(connect(address))
                 line.sendall(post_of(content))
                 return line
 
             lines = [ask(KNOWN_BAD["Matroska of noise"]) for _ in range(40)]
             wait_until(lambda: begun.exists() and begun.read_text().count("\n") >= 2)
-            assert raw(port, b"GET /health HTTP/1.0\r\nHost: a\r\n\r\n", seconds=30)[0].count(
-                b" 200 "
-            )
-            assert raw(port, post_of(WAV), seconds=30)[0].startswith(b"HTTP/1.1 200")
+            assert b" 200 " in raw(address, b"GET /health HTTP/1.0\r\nHost: a\r\n\r\n")
+            assert raw(address, post_of(WAV)).startswith(b"HTTP/1.1 200")
             assert begun.read_text().count("\n") == uploads.DECODERS
             for line in lines[:-1]:
                 line.close()
@@ -820,19 +750,16 @@ def test_slow_decodings_hold_up_nobody_else(recognizer, tmp_path, monkeypatch): 
 def post_of(content, more=b""):
     """A request that transcribes, and ends its connection."""
     body = more + START + content + END
-    return f"{HEAD}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return SIZED % (len(body), body)
 
 
 @each("turns", range(5))
 def test_a_cancellation_is_not_lost_when_a_body_comes_at_that_moment(client, turns):
     async def is_canceled():
         body = asyncio.get_running_loop().create_future()
-
-        async def receive():
-            return await body
-
         before = guard.Guard(None, client.app.state.service)
-        task = asyncio.ensure_future(guard._Exchange(before, {}, receive, None).receive())
+        exchange = guard._Exchange(before, {}, lambda: body, None)
+        task = asyncio.ensure_future(exchange.receive())
         await asyncio.sleep(0.01)
         body.set_result({"type": "http.request", "more_body": True})
         for _ in range(turns):
@@ -842,13 +769,6 @@ def test_a_cancellation_is_not_lost_when_a_body_comes_at_that_moment(client, tur
         return task.cancelled() == was_running
 
     assert asyncio.run(is_canceled())
-
-
-def wait_until(is_so, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_nothing_of_an_upload_stays(client):
@@ -873,9 +793,9 @@ REFUSED = """
 def test_the_command_refuses(tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.delenv("ASR_TOKEN", raising=False)
     model = [] if "--model" in arguments else ["--model", str(tmp_path)]
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit, match="^2$"):
         command.main([*model, *arguments.split()])
-    assert stopped.value.code == 2 and message in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_names_of_models(tmp_path):
@@ -888,7 +808,7 @@ def test_names_of_models(tmp_path):
 
 
 @pytest.mark.slow
-def test_schemathesis_finds_no_fault(recognizer):  # noqa: F811
+def test_schemathesis_finds_no_fault(recognizer):
     """It makes requests from the OpenAPI, right and wrong ones: none may end in a 500, nor in what isn't described."""
     import schemathesis
 

@@ -1,13 +1,12 @@
 """The engine: in a crowd each gets what it gets alone, nobody starves, and a fault is its own request's.
 
-What is expected is what `asr.transcribe` gives for the same file. The recognizer is that of test_live.py, whose letters
+What is expected is what `asr.transcribe` gives for the same file. The recognizer is that of spoken.py, whose letters
 are tones.
 """
 
 import asyncio
 import random
 import threading
-import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +16,9 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from served import wait_until
 from small import near
-from test_live import HOW, RATE, SOUNDS, recognizer, say  # noqa: F401 - a fixture
+from spoken import HOW, RATE, SOUNDS, say
 
 import asr
 from asr.audio import load as audio
@@ -28,7 +28,6 @@ from asr.serving.clients import Closed, Full
 from asr.serving.engine import Bounds, Engine
 from asr.serving.fairness import FairQueue
 from asr.transcription import segmentation
-from asr.transcription.nonspeech import Spectra
 from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import encode
 from asr.transcription.searcher import Running, Searcher
@@ -38,16 +37,9 @@ ALL = [HOW, replace(HOW, hotwords=("CDA", "E")), replace(HOW, nbest=3), JOINT]
 ALL += [SearchOptions(mode=m, beam=3) for m in ("ctc-beam", "rescoring", "ctc-greedy")]
 
 
-@pytest.fixture
-def short(recognizer, monkeypatch):  # noqa: F811
-    """The recognizer, as if its training had known three seconds: more than four and a half are cut."""
-    monkeypatch.setattr(recognizer, "longest", 3.0)
-    for judge in (
-        "is_noise",
-        "is_doubtful",
-    ):  # its words are tones, which hold their pitch as music does
-        monkeypatch.setattr(Spectra, judge, lambda *_: False)
-    return recognizer
+def alone(recognizer, audio, *rate):
+    """What the function makes of it."""
+    return asr.transcribe(recognizer, audio, *rate, **vars(HOW))
 
 
 def spoken(seed, length):
@@ -63,37 +55,37 @@ def write(folder, name, sounds):
 
 def facts(transcript):
     """What must be identical, and what may differ by rounding."""
-    words = [(w.start, w.end, w.text) for part in transcript.segments for w in part.words]
-    same = transcript.text, words, transcript.nonspeech, transcript.id, transcript.duration
-    lists = [transcript.nbest, *(part.nbest for part in transcript.segments)]
-    known = [part.confidence for part in transcript.segments]
-    known += [w.confidence for part in transcript.segments for w in part.words]
-    found = [x for n in lists for one in n for x in (one.score, one.confidence, *one.confidences)]
-    texts = [one.text for nbest in lists for one in nbest]
-    return same, texts, torch.tensor(known + found)
+    segments = transcript.segments
+    words = [w for part in segments for w in part.words]
+    hypotheses = [one for part in (transcript, *segments) for one in part.nbest]
+    same = transcript.text, transcript.nonspeech, transcript.id, transcript.duration
+    texts = [(w.start, w.end, w.text) for w in words] + [one.text for one in hypotheses]
+    known = [one.confidence for one in (*segments, *words)]
+    known += [x for one in hypotheses for x in (one.score, one.confidence, *one.confidences)]
+    return (same, texts), torch.tensor(known)
 
 
 def assert_alike(got, expected):
-    (same, texts, numbers), (others, theirs, values) = facts(got), facts(expected)
-    assert (same, texts) == (others, theirs)
+    (same, numbers), (others, values) = facts(got), facts(expected)
+    assert same == others
     near(numbers, values, atol=1e-4, equal_nan=True)
 
 
 def test_a_crowd_of_64_gets_what_each_gets_alone(short, tmp_path):
     """Files of 0.6 to 10 s, some cut into pieces, of 9 clients in 8 threads, with seven kinds of options."""
     draw, lengths = random.Random(3), [3, 6, 12, 30]
-    paths = [write(tmp_path, f"{n}", spoken(n, lengths[n % 4])) for n in range(21)]
+    paths = [write(tmp_path, n, spoken(n, lengths[n % 4])) for n in range(21)]
     kinds = list(zip(paths, ALL * 3, strict=True))
-    work = [(*draw.choice(kinds), f"client {n % 9}") for n in range(64)]
+    work = draw.choices(kinds, k=64)
     with ThreadPoolExecutor(8) as pool, Engine(short, HOW, bounds=Bounds(64, 1e4)) as engine:
-        futures = list(pool.map(lambda one: engine.submit(one[0], one[1], client=one[2]), work))
-        got = [future.result(60) for future in futures]
+        ask = pool.map(lambda n: engine.submit(*work[n], client=n % 9), range(64))
+        got = [future.result(60) for future in list(ask)]
         assert engine.load == (0, 0, 0, 0)
-    alone = {(path, how): asr.transcribe(short, path, **vars(how)) for path, how in kinds}
-    for (*kind, _), found in zip(work, got, strict=True):
-        assert_alike(found, alone[tuple(kind)])
-    assert sum(len(found.segments) > 1 for found in alone.values()) > 3
-    assert len({found.text for found in alone.values()}) > 17
+    expected = {(path, how): asr.transcribe(short, path, **vars(how)) for path, how in kinds}
+    for kind, found in zip(work, got, strict=True):
+        assert_alike(found, expected[kind])
+    assert sum(len(found.segments) > 1 for found in expected.values()) > 3
+    assert len({found.text for found in expected.values()}) > 17
 
 
 def test_samples_are_transcribed_as_by_the_function_and_long_ones_as_their_file(short, tmp_path):
@@ -108,31 +100,28 @@ def test_samples_are_transcribed_as_by_the_function_and_long_ones_as_their_file(
             engine.submit(brief.astype(np.int16))
         with pytest.raises(UserError, match="got 0 Hz"):
             engine.submit(brief, sample_rate=0)
-    assert_alike(found[0], asr.transcribe(short, brief, **vars(HOW)))
-    assert_alike(found[1], asr.transcribe(short, twice, 2 * RATE, **vars(HOW)))
-    expected = asr.transcribe(short, str(tmp_path / "long.wav"), **vars(HOW))
+    assert_alike(found[0], alone(short, brief))
+    assert_alike(found[1], alone(short, twice, 2 * RATE))
+    expected = alone(short, tmp_path / "long.wav")
     assert_alike(replace(found[2], id=expected.id), expected)
 
 
 def test_turns_give_each_client_the_same_and_within_one_each_request():
     """Whoever has work has had at most one piece more than another that had work all the time."""
-    draw, queue, had = random.Random(0), FairQueue(), {}
-    for request in range(12):
-        queue.add(request % 3 and "b", request)
-        had[request] = 0.0
+    draw, queue, had = random.Random(0), FairQueue(), [0.0] * 12
+    clients = ["a", "b", "b"] * 4  # by request
+    for request, client in enumerate(clients):
+        queue.add(client, request)
     for _ in range(900):
-        request = queue.next(lambda one: True)
-        seconds = draw.uniform(0.1, 20)
-        queue.charge(request % 3 and "b", request, seconds)
+        request, seconds = queue.next(lambda one: True), draw.uniform(0.1, 20)
+        queue.charge(clients[request], request, seconds)
         had[request] += seconds
-    of = {c: sum(s for r, s in had.items() if (r % 3 and "b") == c) for c in (0, "b")}
-    assert abs(of[0] - of["b"]) <= 20
-    for client in (0, "b"):
-        own = [s for r, s in had.items() if (r % 3 and "b") == client]
-        assert max(own) - min(own) <= 20
+    own = {c: [s for of, s in zip(clients, had, strict=True) if of == c] for c in "ab"}
+    assert abs(sum(own["a"]) - sum(own["b"])) <= 20
+    assert all(max(some) - min(some) <= 20 for some in own.values())
     queue.add("new", "last")  # is next, and has no claim on the time before it came
     first = queue.next(lambda one: True)  # the other that has had the least
-    queue.charge(first % 3 and "b", first, 20)
+    queue.charge(clients[first], first, 20)
     assert queue.next(lambda one: True) == "last"
     queue.charge("new", "last", 41)
     assert queue.next(lambda one: True) != "last"
@@ -180,7 +169,7 @@ def test_recordings_are_cut_in_turns(short, tmp_path, monkeypatch, client):
     assert 2 <= count < len(order) // 2
     assert order == ["long", "brief"] * count + ["long"] * (len(order) - 2 * count)
     for got, path in zip(found, (long, brief), strict=True):
-        assert_alike(got, asr.transcribe(short, path, **vars(HOW)))
+        assert_alike(got, alone(short, path))
 
 
 def test_canceling_frees_what_waits_and_what_runs_and_changes_nobody_else(short, tmp_path):
@@ -190,16 +179,13 @@ def test_canceling_frees_what_waits_and_what_runs_and_changes_nobody_else(short,
         future = engine.submit(long, progress=lambda _: begun.set())
         rest = engine.submit(other, client="b")
         assert begun.wait(30) and future.cancel()
-        assert_alike(rest.result(30), asr.transcribe(short, other, **vars(HOW)))
-        end = time.monotonic() + 5
-        while engine.load != (0, 0, 0, 0) and time.monotonic() < end:
-            time.sleep(0.01)
-        assert engine.load == (0, 0, 0, 0)
+        assert_alike(rest.result(30), alone(short, other))
+        wait_until(lambda: engine.load == (0, 0, 0, 0))
         with pytest.raises(CancelledError):
             future.result()
 
 
-def test_utterances_that_are_dropped_leave_the_others_as_they_are(recognizer):  # noqa: F811
+def test_utterances_that_are_dropped_leave_the_others_as_they_are(recognizer):
     searcher = Searcher(recognizer, replace(JOINT, length_bonus=0.5))
     encoded = encode(recognizer, [say(spoken(n, 12)) for n in range(6)])
     expected = dict(searcher.stream([(range(6), encoded.H, encoded.H_lens)]))
@@ -240,9 +226,8 @@ def test_closing_finishes_what_runs_or_gives_it_up(short, tmp_path):
     engine = Engine(short, HOW)
     future = engine.submit(long)
     engine.close()
-    assert_alike(future.result(0), asr.transcribe(short, long, **vars(HOW)))
-    engine = Engine(short, HOW)
-    begun = threading.Event()
+    assert_alike(future.result(0), alone(short, long))
+    engine, begun = Engine(short, HOW), threading.Event()
     future = engine.submit(long, progress=lambda _: begun.set())
     begun.wait(30)
     engine.close(0.0)
@@ -251,39 +236,28 @@ def test_closing_finishes_what_runs_or_gives_it_up(short, tmp_path):
     assert not engine._thread.is_alive() and not Path(engine._readers._folder.name).exists()
 
 
-def failing(monkeypatch, is_bad, error):
-    """Let the encoder fail for some batches."""
+@pytest.mark.parametrize(
+    "planted, told",
+    [(RuntimeError("planted"), RuntimeError), (MemoryError(), UserError), (MemoryError(), None)],
+)
+def test_a_fault_is_that_of_the_request_which_has_it(short, tmp_path, monkeypatch, planted, told):
+    """The encoder's, with one of the recordings; or, where memory is short, with all that aren't alone."""
 
-    def planted(recognizer, waveforms, *how):  # noqa: F811
-        if is_bad(waveforms):
-            raise error
-        return encode(recognizer, waveforms, *how)
+    def failing(recognizer, waves, *how):
+        if any(abs(wave).max() > 0.8 for wave in waves) if told else len(waves) > 1:
+            raise planted
+        return encode(recognizer, waves, *how)
 
-    monkeypatch.setattr(jobs, "encode", planted)
-
-
-@pytest.mark.parametrize("error", [RuntimeError("planted"), MemoryError()])
-def test_a_fault_is_that_of_the_request_which_has_it(short, tmp_path, monkeypatch, error):
-    paths = [write(tmp_path, f"{n}", spoken(n, 12)) for n in range(6)]
+    paths = [write(tmp_path, n, spoken(n, 12)) for n in range(6)]
     soundfile.write(paths[3], say(spoken(3, 12)) * 3, RATE)
-    expected = [asr.transcribe(short, path, **vars(HOW)) for path in paths]
-    failing(monkeypatch, lambda waves: any(abs(wave).max() > 0.8 for wave in waves), error)
+    expected = [alone(short, path) for path in paths]
+    monkeypatch.setattr(jobs, "encode", failing)
     with Engine(short, HOW) as engine:
         futures = [engine.submit(path, client=path) for path in paths]
-        wrong = futures.pop(3).exception(30)
-        expected.pop(3)
-        for future, alone in zip(futures, expected, strict=True):
-            assert_alike(future.result(30), alone)
-    assert isinstance(wrong, UserError if isinstance(error, MemoryError) else RuntimeError)
-
-
-def test_where_memory_is_short_recordings_are_searched_one_by_one(short, tmp_path, monkeypatch):
-    paths = [write(tmp_path, f"{n}", spoken(n, 12)) for n in range(6)]
-    alone = [asr.transcribe(short, path, **vars(HOW)) for path in paths]
-    failing(monkeypatch, lambda waves: len(waves) > 1, MemoryError())
-    with Engine(short, HOW) as engine:
-        for future, expected in zip([engine.submit(p) for p in paths], alone, strict=True):
-            assert_alike(future.result(30), expected)
+        if told:
+            assert isinstance(futures.pop(3).exception(30), told) and expected.pop(3)
+        for future, found in zip(futures, expected, strict=True):
+            assert_alike(future.result(30), found)
 
 
 def test_a_file_that_is_lost_or_unreadable_fails_alone(short, tmp_path):
@@ -308,16 +282,13 @@ def test_asyncio_awaits_and_cancels(short, tmp_path):
         return {one.text for one in texts}
 
     with Engine(short, HOW) as engine:
-        assert asyncio.run(ask(engine)) == {asr.transcribe(short, path, **vars(HOW)).text}
+        assert asyncio.run(ask(engine)) == {alone(short, path).text}
         assert engine.submit(path).result(30).text  # soon, for the long one was left
 
 
 def test_streams_beside_files_and_a_listener_that_fails(short, tmp_path):
-    waveform = say("--AB_CDA-------")
-    alone = asr.stream(short, **vars(HOW))
-    expected = [
-        e.segment.text for e in alone.push(waveform) + alone.finish() if hasattr(e, "segment")
-    ]
+    waveform, stream = say("--AB_CDA-------"), asr.stream(short, **vars(HOW))
+    expected = [e for e in stream.push(waveform) + stream.finish() if hasattr(e, "segment")]
     path, seen, ended = write(tmp_path, "x", spoken(1, 9)), [], threading.Event()
 
     def listen(event):
@@ -331,11 +302,10 @@ def test_streams_beside_files_and_a_listener_that_fails(short, tmp_path):
         live.feed(waveform)
         live.end()
         assert ended.wait(20) and file.result(20).text and live.backlog == 0
-        other = engine.open(seen.append).result(10)
-        other.feed(np.full(RATE, np.nan, np.float32))
-        while not isinstance(seen[-1], UserError):
-            time.sleep(0.01)
-    assert [e.segment.text for e in seen if hasattr(e, "segment")] == expected
+        engine.open(seen.append).result(10).feed(np.full(RATE, np.nan, np.float32))
+        wait_until(lambda: isinstance(seen[-1], UserError))
+    texts = [e.segment.text for e in seen if hasattr(e, "segment")]
+    assert texts == [e.segment.text for e in expected]
 
 
 def test_who_leaves_too_early_or_fails_to_listen_disturbs_nobody(short, tmp_path):
@@ -349,4 +319,4 @@ def test_who_leaves_too_early_or_fails_to_listen_disturbs_nobody(short, tmp_path
         canceled.cancel()
         assert wait([canceled], 20).done == {canceled}
         assert isinstance(failed.exception(60), ZeroDivisionError)
-        assert_alike(engine.submit(other).result(60), asr.transcribe(short, other, **vars(HOW)))
+        assert_alike(engine.submit(other).result(60), alone(short, other))

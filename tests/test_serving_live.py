@@ -1,7 +1,7 @@
 """WebSocket clients: each gets the very events that its stream gives alone, and whatever else one sends is refused.
 
 What is expected comes from `asr.stream` on the same samples, and for OpenAI's events from their own client, which
-parses them. The recognizer is that of test_live.py, whose letters are tones.
+parses them. The recognizer is that of spoken.py, whose letters are tones.
 """
 
 import asyncio
@@ -12,18 +12,19 @@ import logging
 import random
 import socket
 import struct
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import httpx
 import numpy as np
 import openai
 import pytest
+from served import serving, wait_until
 from small import rows, sizes
-from test_live import FEATURES, HOW, LETTERS, TEXT, folder, recognizer, say  # noqa: F401 - fixtures
+from spoken import FEATURES, HOW, LETTERS, TEXT, pcm, say
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -36,29 +37,14 @@ from asr.serving.engine import Bounds, Engine
 from asr.serving.options import ServingOptions
 from scripts import soak_serve as soak
 
+each = pytest.mark.parametrize
+
 SECRET = "geheim-ß"
 SHORT, FINALS = TEXT[:20], ["AB CDA", "EB D"]
 
 
-@contextmanager
-def serving(engines, options=ServingOptions(), token=""):  # noqa: B008
-    """Serve as asr-serve does, on a free port, with sockets that hold little; give its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    running = server.Server(server.settings(create_app(engines, options, token)))
-    thread = threading.Thread(target=running.run, args=[[listener]])
-    thread.start()
-    while not running.started:
-        time.sleep(0.01)
-    try:
-        yield "{}:{}".format(*listener.getsockname())
-    finally:
-        running.should_exit = True
-        thread.join()
-
-
 @pytest.fixture(scope="module")
-def engine(recognizer):  # noqa: F811
+def engine(recognizer):
     return Engine(recognizer, HOW, bounds=Bounds(streams=9))
 
 
@@ -69,35 +55,33 @@ def address(engine):
 
 
 @pytest.fixture
-def other(recognizer):  # noqa: F811
+def other(recognizer):
     """One more engine."""
     with Engine(recognizer, HOW) as made:
         yield made
 
 
-def pcm(waveform):
-    return (np.clip(waveform, -1, 1) * 32767).astype("<i2")
+def send(socket, *messages):
+    """Send samples, texts, or what becomes JSON."""
+    for message in messages:
+        socket.send(json.dumps(message) if isinstance(message, dict) else message)
 
 
-def received(socket):
-    """All events, and the code that closes the connection."""
-    events = []
-    try:
-        while True:
-            events.append(json.loads(socket.recv(timeout=20)))
-    except ConnectionClosed as closed:
-        return events, closed.rcvd and closed.rcvd.code
+def receive(socket):
+    return json.loads(socket.recv(timeout=20))
 
 
 def talk(address, *messages, **more):
-    """Send messages: samples, texts, or what becomes JSON; return the events and the close code."""
+    """Send messages; return all events, and the code that closes the connection."""
+    events = []
     with connect(address, **more) as socket:
+        with suppress(ConnectionClosed):
+            send(socket, *messages)
         try:
-            for message in messages:
-                socket.send(json.dumps(message) if isinstance(message, dict) else message)
-        except ConnectionClosed:
-            pass
-        return received(socket)
+            while True:
+                events.append(receive(socket))
+        except ConnectionClosed as closed:
+            return events, closed.rcvd and closed.rcvd.code
 
 
 def config(**more):
@@ -115,9 +99,9 @@ def portions(samples, seed):
     return [part.tobytes() for part in np.split(samples, cuts)]
 
 
-def alone(recognizer, waveform, rate=8000, **more):  # noqa: F811
+def alone(recognizer, waveform, rate=8000, **more):
     """What asr.stream gives."""
-    stream = asr.stream(recognizer, mode="ctc", beam=4, **more)
+    stream = asr.stream(recognizer, **vars(HOW) | more)
     return [event.as_json() for event in stream.push(waveform, rate) + stream.finish()]
 
 
@@ -135,22 +119,13 @@ def alike(events, expected):
         assert close(one, other), (one, other)
 
 
-def test_clients_side_by_side_get_what_each_gets_alone(address, recognizer):  # noqa: F811
+def test_clients_side_by_side_get_what_each_gets_alone(address, recognizer):
     draw = random.Random(0)
     texts = ["".join(draw.choices("ABCDE_-----", k=draw.randint(5, 15))) for _ in range(7)]
-    kinds = [
-        (8000, 1),
-        (16_000, 1),
-        (8000, 2),
-        (48_000, 1),
-        (8000, 1),
-        (44_100, 2),
-        (8000, 1),
-        (8000, 1),
-    ]
+    kinds = [(8000, 1), (16_000, 1), (8000, 2), (48_000, 1), (8000, 1), (44_100, 2)]
 
     def client(n):
-        rate, channels = kinds[n]
+        rate, channels = kinds[n % 6]
         samples = pcm(say([TEXT, *texts][n], rate=rate))
         whole = np.stack([samples, samples // 3], 1)[:, :channels]
         mean = whole.mean(1, dtype=np.float32) / 32768
@@ -167,13 +142,12 @@ def test_clients_side_by_side_get_what_each_gets_alone(address, recognizer):  # 
             assert events[-1] == {"type": "end", "segments": count}
 
 
-def test_a_broken_stream_goes_on_where_its_last_segment_ended(address, engine, recognizer):  # noqa: F811
+def test_a_broken_stream_goes_on_where_its_last_segment_ended(address, engine, recognizer):
     samples = pcm(say(SHORT))
     whole = alone(recognizer, samples)
     with connect(address) as socket:
-        socket.send(json.dumps(config()))
-        socket.send(samples[: 3 * len(samples) // 4].tobytes())
-        while (event := json.loads(socket.recv()))["type"] != "final":
+        send(socket, config(), samples[: 3 * len(samples) // 4].tobytes())
+        while (event := receive(socket))["type"] != "final":
             pass
         socket.socket.close()  # without a word
     resume = {"segment": event["number"] + 1, "time": event["position"]}
@@ -181,27 +155,18 @@ def test_a_broken_stream_goes_on_where_its_last_segment_ended(address, engine, r
     events, code = talk(address, config(resume=resume), rest.tobytes(), END)
     alike(events[1:-1], [event for event in whole if event["number"] > 0])
     assert code == 1000 and events[-1]["segments"] == 2
-    deadline = time.monotonic() + 10
-    while engine.load[3] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert engine.load[3] == 0  # whoever left was forgotten
+    wait_until(lambda: engine.load[3] == 0)  # whoever left was forgotten
 
 
-def test_hotwords_nbest_and_chunk_are_the_search_s(address, recognizer, tmp_path):  # noqa: F811
-    samples = pcm(say(SHORT))
+def test_hotwords_nbest_and_chunk_are_the_search_s(address, recognizer, tmp_path):
+    samples, how = pcm(say(SHORT)), {"chunk": 0.16, "nbest": 3}
     (tmp_path / "words").write_text("EB D\n")
-    how = {"hotwords": str(tmp_path / "words"), "chunk": 0.16, "nbest": 3}
-    expected = alone(recognizer, samples, **how)
-    setup = config(hotwords=["eb d"], chunk=0.16, nbest=3)
-    events, _ = talk(address, setup, samples.tobytes(), END)
+    expected = alone(recognizer, samples, hotwords=str(tmp_path / "words"), **how)
+    events, _ = talk(address, config(hotwords=["eb d"], **how), samples.tobytes(), END)
     alike(events[1:-1], expected)
     finals = [event for event in events if event["type"] == "final"]
     assert [event["nbest"][0]["text"] for event in finals] == FINALS
     assert all(len(event["nbest"]) == 3 for event in finals)
-
-
-def nested(depth):
-    return "[" * depth + "]" * depth
 
 
 HOSTILE = """
@@ -230,22 +195,22 @@ half a frame of two channels  | stereo b: 0000                                  
 """
 
 
-@pytest.mark.parametrize(("_", "sent", "code"), rows(HOSTILE))
+@each("_, sent, code", rows(HOSTILE))
 def test_hostile_messages_are_answered_and_closed(address, _, sent, code):
     before, _, rest = sent.partition(" ")
     first = {"ok": [config()], "stereo": [config(channels=2)]}.get(before, [])
     sent = rest if first else sent
-    message = bytes.fromhex(sent[3:]) if sent.startswith("b: ") else sent
+    message = bytes.fromhex(sent[3:]) if sent[:3] == "b: " else sent
     events, closed = talk(address, *first, message)
     assert [event["type"] for event in events] == ["ready"] * len(first) + ["error"]
     assert events[-1]["code"] == code and events[-1]["message"] and events[-1]["fix"]
     assert closed == live.CODES[code]
 
 
-@pytest.mark.parametrize(
-    ("message", "code"),
+@each(
+    "message, code",
     [
-        (nested(100_000), "bad_message"),
+        ("[" * 100_000 + "]" * 100_000, "bad_message"),
         (json.dumps(config(hotwords=["A" * 90] * 9000)), "bad_message"),
         (json.dumps(config(hotwords=["A" * 90] * 12_000)), "too_large"),
         (bytes(2**20 + 2), "too_large"),
@@ -264,9 +229,8 @@ def test_fuzzed_frames_never_fail_the_server(address, caplog):
         spoiled = bytearray(draw.choice([*map(str.encode, good), draw.randbytes(40)]))
         for _ in range(draw.randint(1, 6)):
             spoiled[draw.randrange(len(spoiled))] = draw.randrange(256)
-        text = spoiled.decode("utf8", "replace")
-        messages += [draw.choice([text, bytes(spoiled)]), bytes(3), good[2]]
-        events, code = talk(address, *messages)
+        spoiled = draw.choice([spoiled.decode("utf8", "replace"), bytes(spoiled)])
+        events, code = talk(address, *messages, spoiled, bytes(3), END)
         assert events[-1]["type"] == "error" and code == live.CODES[events[-1]["code"]]
         assert events[-1]["code"] in ("bad_message", "bad_audio")
     events, code = talk(address, config(), pcm(say(SHORT)).tobytes(), END)
@@ -291,8 +255,8 @@ def test_streams_are_counted(address):
     with ExitStack() as stack:
         for _ in range(9):
             socket = stack.enter_context(connect(address))
-            socket.send(json.dumps(config()))
-            assert json.loads(socket.recv())["type"] == "ready"
+            send(socket, config())
+            assert receive(socket)["type"] == "ready"
         events, code = talk(address, config())
         assert (events[-1]["code"], code) == ("too_many", 4429)
 
@@ -308,7 +272,7 @@ def test_a_failure_of_the_server_shows_nothing_of_it(address, monkeypatch, caplo
 
 
 @pytest.fixture(scope="module")
-def guarded(recognizer):  # noqa: F811
+def guarded(recognizer):
     """Two models, one of which can't read streams, behind a token."""
     whole = Recognizer(FEATURES, sizes(), LETTERS).eval()
     engines = {"tones": Engine(recognizer, HOW), "whole": Engine(whole)}
@@ -316,31 +280,26 @@ def guarded(recognizer):  # noqa: F811
         yield address
 
 
-def key(token):
-    return [live.KEY + token]
-
-
-@pytest.mark.parametrize(
-    ("path", "more", "token", "code"),
+@each(
+    "path, more, token",
     [
-        ("stream", {}, SECRET, None),
-        ("stream", {}, "wrong", "unauthorized"),
-        ("stream", {}, "", "unauthorized"),
-        ("stream", {"additional_headers": {"Authorization": "Bearer bad"}}, SECRET, None),
-        ("stream", {"subprotocols": ["asr", live.KEY + "bad"]}, "", "unauthorized"),
-        ("realtime", {}, "", "unauthorized"),
-        ("realtime", {"subprotocols": ["realtime", live.KEY + "bad"]}, "", "unauthorized"),
+        ("stream", {}, SECRET),
+        ("stream", {}, "wrong"),
+        ("stream", {}, ""),
+        ("stream", {"additional_headers": {"Authorization": "Bearer bad"}}, SECRET),
+        ("stream", {"subprotocols": ["asr", live.KEY + "bad"]}, ""),
+        ("realtime", {}, ""),
+        ("realtime", {"subprotocols": ["realtime", live.KEY + "bad"]}, ""),
     ],
 )
-def test_a_token_is_asked_for(guarded, path, more, token, code):
-    events, closed = talk(
-        f"ws://{guarded}/v1/{path}", config(model="tones", token=token), END, **more
-    )
-    if code:
-        error = events[-1].get("error", events[-1])
-        assert (error["code"], closed, len(events)) == (code, 4401, 1)
-    else:
+def test_a_token_is_asked_for(guarded, path, more, token):
+    setup = config(model="tones", token=token)
+    events, closed = talk(f"ws://{guarded}/v1/{path}", setup, END, **more)
+    if token == SECRET:
         assert events[-1]["type"] == "end"
+    else:
+        error = events[0].get("error", events[0])
+        assert (error["code"], closed, len(events)) == ("unauthorized", 4401, 1)
 
 
 def test_a_token_in_a_header_or_a_subprotocol(other):
@@ -351,13 +310,13 @@ def test_a_token_in_a_header_or_a_subprotocol(other):
                 {"subprotocols": ["x", live.KEY + "a-b.c_1"]},
             ):
                 with connect(f"ws://{address}/v1/{path}", **more) as socket:
-                    socket.send(json.dumps(config()))
-                    assert json.loads(socket.recv())["type"] in ("ready", "session.created")
-                    assert socket.subprotocol == ("x" if "subprotocols" in more else None)
+                    send(socket, config())
+                    assert receive(socket)["type"] in ("ready", "session.created")
+                    assert socket.subprotocol == more.get("subprotocols", [None])[0]
 
 
-@pytest.mark.parametrize(
-    ("origin", "admitted"),
+@each(
+    "origin, admitted",
     [("http://{}", True), ("https://a.org", True), ("https://evil.org", False), ("null", False)],
 )
 def test_pages_of_other_sites_are_kept_out(guarded, origin, admitted):
@@ -367,9 +326,7 @@ def test_pages_of_other_sites_are_kept_out(guarded, origin, admitted):
         pass
 
 
-@pytest.mark.parametrize(
-    ("model", "code"), [("whole", "not_live"), ("other", "unknown_model"), (None, "unknown_model")]
-)
+@each("model, code", [("whole", "not_live"), ("other", "unknown_model"), (None, "unknown_model")])
 def test_models_by_name(guarded, model, code):
     events, closed = talk(f"ws://{guarded}/v1/stream", config(model=model, token=SECRET))
     assert (events[-1]["code"], closed) == (code, live.CODES[code])
@@ -379,16 +336,16 @@ class Peer:
     """The server's side of a WebSocket, without a network: what a client sends, and how fast it reads."""
 
     def __init__(self, app, *messages):
-        self.app, self.messages, self.read, self.sent = app, list(messages), 0, []
+        self.app, self.messages, self.read, self.sent = app, messages, 0, []
         self.blocked = lambda event: False
 
     async def receive(self):
         self.read += 1
         if self.read == 1:
             return {"type": "websocket.connect"}
-        if not self.messages:
+        if self.read > 1 + len(self.messages):
             await asyncio.sleep(60)
-        got = self.messages.pop(0)
+        got = self.messages[self.read - 2]
         return {"type": "websocket.receive", "text" if isinstance(got, str) else "bytes": got}
 
     async def send(self, event):
@@ -405,39 +362,35 @@ class Peer:
 
 
 def test_nothing_more_is_read_while_much_waits(other, monkeypatch):
-    peer = Peer(
-        create_app({"tones": other}), json.dumps(config()), *[bytes(1600)] * 9, json.dumps(END)
-    )
-    reads = []
+    messages = json.dumps(config()), *[bytes(1600)] * 9, json.dumps(END)
+    peer, reads = Peer(create_app({"tones": other}), *messages), []
 
     def backlog(_):
         reads.append(peer.read)
         return 99 if len(reads) < 8 else 0
 
     monkeypatch.setattr(live.Live, "backlog", property(backlog))
-    assert peer.run() == 1000
-    assert (
-        reads[:8] == [3] * 8 and max(reads) == 11
-    )  # the config and one frame, until there was room
+    assert peer.run() == 1000 and max(reads) == 11
+    assert reads[:8] == [3] * 8  # the config and one frame, until there was room
 
 
 def test_small_frames_are_read_as_fast_as_large_ones(other, monkeypatch):
     """A turn takes a second of audio, of however many frames: beside a search, turns are few."""
-    live = other.open(print).result(10)
+    live, samples = other.open(print).result(10), np.zeros(80, np.float32)
     alone = SimpleNamespace(wake=lambda: None)  # the engine's thread sees nothing
     monkeypatch.setattr(live, "_engine", alone)
     for _ in range(150):
-        live.feed(np.zeros(80, np.float32), 8000)
+        live.feed(samples, 8000)
     assert live.backlog == pytest.approx(1.5) and live.take()
     assert live.backlog == pytest.approx(0.5, abs=0.011) and live.take()
     assert live.backlog == 0 and not live.take()
     with pytest.raises(UserError, match="got 0 Hz"):
-        live.feed(np.zeros(80, np.float32), 0)
+        live.feed(samples, 0)
     monkeypatch.undo()
     live.close()
 
 
-@pytest.mark.parametrize(("slow", "waiting"), [(0.05, 1000), (60, 3)])
+@each("slow, waiting", [(0.05, 1000), (60, 3)])
 def test_whoever_does_not_read_is_closed(other, monkeypatch, slow, waiting):
     samples = pcm(say(SHORT)).tobytes()
     peer = Peer(create_app({"tones": other}), json.dumps(config()), samples)
@@ -449,14 +402,15 @@ def test_whoever_does_not_read_is_closed(other, monkeypatch, slow, waiting):
 
 def logged(caplog, count):
     """The lines of the log, once there are so many."""
-    end = time.monotonic() + 10
-    while len(lines := [one for one in caplog.messages if one.startswith("{")]) < count:
-        assert time.monotonic() < end, caplog.messages
-        time.sleep(0.01)
-    return [json.loads(line) for line in lines]
+
+    def lines():
+        return [json.loads(one) for one in caplog.messages if one.startswith("{")]
+
+    wait_until(lambda: len(lines()) >= count)
+    return lines()
 
 
-@pytest.mark.parametrize("log_text", [False, True])
+@each("log_text", [False, True])
 def test_each_connection_has_a_line_in_the_log(other, caplog, log_text):
     caplog.set_level(logging.INFO, "asr")
     samples, setup = pcm(say(SHORT)), json.dumps(config())
@@ -470,21 +424,19 @@ def test_each_connection_has_a_line_in_the_log(other, caplog, log_text):
         with pytest.raises(InvalidStatus, match="403"):
             connect(url.replace("stream", "nothing"))
         with connect(url.replace("stream", "realtime")) as socket:
-            for message in (append, {"type": "input_audio_buffer.commit"}):
-                socket.send(json.dumps(message))
-            while "completed" not in socket.recv(timeout=20):
+            send(socket, append, {"type": "input_audio_buffer.commit"})
+            while "completed" not in receive(socket)["type"]:
                 pass
             socket.close(3999)
         lines = logged(caplog, 5)
         counted = httpx.get(f"http://{address}/metrics").text
     whole, wrong, evil, nothing, realtime = lines
-    routes = [line.pop("route") for line in lines]
-    assert routes == ["/v1/stream", "/v1/stream", "other", "other", "/v1/realtime"]
-    statuses = [line.pop("status") for line in lines]
-    assert statuses == [1000, 4400, 403, 403, 3999]
-    statuses[-1] = "other"  # of a client's choice
-    for route, status in zip(routes, statuses, strict=True):
-        count = f"{(routes.count(route) if route == 'other' else 1):.1f}"
+    found = [(line.pop("route"), line.pop("status")) for line in lines]
+    expected = [("/v1/stream", 1000), ("/v1/stream", 4400), *[("other", 403)] * 2]
+    assert found == [*expected, ("/v1/realtime", 3999)]
+    expected.append(("/v1/realtime", "other"))  # of a client's choice
+    for route, status in expected:
+        count = f"{expected.count((route, status))}.0"
         assert f'asr_requests_total{{route="{route}",status="{status}"}} {count}' in counted
     assert all(line.pop("client") == "127.0.0.1" and len(line.pop("id")) == 32 for line in lines)
     assert 0 < whole.pop("seconds") < 20
@@ -511,12 +463,19 @@ def frame(kind, data):
 
 
 @contextmanager
-def never_reading(address):
-    """A client that has sent samples, and holds little of what comes."""
+def connected(address):
+    """A socket that holds little of what comes."""
     host, _, port = address.partition(":")
     with socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.connect((host, int(port)))
+        yield line
+
+
+@contextmanager
+def never_reading(address):
+    """A client that has sent samples."""
+    with connected(address) as line:
         line.sendall(HANDSHAKE.encode())
         assert b"101 Switching" in line.recv(9999)
         audio = base64.b64encode(pcm(say("-AB_"))).decode()
@@ -560,32 +519,22 @@ def test_the_server_s_end_does_not_wait_for_who_never_reads(other, monkeypatch):
         assert time.monotonic() - began < 3
 
 
-@pytest.mark.parametrize("count", [3, 50])
+@each("count", [3, 50])
 def test_an_answer_that_nobody_reads_ends_its_connection(other, count):
     """The server's buffer takes all of three, but not of fifty. Until it is cut off, nobody else is let in."""
-    options, left = ServingOptions(receive_seconds=0.2, max_connections=1), 503
-    with serving({"tones": other}, options) as address, socket.socket() as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        line.connect((address.split(":")[0], int(address.split(":")[1])))
+    options = ServingOptions(receive_seconds=0.2, max_connections=1)
+    with serving({"tones": other}, options) as address, connected(address) as line:
         line.sendall(b"GET /style.css HTTP/1.1\r\nHost: a\r\n\r\n" * count)
-        end = time.monotonic() + 10
-        while left == 503 and time.monotonic() < end:
-            time.sleep(0.1)
-            left = httpx.get(f"http://{address}/health").status_code
-    assert left == 200
+        time.sleep(0.1)
+        wait_until(lambda: httpx.get(f"http://{address}/health").status_code == 200)
 
 
-@pytest.mark.parametrize(("left", "done"), [(9, ["await 9"]), (10, ["abort"])])
+@each("left, done", [(9, call._await_reader(9)), (10, call.transport.abort())])
 def test_whoever_reads_slowly_is_waited_for(left, done):
-    found = []
-    transport = SimpleNamespace(
-        get_write_buffer_size=lambda: left, abort=lambda: found.append("abort")
-    )
-    connection = SimpleNamespace(
-        transport=transport, _await_reader=lambda n: found.append(f"await {n}")
-    )
+    connection = Mock()
+    connection.transport.get_write_buffer_size.return_value = left
     server.LimitedHTTP._look(connection, 10)
-    assert found == done
+    assert connection.mock_calls[1:] == [done]
 
 
 def test_pongs_do_not_pile_up(other):
@@ -601,18 +550,18 @@ def test_pongs_do_not_pile_up(other):
 
 
 @pytest.mark.slow
-def test_a_short_soak(folder, capsys):  # noqa: F811
+def test_a_short_soak(folder, capsys):
     soak.main([*(str(folder / name) for name in ("model", "a.wav", "b.flac")), "--minutes", "0.1"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert "'200': " in last and "'streamed': " in last
 
 
-@pytest.mark.parametrize("bad", ["differs", "500", "refused", "lost: OSError", "noise: 500"])
+@each("bad", ["differs", "500", "refused", "lost: OSError", "noise: 500"])
 def test_a_soak_finds_what_is_wrong(bad):
     made = object.__new__(soak.Soak)
-    for counts in ({"200": 9, "differs": 0, "noise: 415": 1}, {"200": 9, bad: 1}):
-        made.counts = collections.Counter(counts)
-        assert made.is_well() == (bad not in counts or not counts[bad])
+    for more, well in (({"differs": 0, "noise: 415": 1}, True), ({bad: 1}, False)):
+        made.counts = collections.Counter({"200": 9} | more)
+        assert made.is_well() == well
 
 
 def session(**more):
@@ -620,34 +569,22 @@ def session(**more):
     return {"type": "transcription", "audio": {"input": settings | more}}
 
 
-def listen(connection, until):
-    """The events of OpenAI's client, as it has parsed them."""
-    for event in connection:
-        yield event
-        if until(event):
-            return
-
-
 ITEM = "conversation.item.input_audio_transcription"
 
 
-@pytest.fixture(scope="module")
-def official(address):
-    return openai.OpenAI(
-        api_key="x", base_url=address.replace("ws", "http", 1).replace("/stream", "")
-    )
-
-
-@pytest.mark.parametrize("turns", [{"type": "server_vad"}, None])
-def test_openai_s_client_speaks_with_it(official, recognizer, turns):  # noqa: F811
+@each("turns", [{"type": "server_vad"}, None])
+def test_openai_s_client_speaks_with_it(address, recognizer, turns):
     samples, found = pcm(say(SHORT, rate=24_000)), []
+    url = address.replace("ws", "http", 1).replace("/stream", "")
+    official = openai.OpenAI(api_key="x", base_url=url)
     with official.realtime.connect(extra_query={"intent": "transcription"}) as connection:
         connection.session.update(session=session(turn_detection=turns))
         for part in portions(samples[:, None], 1):
             connection.input_audio_buffer.append(audio=base64.b64encode(part).decode())
         connection.input_audio_buffer.commit()
         connection.input_audio_buffer.commit()  # a second one, of nothing
-        found = list(listen(connection, lambda event: event.type == "error"))
+        while not found or found[-1].type != "error":
+            found.append(connection.recv())
     assert [event.type for event in found[:2]] == ["session.created", "session.updated"]
     assert "without audio" in found[-1].error.message
     items = [event.item_id for event in found if event.type == "input_audio_buffer.committed"]
@@ -684,15 +621,12 @@ def test_a_session_goes_on_after_mistakes_and_in_the_first_version(address):
         b"\0\0",
     ]
     commit, clear = ({"type": f"input_audio_buffer.{what}"} for what in ("commit", "clear"))
-    with connect(
-        address.replace("stream", "realtime"), additional_headers={"OpenAI-Beta": "realtime=v1"}
-    ) as socket:
-        for message in (*mistakes, update, append, update, clear, append, commit, append, commit):
-            socket.send(json.dumps(message) if isinstance(message, dict) else message)
-        events = []
-        while sum(event["type"] == f"{ITEM}.completed" for event in events) < 2:
-            events.append(json.loads(socket.recv(timeout=20)))
-    kinds = [event["type"] for event in events]
+    url, kinds, events = address.replace("stream", "realtime"), [], []
+    with connect(url, additional_headers={"OpenAI-Beta": "realtime=v1"}) as socket:
+        send(socket, *mistakes, update, append, update, clear, append, commit, append, commit)
+        while kinds.count(f"{ITEM}.completed") < 2:
+            events.append(receive(socket))
+            kinds.append(events[-1]["type"])
     assert kinds[0] == "transcription_session.created"
     assert kinds[1:10] == ["error"] * 9 and events[1]["error"]["event_id"] == "mine"
     assert max(len(json.dumps(event)) for event in events[:10]) < 1000

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import tarfile
+from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -56,19 +57,15 @@ def sounds(tmp_path):
     """Folders with a recording of each kind, of one channel and of two."""
     rng = np.random.default_rng(0)
     for channels in (1, 2):
-        folder = tmp_path / "sounds" / str(channels)
-        folder.mkdir(parents=True)
+        (tmp_path / f"sounds/{channels}").mkdir(parents=True)
         for name, kind, subtype, _ in KINDS:
-            wave = rng.uniform(-0.9, 0.9, (8000, channels))
-            soundfile.write(folder / name, wave, 16000, subtype, format=kind)
+            wave, path = rng.uniform(-0.9, 0.9, (8000, channels)), f"sounds/{channels}/{name}"
+            soundfile.write(tmp_path / path, wave, 16000, subtype, format=kind)
     return tmp_path / "sounds"
 
 
 def read(path):
     return {u.id: u for u in manifest.read(path)}
-
-
-# what is written
 
 
 def test_the_samples_are_the_recordings(sounds, tmp_path):
@@ -107,11 +104,12 @@ def test_lhotse_reads_it_and_writes_the_same(sounds, tmp_path, monkeypatch):
 def content(folder, number):
     """A shard's cuts, and its files by name; manifests parsed."""
     cuts = gzip.decompress((folder / f"cuts.{number:06d}.jsonl.gz").read_bytes()).splitlines()
+    files = {}
     with tarfile.open(folder / f"recording.{number:06d}.tar") as tar:
-        files = {member.name: tar.extractfile(member).read() for member in tar}
-    return list(map(json.loads, cuts)), {
-        name: json.loads(data) if name.endswith(".json") else data for name, data in files.items()
-    }
+        for member in tar:
+            data = tar.extractfile(member).read()
+            files[member.name] = json.loads(data) if member.name.endswith(".json") else data
+    return list(map(json.loads, cuts)), files
 
 
 @pytest.fixture
@@ -129,10 +127,8 @@ def make(corpus, **how):
 
 
 def written(corpus):
-    return {
-        path.name: (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in (corpus / "out/recordings.shar").iterdir()
-    }
+    paths = (corpus / "out/recordings.shar").iterdir()
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
 
 
 def test_finished_shards_are_kept_torn_ones_written_again_and_the_folder_moves(corpus, monkeypatch):
@@ -156,9 +152,7 @@ def test_finished_shards_are_kept_torn_ones_written_again_and_the_folder_moves(c
     assert not make(corpus).current and make(corpus).current
     after = written(corpus)
     assert len(after) == 16 and len(opened) == 4 + 14  # the torn, and those that lacked
-    assert {name for name in before if before[name] == after[name]} == {
-        name for name in before if "000002" not in name
-    }
+    assert all((before[name] == after[name]) == ("000002" not in name) for name in before)
     (corpus / "out").rename(corpus / "elsewhere")
     for name, utterance in read(corpus / "elsewhere/recordings.shar.jsonl.gz").items():
         assert audio.load(utterance.path, 8000)[0] == pytest.approx(int(name[:2]) / 100, abs=1e-4)
@@ -166,13 +160,9 @@ def test_finished_shards_are_kept_torn_ones_written_again_and_the_folder_moves(c
 
 def files(folder):
     """The content of all files below a folder, but of stamps, which hold times."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(folder)): b""
-        if path.name.endswith(".stamp.json")
-        else path.read_bytes()
-        for path in found
-    }
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    stamp = ".stamp.json"
+    return {name: name.endswith(stamp) or path.read_bytes() for name, path in found.items()}
 
 
 def killed(task, *arguments):
@@ -186,51 +176,45 @@ def killed(task, *arguments):
 def test_parts_make_what_one_run_makes_and_may_be_killed(corpus, monkeypatch, capsys):
     """More parts than shards, in any order; a part is killed while it writes a tar, the joining at each step."""
     make(corpus)
-    expected, recording = files(corpus / "out"), shar.recording
-    (corpus / "out").rename(corpus / "whole")
-    arguments = ["folder", f"{corpus}/sounds", f"{corpus}/out"]
+    out, expected, recording = corpus / "out", files(corpus / "out"), shar.recording
+    out.rename(corpus / "whole")
 
-    def run(*more):
-        status = 0
-        try:
-            command.main([*arguments, *map(str, more)])
-        except SystemExit as ended:
-            status = ended.code
-        return status, capsys.readouterr().err
+    def run(words="", status=0):
+        with pytest.raises(SystemExit, match=f"^{status}$") if status else nullcontext():
+            command.main(["folder", f"{corpus}/sounds", str(out), *words.split()])
+        return capsys.readouterr().err
 
-    def dying(part, name):
-        def fatal(path):
-            if path.endswith(name):
-                os.kill(os.getpid(), signal.SIGKILL)
-            return recording(path)
+    def die(*_, **__):
+        os.kill(os.getpid(), signal.SIGKILL)
 
-        monkeypatch.setattr(shar, "recording", fatal)
-        run("--shar", "--part", f"{part}/9")
-
-    for more in (["--shar", "--part", "1/9"], ["--shar", "--join", "9"]):
-        status, said = run(*more)
-        assert status == 2 and "manifests are absent" in said
-    assert run("--part", "1/9")[0] == run("--shar", "--part", "1/9", "--join", "9")[0] == 2
-    assert run()[0] == 0
+    for more in ("--part 1/9", "--join 9"):
+        assert "manifests are absent" in run(f"--shar {more}", 2)
+    run("--part 1/9", 2)
+    run("--shar --part 1/9 --join 9", 2)
+    run()
     for part in (9, 3, 4, 1, 8, 6, 5):
-        assert run("--shar", "--part", f"{part}/9")[0] == 0
-    last = shar.divided(list(manifest.read(corpus / "out/recordings.jsonl.gz")))[0][-1]  # of part 2
-    killed(dying, 2, last.id)
-    left = [name for name in files(corpus / "out") if ".partial-" in name]
-    assert len(left) == 1 and "recording.000000.tar" in left[0]
-    Path(corpus / "out" / left[0]).rename(corpus / "out" / left[0].replace("partial-", "partial-x"))
-    status, said = run("--shar", "--join", 9)
-    assert status == 2 and "2 of 9 parts are missing" in said and "(2/9, 7/9)" in said
+        run(f"--shar --part {part}/9")
+    last = shar.divided(list(manifest.read(out / "recordings.jsonl.gz")))[0][-1]  # of part 2
+    with monkeypatch.context() as patch:
+        fatal = lambda path: (die if path.endswith(last.id) else recording)(path)  # noqa: E731
+        patch.setattr(shar, "recording", fatal)
+        killed(run, "--shar --part 2/9")
+    [left] = (name for name in files(out) if ".partial-" in name)
+    assert "recording.000000.tar" in left
+    (out / left).rename(out / left.replace("partial-", "partial-x"))
+    said = run("--shar --join 9", 2)
+    assert "2 of 9 parts are missing" in said and "(2/9, 7/9)" in said
     for part in (2, 7):
-        assert "part-" in run("--shar", "--part", f"{part}/9")[1]
-    assert "up to date" in run("--shar", "--part", "2/9")[1]
+        assert "part-" in run(f"--shar --part {part}/9")
+    assert "up to date" in run("--shar --part 2/9")
     for name in ("shar.shutil.rmtree", "manifest.write", "shar.Stamp.write"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"asr.data.{name}", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
-            killed(run, "--shar", "--join", 9)
-    assert not run("--shar", "--join", 9)[0] and files(corpus / "out") == expected
-    for more in (["--shar"], ["--shar", "--join", "9"], ["--shar", "--part", "7/9"]):
-        assert "up to date" in run(*more)[1]
+            patch.setattr(f"asr.data.{name}", die)
+            killed(run, "--shar --join 9")
+    run("--shar --join 9")
+    assert files(out) == expected
+    for more in ("", "--join 9", "--part 7/9"):
+        assert "up to date" in run(f"--shar {more}")
 
 
 def test_parts_of_other_recordings_are_missing(corpus):
@@ -292,18 +276,19 @@ def test_damage_and_loss_of_an_archive_name_it(corpus):
     last = max(utterances, key=lambda u: archive.place(u.path).offset)
     path, offset, size = archive.place(last.path)
 
-    def refused(says, call=lambda: audio.load(last.path, 8000)):
+    def refused(says):
         with pytest.raises(UserError, match=says):
-            call()
+            audio.load(last.path, 8000)
 
     with open(path, "rb+", buffering=0) as file:
         file.seek(offset)
-        file.write(b"\0" * size)
+        file.write(bytes(size))
         refused(rf"{path}:{offset}\+{size}: can't be read as sound")
         file.truncate(offset + size - 1)
     says = f"{path}: truncated: has {offset + size - 1} of {offset + size} bytes"
     refused(says)
-    refused(rf"\(1\): {last.id}: {says}", lambda: check_audio(utterances))
+    with pytest.raises(UserError, match=rf"\(1\): {last.id}: {says}"):
+        check_audio(utterances)
     Path(path).unlink()
     refused(rf"{path}: can't be read \(No such file or directory\)")
 
@@ -313,12 +298,10 @@ def test_damage_and_loss_of_an_archive_name_it(corpus):
 
 def lie(numbers):
     """Shards of recordings, by the number of their archive, -1 for files of their own."""
-    rows = [
-        (f"/x/{n}.tar:0+1" if n >= 0 else f"/x/{place}.wav").encode()
-        for place, n in enumerate(numbers)
-    ]
-    ends = np.cumsum([0, *map(len, rows)])
-    return Shards.of(Strings(Ragged(np.frombuffer(b"".join(rows), np.uint8), ends)))
+    files = enumerate(numbers)
+    paths = [f"/x/{n}.tar:0+1" if n >= 0 else f"/x/{place}.wav" for place, n in files]
+    ends = np.cumsum([0, *map(len, paths)])
+    return Shards.of(Strings(Ragged(np.frombuffer("".join(paths).encode(), np.uint8), ends)))
 
 
 def random_lengths(count):
@@ -342,11 +325,11 @@ def test_a_plan_goes_from_window_to_window(shards, windows, most):
     begun, left = np.maximum.accumulate(used), np.maximum.accumulate(used[::-1])[::-1]
     assert (begun & left).sum(1).max() == most
     assert (~(begun[:-1] & left[1:]).any(1)).sum() == windows - 1  # moments between them
-    padded, whole = (
-        sum(len(batch) * lengths[batch].max() for batch in some)
-        for some in (batches, batches_of(lengths))
-    )
-    assert padded < 1.1 * whole
+
+    def padded(batches):
+        return sum(len(batch) * lengths[batch].max() for batch in batches)
+
+    assert padded(batches) < 1.1 * padded(batches_of(lengths))
 
 
 def test_files_of_their_own_beside_shards_make_no_small_windows():
@@ -356,7 +339,7 @@ def test_files_of_their_own_beside_shards_make_no_small_windows():
     assert sorted(map(len, windows)) == [5000, 6000, 6000]  # of 17 shards
     batches = batches_of(lengths, mixed)
     assert len(batches) < 1.02 * len(batches_of(lengths))
-    needed = [path for paths in mixed.first_needed(batches) for path in paths]
+    needed = sum(map(list, mixed.first_needed(batches)), [])
     assert sorted(needed) == sorted(f"/x/{n}.tar" for n in range(12))
 
 
@@ -382,12 +365,11 @@ def test_archives_are_read_through_in_order_and_a_window_ahead(monkeypatch):
 
     monkeypatch.setattr(bucketing, "open", opening, raising=False)
     stream = read_ahead(iter(range(10)), [order[n : n + 3] for n in range(0, 30, 3)])
-    for n in range(10):
-        assert next(stream) == n and len(opened) <= bucketing.SHARD_WINDOW + 3 * n
-    assert next(stream, None) is None
-    names = list(opened)
-    assert names == order[: len(names)]
-    assert all(opened[name].tell() == sizes[name] for name in names[:-1])
+    for n, got in enumerate(stream):
+        assert got == n and len(opened) <= bucketing.SHARD_WINDOW + 3 * n
+    *read, last = opened
+    assert n == 9 and [*read, last] == order[: len(opened)]
+    assert all(opened[name].tell() == sizes[name] for name in read)
 
 
 # training

@@ -16,6 +16,8 @@ from checkouts import ROOT, bash, copy, write_program
 from partly import partly
 from small import rows
 
+each = pytest.mark.parametrize
+
 KINDS = "recipes/*/*.sh", "recipes/*/*.sbatch", "scripts/**/*.sh"
 SCRIPTS = sorted(path for kind in KINDS for path in ROOT.glob(kind))
 RECIPES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("recipes/*/*.sh"))
@@ -83,8 +85,8 @@ def test_every_recipe_is_tried():
     assert list(ARGUMENTS) == RECIPES
 
 
-@pytest.mark.parametrize("recipe", partly(RECIPES, 3))
-@pytest.mark.parametrize("awk", ["mawk", "gawk", "original-awk", "busybox"])
+@each("recipe", partly(RECIPES, 3))
+@each("awk", ["mawk", "gawk", "original-awk", "busybox"])
 def test_a_recipe_asks_the_same_whatever_the_tools(place, recipe, awk):
     """Of busybox's tools, all that recipes might use."""
     if not shutil.which(awk):
@@ -97,7 +99,7 @@ def test_a_recipe_asks_the_same_whatever_the_tools(place, recipe, awk):
     assert run(place, recipe, *ARGUMENTS[recipe], first=[place / "tools"]) == expected
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@each("recipe", RECIPES)
 def test_a_recipe_asks_the_same_from_anywhere_in_any_locale(place, recipe):
     caller, arguments = place / "caller", ARGUMENTS[recipe]
     expected = run(place, recipe, *arguments)
@@ -153,13 +155,10 @@ def test_a_configuration_is_the_callers_or_the_repositorys(place):
     _, _, said = run(place, recipe, *ARGUMENTS[recipe][:2], *words)
     trained = re.findall("asr-train .*<--config> <(.*?)> <out=(.*?)>", said)
     folder = "exp/librispeech960-conformer"
-    assert trained == [
-        (f"{place}/caller/own.yaml", f"{folder}/lm"),
-        (words[3], f"{folder}/model"),
-    ]
+    assert trained == [(f"{place}/caller/own.yaml", f"{folder}/lm"), (words[3], f"{folder}/model")]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@each("recipe", RECIPES)
 def test_what_could_not_be_prepared_is_told_at_the_end(place, recipe):
     _, _, expected = run(place, recipe, *ARGUMENTS[recipe])
     status, err, said = run(place, recipe, *ARGUMENTS[recipe], FAILS="asr-prepare")
@@ -170,15 +169,15 @@ def test_what_could_not_be_prepared_is_told_at_the_end(place, recipe):
     assert said == expected
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@each("recipe", RECIPES)
 def test_what_was_not_decoded_is_not_scored(place, recipe):
     status, err, said = run(place, recipe, *ARGUMENTS[recipe], FAILS="asr-decode")
     assert status == 3 and "nothing is scored" in err.splitlines()[-1]
     assert re.findall("(?m)^asr-decode .*", said) == said.splitlines()[-1:]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("option", ["--help", "-h"])
+@each("recipe", RECIPES)
+@each("option", ["--help", "-h"])
 def test_help_is_the_head_of_the_recipe_and_needs_no_environment(place, recipe, option):
     bare = {"PATH": os.defpath, "VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
     script = place / "check out" / recipe
@@ -193,7 +192,7 @@ NAMES = ["", "a b", "../x", "a/b", "-n", ".", "..", ".hidden", "a=b", "a,b", "a\
 REFUSED = [("own", name) for name in NAMES] + [("librispeech", "a b"), ("aishell", "../x")]
 
 
-@pytest.mark.parametrize("recipe, name", REFUSED)
+@each("recipe, name", REFUSED)
 def test_a_name_that_is_no_folders_is_refused(place, recipe, name):
     recipe = f"recipes/{recipe}/run.sh"
     status, err, said = run(place, recipe, *ARGUMENTS[recipe], "--name", name)
@@ -230,7 +229,7 @@ MISTAKES = """
 """
 
 
-@pytest.mark.parametrize("words, message", rows(MISTAKES))
+@each("words, message", rows(MISTAKES))
 def test_mistakes_are_one_line(place, words, message):
     recipe, *words = shlex.split(words)
     status, err, said = run(place, f"recipes/{recipe}", *words)
@@ -265,7 +264,7 @@ def uneven(code):
     return [line for line in lines if UNEVEN.search(line) or UNGUARDED.search(line)]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+@each("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_script_has_nothing_that_machines_read_differently(script):
     assert not uneven(script.read_text())
 

@@ -22,6 +22,8 @@ from asr.download import archives
 from asr.download.archives import Budget, Damaged, Refused, unpack
 from asr.errors import UserError
 
+each = pytest.mark.parametrize
+
 SOUND = random.Random(1).randbytes(3000)
 
 
@@ -39,11 +41,10 @@ def raw(name, content=b"", kind=b"0", size=b"", prefix=b"", magic=b"ustar\x0000"
 
 def pax(kind=b"x", **values):
     """A header with pax's records: a length of six digits, key and value."""
-    records = [
-        b"%06d %s=%s\n" % (len(key) + len(value) + 9, key.encode(), value)
-        for key, value in values.items()
-    ]
-    return raw(b"PaxHeader", b"".join(records), kind)
+    records = b""
+    for key, value in values.items():
+        records += b"%06d %s=%s\n" % (len(key) + len(value) + 9, key.encode(), value)
+    return raw(b"PaxHeader", records, kind)
 
 
 def packed(*members, end=bytes(1024)):
@@ -105,7 +106,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("form", ["v7", "oldgnu", "gnu", "ustar", "posix"])
+@each("form", ["v7", "oldgnu", "gnu", "ustar", "posix"])
 def test_what_the_systems_tar_packs_is_unpacked(tmp_path, form):
     folder, made = tmp_path / "in/an4", tmp_path / "made.tar.gz"
     (folder / "void").mkdir(parents=True)
@@ -121,7 +122,7 @@ def test_what_the_systems_tar_packs_is_unpacked(tmp_path, form):
     assert found == contents(folder.parent) and len(found) >= 10
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@each("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_what_zipfile_packs_is_unpacked(tmp_path, method):
     names = "RIRS/", "RIRS/a.wav", "RIRS/real/b.wav", "RIRS/c ü.wav"
     found = get(tmp_path, zipped(*names, method=method))
@@ -200,7 +201,7 @@ TRICKS = [  # a row each: what it is, its bytes, the error, what it says
 ]
 
 
-@pytest.mark.parametrize("data, error, why", [pytest.param(*t, id=name) for name, *t in TRICKS])
+@each("data, error, why", [pytest.param(*t, id=name) for name, *t in TRICKS])
 def test_tricks_are_refused(tmp_path, data, error, why):
     with pytest.raises(getattr(archives, error)) as caught:
         get(tmp_path, data)
@@ -230,7 +231,7 @@ BOMBS = {  # 3 MB in each place where bytes can stand
 }
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
+@each("bomb", BOMBS)
 def test_all_that_is_decompressed_counts(tmp_path, bomb):
     with pytest.raises(Refused, match="more than the corpus"):
         get(tmp_path, BOMBS[bomb], bytes=1 << 20)
@@ -238,18 +239,17 @@ def test_all_that_is_decompressed_counts(tmp_path, bomb):
     assert get(tmp_path, BOMBS[bomb], bytes=4 << 20)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        packed(*(raw(b"%d" % n) for n in range(101))),
-        packed(*(raw(b"a/%d/b/c/d/e" % n) for n in range(20))),
-        zipped(*(f"{n}/" for n in range(101))),
-    ],
-    ids=["files", "folders on the way", "folders"],
-)
-def test_files_and_folders_are_counted(tmp_path, data):
+MANY = {
+    "files": packed(*(raw(b"%d" % n) for n in range(101))),
+    "folders on the way": packed(*(raw(b"a/%d/b/c/d/e" % n) for n in range(20))),
+    "folders": zipped(*(f"{n}/" for n in range(101))),
+}
+
+
+@each("name", MANY)
+def test_files_and_folders_are_counted(tmp_path, name):
     with pytest.raises(Refused, match="more files and folders"):
-        get(tmp_path, data, members=100)
+        get(tmp_path, MANY[name], members=100)
     assert not (tmp_path / "out").exists()
 
 
@@ -262,7 +262,7 @@ HOSTILE = {  # headers of 20 MB that are really there, and very many
 }
 
 
-@pytest.mark.parametrize("header", HOSTILE)
+@each("header", HOSTILE)
 def test_hostile_headers_take_no_memory_and_no_recursion(tmp_path, header):
     data = HOSTILE[header]()
     tracemalloc.start()
@@ -280,20 +280,14 @@ def test_a_zip_with_a_long_list_of_members_is_refused(tmp_path):
         get(tmp_path, data, bytes=1 << 30, members=10)
 
 
-PIECES = [
-    raw(b"a/b", SOUND),
-    pax(path=b"a/long", size=b"5"),
-    raw(b"x", b"12345"),
-    raw(b"L", b"q\0", b"L"),
-    raw(b"y", b"z"),
-]
+PIECES = raw(b"a/b", SOUND), pax(path=b"a/long", size=b"5"), raw(b"x", b"12345")
 WHOLE = {
-    "x.tar.gz": b"".join(PIECES) + bytes(1024),
+    "x.tar.gz": b"".join([*PIECES, raw(b"L", b"q\0", b"L"), raw(b"y", b"z"), bytes(1024)]),
     "x.zip": zipped("a/b", "c", "d/", method=zipfile.ZIP_DEFLATED),
 }
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@each("name", WHOLE)
 def test_damage_anywhere_is_damage_or_refused(tmp_path, name):
     """Random bytes of sound archives are others: never another exception, never a file outside."""
     draw, failed = random.Random(5), 0
