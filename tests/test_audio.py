@@ -14,6 +14,7 @@ from asr.audio import headers
 from asr.audio import load as audio
 from asr.errors import UserError
 
+each = pytest.mark.parametrize
 TONE_HZ = 440.0
 LOSSLESS = {"wav": {}, "flac": {}, "sph": {"format": "NIST"}}
 KINDS = LOSSLESS | {"ogg": {}, "opus": {"format": "OGG", "subtype": "OPUS"}, "mp3": {}}
@@ -31,9 +32,9 @@ def save(path, rate=16000, channels=1):
     return path
 
 
-@pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("rate", [8000, 16000, 44100, 48000])
-@pytest.mark.parametrize("kind", KINDS)
+@each("channels", [1, 2])
+@each("rate", [8000, 16000, 44100, 48000])
+@each("kind", KINDS)
 def test_every_container_reads_as_the_tone_it_holds(tmp_path, kind, rate, channels):
     if (kind, rate) == ("opus", 44100):
         return  # Opus has no such rate
@@ -78,7 +79,7 @@ def test_float_samples_beyond_one_are_clipped(tmp_path):
     )
 
 
-@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFF000])
+@each("size", [0xFFFFFFFF, 0x7FFFF000])
 def test_a_wav_written_to_a_pipe_has_no_length_in_its_header_and_is_read(tmp_path, size):
     content = save(tmp_path / "a.wav").read_bytes()
     place = content.index(b"data") + 4
@@ -103,7 +104,7 @@ TEXT = "these are words, not sound: 你好\n".encode() * 40
 MP4 = b"\0\0\0\x20ftypM4A "
 
 
-@pytest.mark.parametrize(
+@each(
     "name, content, says",
     [
         ("a.wav", None, "no such file"),
@@ -138,7 +139,7 @@ def test_zero_samples(tmp_path):
     refused(tmp_path / "a.wav", "has no samples")
 
 
-@pytest.mark.parametrize(
+@each(
     "kind, kept, says",
     [
         ("wav", 44 + 2 * 14000, "got 14000 of 48000 samples"),  # bytes of header, 2 bytes a sample
@@ -162,7 +163,7 @@ def test_what_is_truncated_is_refused(tmp_path, kind, kept, says):
         refused(path, f"truncated or damaged: {says}", **part)
 
 
-@pytest.mark.parametrize(
+@each(
     "start, duration, wanted",
     [(0.5, 0.6, "0.500 to 1.100"), (0.5, 0.502, "0.500 to 1.002"), (2.0, None, "2.000 to 1.000")],
 )
@@ -172,7 +173,7 @@ def test_a_part_beyond_the_end(tmp_path, start, duration, wanted):
         audio.load(path, 16000, start, duration)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@each("value", [np.nan, np.inf])
 def test_samples_that_are_no_numbers(tmp_path, value):
     wave = tone(16000)
     wave[8000] = value
@@ -226,7 +227,7 @@ def test_a_plain_wav_is_described_as_libsndfile_does_and_others_are_left_to_it(t
     assert 0 < plain < 50
 
 
-@pytest.mark.parametrize("asked, together", [(1000, 16), (7, 3), (3, 7), (1, 1)])
+@each("asked, together", [(1000, 16), (7, 3), (3, 7), (1, 1)])
 def test_headers_of_many_files_come_once_each_and_in_order(tmp_path, monkeypatch, asked, together):
     monkeypatch.setattr(headers, "ASKED", asked)
     monkeypatch.setattr(headers, "TOGETHER", together)

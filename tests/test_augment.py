@@ -34,6 +34,7 @@ from asr.errors import UserError
 from asr.training.build import build
 from asr.training.identity import stamp_of
 
+each = pytest.mark.parametrize
 RATE = 8000
 
 
@@ -78,9 +79,7 @@ def test_reverberation_is_the_direct_convolution(samples, length, peak, sign):
     close(reverberate(speech, response), expected)
 
 
-@pytest.mark.parametrize(
-    "samples, length, peak", [(16000, 4000, 37), (16000, 1, 0), (2000, 6000, 400)]
-)
+@each("samples, length, peak", [(16000, 4000, 37), (16000, 1, 0), (2000, 6000, 400)])
 def test_reverberation_is_lhotses(tmp_path, samples, length, peak):
     speech, response = noise(samples), room(length, 1, peak)
     soundfile.write(tmp_path / "room.wav", response, RATE, subtype="FLOAT")
@@ -94,7 +93,7 @@ def test_silence_gives_no_nan():
     assert add_noise(speech, silence, 10) is speech and add_noise(silence, speech, 10) is silence
 
 
-@pytest.mark.parametrize("snr_db, scale", [(-5.0, 1e-4), (0.0, 1.0), (7.5, 3.0), (40.0, 1.0)])
+@each("snr_db, scale", [(-5.0, 1e-4), (0.0, 1.0), (7.5, 3.0), (40.0, 1.0)])
 def test_the_signal_to_noise_ratio_is_as_requested(snr_db, scale):
     speech, beside = noise(8000, 1), noise(8000, 2, scale)
     added = add_noise(speech, beside, snr_db).astype(np.float64) - speech
@@ -166,7 +165,7 @@ SPEECH = noise(6000, 9)
 SHORT = SPEECH[:400]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each("seed", range(5))
 def test_rooms_then_noise_then_volume_each_drawn_whatever_the_others(manifests, seed):
     """Each is measured on the result: a room by trying them all, noise and volume by ratios of powers."""
     rooms = [u.path for u in manifest.read(manifests["reverberation"])]
@@ -195,7 +194,7 @@ def test_the_seed_decides_and_the_input_is_left(manifests):
     np.testing.assert_array_equal(SPEECH, before)
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
+@each("probability", [0.0, 0.3, 1.0])
 def test_probabilities_are_kept_and_effects_drawn_independently(manifests, probability):
     alone = [augment(manifests, name, **{name: {"probability": probability}}) for name in ALL]
     hit = np.array(
@@ -237,13 +236,13 @@ def test_any_waveform_comes_out_finite_and_as_long(manifests, samples, seed, sca
     assert out.shape == (samples,) and out.dtype == np.float32 and np.isfinite(out).all()
 
 
-@pytest.mark.parametrize("name, least, most", [("volume", "gain", 6), ("noise", "snr", 20)])
+@each("name, least, most", [("volume", "gain", 6), ("noise", "snr", 20)])
 def test_a_range_that_ends_before_it_begins_is_refused(manifests, name, least, most):
     with pytest.raises(ValueError, match=rf"min_{least}_db: got 21, .* max_{least}_db \({most}\)"):
         augment(manifests, name, **{name: {f"min_{least}_db": 21}})
 
 
-@pytest.mark.parametrize("effect", ["noise", "reverberation"])
+@each("effect", ["noise", "reverberation"])
 def test_manifests_are_compared_with_their_sound_files(tmp_path, effect):
     empty = tmp_path / "empty.jsonl.gz"
     manifest.write(empty, [])
@@ -285,7 +284,7 @@ def test_workers_and_company_change_nothing_and_each_epoch_has_another_room(root
             assert (alone.waveforms[0, :length] != other.waveforms[n, :length]).any()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@each("workers", [0, 1])
 def test_a_noise_that_vanishes_in_training_is_named(tmp_path, root, workers):
     path = sounds(tmp_path / "n", noise(20_000))
     chosen = dataset(root, augment({"noise": path}, "noise"))
@@ -309,7 +308,7 @@ class Whisper:
         return self.made
 
 
-@pytest.mark.parametrize("made", [[np.nan, 0.0], [np.inf], [], [[0.0, 1.0]], 1.0, [0.1, 0.2]])
+@each("made", [[np.nan, 0.0], [np.inf], [], [[0.0, 1.0]], 1.0, [0.1, 0.2]])
 def test_an_effect_that_makes_no_waveform_is_named(made):
     augment = Augment(AugmentSettings())
     augment.effects, waveform = [Whisper(made)], np.zeros(2, np.float32)

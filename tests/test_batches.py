@@ -27,6 +27,7 @@ from asr.seeding import utterance_seed
 from asr.tasks.utterances import Split
 from asr.text.bpe_dropout import BPEDropout
 
+each = pytest.mark.parametrize
 RATE = 8000
 ALL = list(range(12))
 
@@ -100,7 +101,7 @@ def test_the_batches_of_a_step_are_neighbors_in_length_and_steps_are_shuffled():
     assert sorted(chain(*steps)) == sorted(chain(*single))
 
 
-@pytest.mark.parametrize("most", [100, 300, 1000])
+@each("most", [100, 300, 1000])
 def test_little_is_padding(most):
     lengths = librispeech(4000)
     batches = [batch for [batch] in plan(lengths, most, 1, 0)]
@@ -116,8 +117,8 @@ def collated(lens, multiples, first=0):
     return facts, collate(ids, arrays, labels, torch.tensor(seeds), multiples)
 
 
-@pytest.mark.parametrize("lens", [[3, 11], [1, 2, 20], [20, 1, 1, 9], [5] * 7])
-@pytest.mark.parametrize("multiples", [(1, 1), (8, 4)])
+@each("lens", [[3, 11], [1, 2, 20], [20, 1, 1, 9], [5] * 7])
+@each("multiples", [(1, 1), (8, 4)])
 def test_collate_pads_and_halves_are_the_batches_of_their_examples(lens, multiples):
     facts, batch = collated(lens, multiples)
     assert examples(batch) == facts
@@ -173,8 +174,8 @@ def test_a_batch_holds_the_recordings_and_parts_of_them(utterances):
     assert examples(batch) == list(zip(ids, cut, labels, seeds, strict=True))
 
 
-@pytest.mark.parametrize("make", [dataset, spelled])
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@each("make", [dataset, spelled])
+@each("workers", [0, 1, 2])
 def test_workers_company_and_tables_change_nothing(utterances, make, workers):
     order = [batch for [batch] in plan([u.duration for u in utterances], 4.0, 1, 2)]
     together = examples(make(utterances)[ALL])
@@ -233,7 +234,7 @@ def test_token_ids_are_drawn_for_each_epoch_and_utterance(utterances):
     assert {"".join(spelling[n] for n in y) for y in one} == {"1111"}
 
 
-@pytest.mark.parametrize("frames", range(2, 12))
+@each("frames", range(2, 12))
 def test_what_ctc_could_not_align_stays_as_it_was(utterances, frames):
     """The plain ids here are n + 1 times n + 1, whatever their frames: it's the caller who has checked these."""
     free = rows(spelled(utterances)[ALL])
@@ -250,9 +251,7 @@ def test_what_has_no_piece_stays_as_it_was(utterances):
     assert len(kept) > 6 and all(drawn[n] == [1] for n in ALL if n not in kept)
 
 
-@pytest.mark.parametrize(
-    ("megabytes", "expected"), [(1000, (8, 2)), (500, (8, 1)), (64, (1, 1)), (10, (1, 1))]
-)
+@each(("megabytes", "expected"), [(1000, (8, 2)), (500, (8, 1)), (64, (1, 1)), (10, (1, 1))])
 def test_workers_read_no_more_ahead_than_shared_memory_holds(monkeypatch, megabytes, expected):
     """Batches of 450 s at 16 kHz, which a container's 64 MB hold once."""
     usage = SimpleNamespace(free=megabytes << 20)

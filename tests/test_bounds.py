@@ -19,6 +19,7 @@ from asr.search import arpa, hotwords
 from asr.text.bpe import BPE, LONGEST, parts
 from asr.text.characters import Characters
 
+each = pytest.mark.parametrize
 GOOD = Utterance("u1", "/a.wav", 16000, 16000, 1, 0.0, 1.0, "GO")
 LINE = json.dumps(GOOD.line())
 SYMBOLS = ["<blank>", "a", "b", "<sos/eos>"]
@@ -39,7 +40,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("kind", READERS)
+@each("kind", READERS)
 def test_a_line_of_any_length_takes_little_memory(tmp_path, kind):
     """200 MB in 200 kB; eight gigabytes would be no different."""
     name, first, read = READERS[kind]
@@ -52,7 +53,7 @@ def test_a_line_of_any_length_takes_little_memory(tmp_path, kind):
     assert most < 5 * files.LINE
 
 
-@pytest.mark.parametrize("kind", ["manifest", "text"])
+@each("kind", ["manifest", "text"])
 def test_an_ordinary_line_of_a_megabyte_is_read(tmp_path, kind):
     name, first, read = READERS[kind]
     long = replace(GOOD, id="u2", text="word " * 200_000)
@@ -75,7 +76,7 @@ CHANGES = r"""
 """
 
 
-@pytest.mark.parametrize(
+@each(
     "line, says",
     [
         *((LINE.replace(old, new, 1), says) for old, new, says in rows(CHANGES)),
@@ -100,7 +101,7 @@ def test_a_hostile_line_of_a_manifest(tmp_path, line, says):
     assert said.isprintable() and len(said) < 1000
 
 
-@pytest.mark.parametrize(
+@each(
     "count, says",
     [
         ("9" * 5000, r":2: .*a count of 12 digits at most"),
@@ -133,7 +134,7 @@ def hotwords_of(folder, known, content):
     return hotwords.read_phrases(folder / "x.txt", made.encode, made.symbols(), 1.0)
 
 
-@pytest.mark.parametrize(
+@each(
     "known, given, says",
     [("KEANE", "keane", "knows capitals only; write 'KEANE'"), ("keane", "Keane", "'keane'")],
 )
@@ -142,7 +143,7 @@ def test_a_hotword_in_the_other_case_is_told_so(tmp_path, known, given, says):
         hotwords_of(tmp_path, known, f"{known}\n{given}\t2\n")
 
 
-@pytest.mark.parametrize("weight", ["1e300", "inf", "-1", "9" * 5000])  # others: test_hotwords.py
+@each("weight", ["1e300", "inf", "-1", "9" * 5000])  # others: test_hotwords.py
 def test_a_weight_of_a_hotword_that_cannot_be(tmp_path, weight):
     with pytest.raises(UserError, match=r"x.txt:1: got weight '"):
         hotwords_of(tmp_path, "A", f"A\t{weight}\n")

@@ -25,6 +25,7 @@ from asr.scoring.calibration import (
 )
 from asr.transcript import Alternative, Segment, Transcript, Word
 
+each = pytest.mark.parametrize
 RNG = np.random.default_rng(3)
 
 
@@ -50,7 +51,7 @@ def test_bins_of_equal_count():
     )
 
 
-@pytest.mark.parametrize("bins", [1, 5, 15])
+@each("bins", [1, 5, 15])
 def test_agrees_with_the_definition(bins):
     confidences = RNG.random(600)
     correct = RNG.random(600) < confidences**2
@@ -79,7 +80,7 @@ def test_honest_confidences_have_none_and_others_what_they_are_off():
     assert expected_calibration_error([1.0, 0.0], [False, True]) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "confidences,correct",
     [([], []), ([0.5], [True, False]), ([1.1], [True]), ([-0.1], [True]), ([np.nan], [True])],
 )
@@ -104,7 +105,7 @@ def loss(outcomes, curve):
     return -np.log(np.where(outcomes.right, chances, 1 - chances)).sum()
 
 
-@pytest.mark.parametrize("a,b,c", [(1, 1, 0), (0.4, 2, -0.5), (2, 0.3, 1.5), (3, 0, 1)])
+@each("a,b,c", [(1, 1, 0), (0.4, 2, -0.5), (2, 0.3, 1.5), (3, 0, 1)])
 def test_a_curve_is_found_again(a, b, c):
     truth = BetaCurve(a=a, b=b, c=c)
     words = drawn(truth)

@@ -20,6 +20,7 @@ from asr.errors import UserError, did_you_mean
 from asr.tasks import Experiment
 from asr.yaml_tree import parse, write
 
+each = pytest.mark.parametrize
 COMPLETE = """\
 out: exp/x
 seed: 1
@@ -78,7 +79,7 @@ def test_settings_are_those_written_and_defaults_and_frozen(read):
         experiment.seed = 2
 
 
-@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.name)
+@each("path", CONFIGURATIONS, ids=lambda path: path.name)
 def test_every_configuration_of_the_repository_loads_and_opens_with_its_command(path):
     assert load(Experiment, path).out and path.read_text(encoding="utf-8").startswith("#")
 
@@ -86,13 +87,13 @@ def test_every_configuration_of_the_repository_loads_and_opens_with_its_command(
 NUMBERS = "5e-4 1e3 1E+3 1.5e-3 .5 2. 1.e2 -1e-3 +2e0 3 1_000.0"
 
 
-@pytest.mark.parametrize("text", NUMBERS.split())
+@each("text", NUMBERS.split())
 def test_numbers(text):
     value = parse(f"x: {text}", "x.yaml")["x"]
     assert value == float(text) and isinstance(value, (int, float))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["'5e-4'", '"1e3"', "e5", "1e", "1e-", "5e-4x", "v1.0", "1.2.3", ".", "y", "n", "=", "1__0x"],
 )
@@ -110,13 +111,13 @@ WRONG = MISTAKES["wrong"] | {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each("case", WRONG)
 def test_a_mistake_in_the_file(mistake, path, case):
     old, new, expected = WRONG[case]
     assert mistake(old, new).startswith(f"{path}: {expected}")
 
 
-@pytest.mark.parametrize("part", ["encoder", "decoder"])
+@each("part", ["encoder", "decoder"])
 def test_shards_and_layers_left_out_exclude_each_other(mistake, part):
     setting = f"model.{part}.layer_dropout"
     said = mistake("", "", f"{setting}=0.1", "training.shard=true")
@@ -142,7 +143,7 @@ YAML = MISTAKES["yaml"] | {
 }
 
 
-@pytest.mark.parametrize("case", YAML)
+@each("case", YAML)
 def test_a_file_that_is_no_yaml(mistake, path, case):
     old, new, expected = YAML[case]
     assert mistake(old, new).startswith(f"{path}{expected}")
@@ -152,7 +153,7 @@ READ_DIFFERENTLY = ["yes", "No", "ON", "off", "010", "-010", "00", "0b11", "0o17
 READ_DIFFERENTLY += ["1:30", "1:30.5", "-190:20:30"]
 
 
-@pytest.mark.parametrize("text", READ_DIFFERENTLY)
+@each("text", READ_DIFFERENTLY)
 def test_what_versions_of_yaml_read_differently_is_refused(mistake, path, text):
     for said, place in (
         (mistake("seed: 1", f"seed: {text}"), f"{path}:2: seed"),
@@ -168,14 +169,12 @@ def test_a_path_with_a_nul(tmp_path):
         load(Experiment, f"{tmp_path}/\0x.yaml")
 
 
-@pytest.mark.parametrize(
-    "text, got", {"[1]": "list", "": "NoneType", "5": "int", "a": "str"}.items()
-)
+@each("text, got", {"[1]": "list", "": "NoneType", "5": "int", "a": "str"}.items())
 def test_a_file_that_is_no_mapping(mistake, path, text, got):
     assert mistake(text=text).startswith(f"{path}: got {got}, expected a mapping of settings")
 
 
-@pytest.mark.parametrize("name, expected", {
+@each("name, expected", {
     "no.yaml": "can't read this configuration file (No such file or directory)",
     ".": "can't read this configuration file (Is a directory)",
     "x.yaml": "not UTF-8 text (byte 6)",
@@ -200,7 +199,7 @@ def test_overrides(read):
 OVERRIDES = MISTAKES["overrides"]
 
 
-@pytest.mark.parametrize("assignment", OVERRIDES)
+@each("assignment", OVERRIDES)
 def test_a_mistake_in_an_override_says_command_line(mistake, assignment):
     assert mistake("", "", assignment).startswith(f"command line: {OVERRIDES[assignment]}")
 
@@ -215,7 +214,7 @@ CHANGED = (
 )
 
 
-@pytest.mark.parametrize("changed", ["", CHANGED])
+@each("changed", ["", CHANGED])
 def test_dump_and_load(read, path, changed):
     experiment = read("", "", *changed.split())
     path.write_text(dump(experiment), encoding="utf-8")
@@ -276,7 +275,7 @@ class Tree(Settings):
     maybe: Side | None = None
 
 
-@pytest.mark.parametrize("text, expected", MISTAKES["deep"].items())
+@each("text, expected", MISTAKES["deep"].items())
 def test_mistakes_deep_in_lists_and_choices(path, text, expected):
     path.write_text(text)
     with pytest.raises(UserError) as caught:

@@ -30,6 +30,7 @@ from asr.text import tokenizer as tokenizers
 from asr.training.build import build
 from asr.training.folder import check_folder
 
+each = pytest.mark.parametrize
 SPEECH = """\
 out: exp/x  # the model folder
 seed: 1
@@ -143,7 +144,7 @@ def test_a_flipped_bit_is_refused_or_means_nothing(copied):
     assert all(count >= least[name] for name, count in counts.items()), counts
 
 
-@pytest.mark.parametrize("old, new", [("dropout: 0.1", "dropout: 0.2"), ("seed: 1", "seed: 2")])
+@each("old, new", [("dropout: 0.1", "dropout: 0.2"), ("seed: 1", "seed: 2")])
 def test_settings_changed_by_hand_are_named(folder, old, new):
     change(folder / CONFIG, old, new)
     named_until_accepted(folder, CONFIG)
@@ -151,7 +152,7 @@ def test_settings_changed_by_hand_are_named(folder, old, new):
     assert refused(recognizer.load, folder).startswith(str(folder))
 
 
-@pytest.mark.parametrize("names", [(CONFIG, "tokenizer.json"), ("tokenizer.json", CONFIG)])
+@each("names", [(CONFIG, "tokenizer.json"), ("tokenizer.json", CONFIG)])
 def test_several_changed_files_are_named_in_one_order(folder, names):
     with pytest.raises(UserError, match=f"/{CONFIG}: {CONFIG}, tokenizer.json changed since"):
         check_bound(folder / WEIGHTS, dict.fromkeys(names, "other"))
@@ -234,7 +235,7 @@ def test_weights_replaced_meanwhile_are_never_called_damaged(folder):
 # ---- what is, but can't be used
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@each("value", [float("nan"), float("inf"), -float("inf")])
 def test_weights_that_are_not_finite_are_refused(copied, value):
     folder, load = copied
     model = load(folder)
@@ -247,14 +248,14 @@ def test_weights_that_are_not_finite_are_refused(copied, value):
         assert line.startswith(f"{folder / WEIGHTS}: {name} has 1 of ") and "not finite" in line
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+@each("kind", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_floats_are_read(folder, kind):
     tensors = {name: tensor.to(kind) for name, tensor in load_file(folder / WEIGHTS).items()}
     save_file(tensors, folder / WEIGHTS)
     assert torch.equal(recognizer.load(folder).state_dict()[BIAS], tensors[BIAS].float())
 
 
-@pytest.mark.parametrize("kind", [torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
+@each("kind", [torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
 def test_integers_are_refused(folder, kind):
     tensors = load_file(folder / WEIGHTS)
     save_file(tensors | {BIAS: tensors[BIAS].to(kind)}, folder / WEIGHTS)
@@ -262,7 +263,7 @@ def test_integers_are_refused(folder, kind):
     assert line.startswith(f"{folder / WEIGHTS}: holds numbers of type ") and line.endswith(BIAS)
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, CONFIG, "tokenizer.json"])
+@each("name", [WEIGHTS, CONFIG, "tokenizer.json"])
 def test_unreadable_is_not_missing(folder, monkeypatch, name):
     """Root may read everything, so the system's answer is planted."""
 
@@ -286,8 +287,8 @@ NO_FILE = {
 }
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, "tokenizer.json"])
-@pytest.mark.parametrize("what", NO_FILE)
+@each("name", [WEIGHTS, "tokenizer.json"])
+@each("what", NO_FILE)
 def test_what_is_no_file_is_named_and_not_waited_for(folder, name, what):
     (folder / name).unlink()
     NO_FILE[what](folder / name)
@@ -319,7 +320,7 @@ HUGE = """
 """  # beyond all bounds, and within those of a setting
 
 
-@pytest.mark.parametrize("old, new", rows(HUGE))
+@each("old, new", rows(HUGE))
 def test_a_strangers_sizes_take_no_memory(folder, old, new):
     change(folder / CONFIG, old, new)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -350,7 +351,7 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("case", HEADERS)
+@each("case", HEADERS)
 def test_headers_of_weights(folder, case):
     (folder / WEIGHTS).write_bytes(HEADERS[case])
     for refuse in (recognizer.load, accept):
@@ -371,7 +372,7 @@ CHANGES = {  # of the header, of a file with this number of bytes of tensors
 }
 
 
-@pytest.mark.parametrize("case", CHANGES)
+@each("case", CHANGES)
 def test_a_header_that_says_something_else(folder, case):
     content = (folder / WEIGHTS).read_bytes()
     end = 8 + struct.unpack("<Q", content[:8])[0]
@@ -385,7 +386,7 @@ def test_a_header_that_says_something_else(folder, case):
 # ---- somebody's folder as output
 
 
-@pytest.mark.parametrize(
+@each(
     "name", ["thesis.txt", "config.yaml", ".profile", "checkpoints/x", "run.json/x", ".stamp.json"]
 )
 def test_a_folder_with_others_files_is_not_taken_over(tmp_path, name):

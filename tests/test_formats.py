@@ -16,6 +16,7 @@ from pysubs2 import SSAFile
 from asr.formats import FORMATS, PAUSE, FormatOptions, cues
 from asr.transcript import Segment, Transcript, Word
 
+each = pytest.mark.parametrize
 VOCABULARY = [
     "a",
     "word",
@@ -52,7 +53,7 @@ def letters(texts):
     return "".join("".join(texts).split())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_cues_obey_their_laws(seed):
     options = FormatOptions(max_line_width=random.Random(seed).choice([10, 42]), max_line_count=2)
     transcript = drawn(seed)
@@ -67,7 +68,7 @@ def test_cues_obey_their_laws(seed):
         assert all(b.start - a.end < PAUSE for a, b in itertools.pairwise(inside))
 
 
-@pytest.mark.parametrize("kind", ["srt", "vtt"])
+@each("kind", ["srt", "vtt"])
 def test_others_read_subtitles(kind):
     transcript = drawn(1)
     made = cues(transcript)
@@ -119,6 +120,6 @@ def test_json_holds_everything():
     assert FORMATS["lrc"](transcript, FormatOptions()).count("[") == len(cues(transcript))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@each("kind", FORMATS)
 def test_a_recording_without_words_has_an_empty_file_of_each_format(kind):
     assert "-->" not in FORMATS[kind](Transcript("x", "", duration=3.0), FormatOptions())

@@ -29,6 +29,7 @@ from asr.training.optim.schedule import ConstantSettings
 from asr.training.settings import LoopSettings
 from asr.training.trainer import MicroBatch, Trainer
 
+each = pytest.mark.parametrize
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument")
 ENCODERS = [
     "kind: transformer",
@@ -44,7 +45,7 @@ def root(tmp_path_factory):
     return make_root(tmp_path_factory.mktemp("gpu"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("encoder", "more"),
     partly(
         [
@@ -80,7 +81,7 @@ def test_training_is_a_cpus(root, tmp_path, encoder, more):
     assert dev_losses(tmp_path / "gpu") == pytest.approx(dev_losses(tmp_path / "cpu"), rel=1e-3)
 
 
-@pytest.mark.parametrize("optimizer", partly(["muon", "adam", "adamw"], 3))
+@each("optimizer", partly(["muon", "adam", "adamw"], 3))
 def test_what_was_stopped_goes_on_alike(root, tmp_path, monkeypatch, optimizer):
     """In bf16, with dropout and layers left out."""
     more = [GPU, "training.precision=bf16", f"optimizer={{kind: {optimizer}, lr: 2e-3}}"]
@@ -119,7 +120,7 @@ def make_trainer(encoder, optimizer="adamw", precision="bf16", bf16=None, p=0.1,
     return Trainer(task, replicas, schedule, settings, 1), MicroBatch((0,), batch)
 
 
-@pytest.mark.parametrize(
+@each(
     ("encoder", "precision", "budget"),
     partly(
         [
@@ -175,7 +176,7 @@ def test_muon_by_shapes_is_muon_one_by_one(monkeypatch):
     assert torch.equal(got[2], start[2] * (1 - 0.1 * 0.1))
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
+@each("encoder", ENCODERS)
 def test_weights_cast_once_are_autocasts_to_the_bit(encoder):
     with pretended_gpu():
         made = []

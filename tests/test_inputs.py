@@ -24,6 +24,7 @@ from asr.errors import UserError
 from asr.transcript import Transcript
 from asr.transcription.recordings import find_readable, matching, read_list
 
+each = pytest.mark.parametrize
 NEEDS_FFMPEG = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg isn't installed")
 KINDS = ("m4a", "mp4", "mov", "webm", "mkv", "wma", "aac")
 FFMPEG = ["ffmpeg", "-nostdin", "-v", "error", "-y", "-i"]
@@ -95,7 +96,7 @@ def test_formats_replace_their_own_files_alone(folder, run):
     assert formats("txt,srt")[0] == 0 and made.read_text() != text
 
 
-@pytest.mark.parametrize("out", [("--out-dir", "calls/o", "--format", "txt"), ("--out", "calls/o")])
+@each("out", [("--out-dir", "calls/o", "--format", "txt"), ("--out", "calls/o")])
 def test_an_output_within_the_input_s_folder_repeats_nothing(folder, run, out):
     assert "RTF" in run("calls", *out)[2]
     status, _, err = run("calls", *out)
@@ -114,7 +115,7 @@ def test_formats_of_parts_are_written_when_they_are_joined(folder, run):
     assert run(*how, "--join", "1", "--force")[0] == 0 and made.read_text() != "by hand"
 
 
-@pytest.mark.parametrize("option, name", [("--json", "a.wav.json"), ("--out", "a.wav.txt")])
+@each("option, name", [("--json", "a.wav.json"), ("--out", "a.wav.txt")])
 def test_formats_replace_no_other_output(folder, run, option, name):
     kind = name[-4:].strip(".")
     how = "calls/a.wav", option, f"o/calls/{name}", "--out-dir", "o", "--format", kind
@@ -126,7 +127,7 @@ def test_formats_replace_no_other_output(folder, run, option, name):
 # --- patterns and lists
 
 
-@pytest.mark.parametrize(
+@each(
     "pattern, names",
     [
         ("calls/*.wav", ["calls/a.wav"]),
@@ -148,8 +149,8 @@ def test_a_pattern_that_names_nothing_is_refused(folder, run):
     assert status == 2 and "calls/*.mp9: names no file" in err
 
 
-@pytest.mark.parametrize("content", ["{a}\n{b}", "{a}\r\n\r\n{b}\r\n", "{a}\0{b}\0"])
-@pytest.mark.parametrize("piped", [True, False])
+@each("content", ["{a}\n{b}", "{a}\r\n\r\n{b}\r\n", "{a}\0{b}\0"])
+@each("piped", [True, False])
 def test_lists_are_as_if_their_files_were_given(folder, run, content, piped):
     odd = "calls/odd [1]* name.wav" + "\n.wav" * ("\0" in content)
     shutil.copy("calls/a.wav", odd)
@@ -164,7 +165,7 @@ def test_lists_are_as_if_their_files_were_given(folder, run, content, piped):
         assert texts == dict(zip(names, expected.values(), strict=True))
 
 
-@pytest.mark.parametrize("more", [["--list", "-"], ["--list", "no"], ["--list", "empty"]])
+@each("more", [["--list", "-"], ["--list", "no"], ["--list", "empty"]])
 def test_lists_without_paths_are_refused(folder, run, more):
     (folder / "empty").write_text("\n \n")
     status, _, err = run(*more)
@@ -191,7 +192,7 @@ def test_outputs_of_patterns_and_lists_are_current_until_a_file_changes(folder, 
 # --- raw samples
 
 
-@pytest.mark.parametrize("rate", [RATE, 2 * RATE])
+@each("rate", [RATE, 2 * RATE])
 def test_raw_samples_give_the_text_of_their_wav(folder, run, rate):
     wave = soundfile.read("calls/a.wav", dtype="int16")[0]
     soundfile.write("x.wav", wave, rate)
@@ -211,7 +212,7 @@ def test_raw_samples_are_kept_exactly_in_blocks_of_any_size(monkeypatch):
     assert not os.path.exists(path)
 
 
-@pytest.mark.parametrize(
+@each(
     "stdin, rate, more, fact",
     [
         (b"", "8000", ["-"], "has no samples"),
@@ -283,7 +284,7 @@ def test_an_index_may_stand_far_behind(folder):
 
 
 @NEEDS_FFMPEG
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_containers_have_the_samples_that_ffmpeg_writes(folder, run, kind, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()

@@ -12,6 +12,7 @@ from asr.transcription.long import SURE, in_pieces, joined, merged
 from asr.transcription.recordings import Recording
 from asr.transcription.segmentation import OVERLAP, PAUSE, Piece, cut, finish, segment
 
+each = pytest.mark.parametrize
 RATE = 8000
 
 
@@ -37,7 +38,7 @@ def sound(path, parts, noise=1e-4):
     return loud
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-4, 1e-2])
+@each("noise", [0.0, 1e-4, 1e-2])
 def test_stretches_between_pauses_are_pieces(tmp_path, noise):
     rng = np.random.default_rng(1)
     parts = [(1.0, 0.0)]
@@ -54,7 +55,7 @@ def test_stretches_between_pauses_are_pieces(tmp_path, noise):
     assert all(30.0 <= piece.start < piece.end <= 90.0 for piece in part)
 
 
-@pytest.mark.parametrize("rate", [RATE, 11025])
+@each("rate", [RATE, 11025])
 def test_the_last_minute_is_judged_as_the_first(tmp_path, rate):
     """Speech and noise in turn, with pauses, for 20 minutes."""
     rng, n, period = np.random.default_rng(1), RATE // 2, 2.0
@@ -80,7 +81,7 @@ def test_speech_without_a_pause_is_cut_where_it_is_quietest_and_overlaps():
     assert any(abs(piece.end - 11.0) < 0.1 for piece in pieces)
 
 
-@pytest.mark.parametrize("level", [-120.0, -95.0])
+@each("level", [-120.0, -95.0])
 def test_silence_has_no_pieces(level):
     assert cut(np.full(3000, level), longest=10.0) == []
 
@@ -97,7 +98,7 @@ def pieces_of(path, waveform):
     return finish(segment(str(path), RATE, 0.0, len(waveform) / RATE, None, longest=10.0))
 
 
-@pytest.mark.parametrize("slope", [0, -1, -2, 1, 2])
+@each("slope", [0, -1, -2, 1, 2])
 def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(tmp_path, slope):
     """Noise of any color, as loud always and swelling by 25 dB within seconds."""
     n = 60 * RATE
@@ -132,7 +133,7 @@ def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(tmp_path):
     assert len(pieces) > 5 and all(piece.doubtful for piece in pieces)
 
 
-@pytest.mark.parametrize("beyond", [0.2, 0.32])
+@each("beyond", [0.2, 0.32])
 def test_a_piece_ends_before_noise_that_ends_at_once(tmp_path, beyond):
     """A noise gate that opens some tenths of a second before speech, and closes as long after it: a step of 40 dB."""
     rng, parts, steps, at = np.random.default_rng(0), [], [], 0.0
@@ -195,7 +196,7 @@ def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
     assert doubtful[:10] == [True] * 10 and not any(doubtful[12:])
 
 
-@pytest.mark.parametrize("confidence, token, text", [
+@each("confidence, token, text", [
     (SURE + 0.01, SURE + 0.01, "spoken"),
     (SURE - 0.01, SURE + 0.01, "spoken"),
     (SURE + 0.01, SURE - 0.01, "spoken"),  # the blanks are certain
@@ -216,7 +217,7 @@ def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence, token, text):
     assert made.nonspeech == (((1.0, 2.0),) if sure else ((1.0, 2.5),))
 
 
-@pytest.mark.parametrize("text, counts", [("t", False), ("no", False), ("yes", True), ("我", True)])
+@each("text, counts", [("t", False), ("no", False), ("yes", True), ("我", True)])
 def test_a_letter_or_two_of_a_short_doubtful_piece_dont_count(text, counts):
     best = Alternative(text, [1], 0.0, confidences=[1.0], uncalibrated=1.0)
     found = Transcript("x", text, (segment_of(words((0.1, text))),), nbest=(best,))
@@ -233,7 +234,7 @@ def segment_of(words):
     return Segment(words[0].start, words[-1].end, text, 1.0, words)
 
 
-@pytest.mark.parametrize("shift", [-0.2, 0.0, 0.2])
+@each("shift", [-0.2, 0.0, 0.2])
 def test_a_word_of_an_overlap_is_neither_lost_nor_doubled(shift):
     """All ways of dividing ten words among two pieces that share some of them, heard a little apart."""
     spoken = [(n / 2, f"w{n % 4}") for n in range(10)]

@@ -16,6 +16,7 @@ from asr.training.folder import open_folder
 from asr.training.identity import stamp_of
 from asr.training.settings import LoopSettings
 
+each = pytest.mark.parametrize
 CPU = torch.device("cpu")
 AUTO, ONE = "data.batch_seconds=auto", ["training.epochs=1", "training.processes=1"]
 
@@ -51,7 +52,7 @@ def failing(error):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is Linux's")
-@pytest.mark.parametrize("megabytes", [100, 300, 200])
+@each("megabytes", [100, 300, 200])
 def test_the_peak_is_measured_anew_each_time(megabytes):
     taken = memory.peak_bytes(CPU, lambda: torch.ones(megabytes << 18))
     assert taken == pytest.approx(megabytes << 20, rel=0.1)
@@ -145,7 +146,7 @@ def test_what_was_settled_stays_when_a_run_goes_on(root, tmp_path, measured):
 UNTOLD = "this system doesn't tell .*clear_refs.*give a num"
 
 
-@pytest.mark.parametrize("error, told", [
+@each("error, told", [
     (torch.OutOfMemoryError("no"), "the longest utterance doesn't fit in memory; lower"),
     (FileNotFoundError(2, "No", "/proc/clear_refs"), UNTOLD),
 ])  # fmt: skip
@@ -164,8 +165,8 @@ ALLOCATOR = "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allo
 WORKER = "data worker was killed.*data.workers"
 
 
-@pytest.mark.parametrize("place", ["torch.optim.AdamW.step", "asr.training.run.WholeModel"])
-@pytest.mark.parametrize("fault, told", [
+@each("place", ["torch.optim.AdamW.step", "asr.training.run.WholeModel"])
+@each("fault, told", [
     (RuntimeError(ALLOCATOR), "out of memory"),
     (MemoryError(), "out of memory"),
     (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), WORKER),

@@ -18,6 +18,7 @@ from asr.errors import UserError
 from asr.scoring import translation as translations
 from asr.scoring.report import score
 
+each = pytest.mark.parametrize
 SCLITE = next(filter(None, map(shutil.which, ("sclite", "sctk"))), None)
 needs_sclite = pytest.mark.skipif(not SCLITE, reason="no sclite to compare with (Debian: sctk)")
 STM = """;; a comment
@@ -64,7 +65,7 @@ def transcripts(folder, references, hypotheses):
 
 
 @needs_sclite
-@pytest.mark.parametrize("much", [0.1, 0.6])
+@each("much", [0.1, 0.6])
 def test_transcripts_have_the_totals_of_sclite(tmp_path, much):
     rng = np.random.default_rng(1)
     texts = [list(rng.choice(list("abcdeAB"), rng.integers(1, 12))) for _ in range(300)]
@@ -83,7 +84,7 @@ def test_totals_differ_where_sclite_trades_substitutions(tmp_path):
 
 
 @needs_sclite
-@pytest.mark.parametrize("seed, overlap", [(0, 0), (1, 0), (2, 6), (3, 6)])
+@each("seed, overlap", [(0, 0), (1, 0), (2, 6), (3, 6)])
 def test_words_with_times_have_the_counts_of_sclite(tmp_path, seed, overlap):
     """Middles fall on the ends of segments, between and after them; some segments aren't scored.
 
@@ -117,7 +118,7 @@ def test_words_with_times_have_the_counts_of_sclite(tmp_path, seed, overlap):
     assert all(map(agree, own, its))
 
 
-@pytest.mark.parametrize(
+@each(
     "own, its, good",
     [
         ((2, 1, 0, 0), (1, 2, 0, 0), False),

@@ -26,6 +26,7 @@ from asr.parts import Part, parse
 from asr.transcription.processes import Workers
 from asr.transcription.recordings import Recording
 
+each = pytest.mark.parametrize
 FATAL = """
 import os
 if os.path.exists("fatal"):
@@ -122,7 +123,7 @@ def test_two_processes_give_the_bytes_of_one_and_the_texts_of_none(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("action, status", [(ONCE, 0), slow(ALWAYS, 2), slow(FAULT, None)])
+@each("action, status", [(ONCE, 0), slow(ALWAYS, 2), slow(FAULT, None)])
 def test_a_process_that_dies_has_its_piece_done_by_another(run, monkeypatch, action, status):
     path = "wavs/file007.wav"
     run("wavs", "--processes", 1, *to("one"))
@@ -168,9 +169,7 @@ def deaf_to_interrupts(pid):
 @pytest.mark.slow
 @pytest.mark.usefixtures("heeded")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize(
-    "number, status", [slow(signal.SIGINT, 130), (signal.SIGTERM, 143), slow(signal.SIGKILL, -9)]
-)
+@each("number, status", [slow(signal.SIGINT, 130), (signal.SIGTERM, 143), slow(signal.SIGKILL, -9)])
 def test_a_stopped_command_ends_its_processes_and_goes_on(ready, run, number, status):
     """The signal comes to the whole group, as from a terminal, or SIGKILL to the collecting process alone."""
     run("wavs", "--processes", 1, *to("one"))
@@ -257,7 +256,7 @@ auto     |                                                                      
 """)
 
 
-@pytest.mark.parametrize("text, environment, expected", ARRAYS)
+@each("text, environment, expected", ARRAYS)
 def test_parts_are_named_or_known_from_a_scheduler(text, environment, expected):
     environment = dict(word.split("=") for word in environment.split())
     if expected.replace("/", "").isdecimal():
@@ -301,7 +300,7 @@ def test_a_join_without_failures_is_the_work_of_the_undivided_command(run):
     assert "up to date" in run("wavs", *to("x"), "--part", "1/2")[1]
 
 
-@pytest.mark.parametrize(
+@each(
     "more",
     [
         "--part 1/2",

@@ -11,8 +11,10 @@ from torch.testing import assert_close
 from asr.training.optim.adam import AdamSettings, AdamWSettings
 from asr.training.optim.schedule import ConstantSettings, CosineSettings, NoamSettings, WSDSettings
 
+each = pytest.mark.parametrize
 
-@pytest.mark.parametrize("d_model", [256, 512])
+
+@each("d_model", [256, 512])
 def test_noam_is_the_papers_curve(d_model):
     """lrate = d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), equation 3, for the lr its docstring names."""
     schedule, lr = NoamSettings(kind="noam", warmup=400), d_model**-0.5 * 400**-0.5
@@ -30,7 +32,7 @@ def test_cosine():
         assert schedule.factor(5000, n / 100) == approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
+@each("shape", ["linear", "1-sqrt"])
 def test_wsd(shape):
     """Warm-up and stable rate; then 1 - x, or 1 - √x, x being the share of the decay that is over."""
     schedule = WSDSettings(kind="wsd", warmup=400, decay=0.2, shape=shape)
@@ -53,8 +55,8 @@ def model():
     return nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)).double()
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1, None])
-@pytest.mark.parametrize("settings, reference", [
+@each("decay", [0.0, 0.1, None])
+@each("settings, reference", [
     (AdamSettings, torch.optim.Adam), (AdamWSettings, torch.optim.AdamW)
 ])  # fmt: skip
 def test_a_step_is_pytorchs_with_the_papers_constants_and_decay_for_matrices_alone(

@@ -19,6 +19,7 @@ from asr.text.normalize import normalize
 from asr.text.sample import draw
 from asr.text.tokenizer import sos_eos, train
 
+each = pytest.mark.parametrize
 LATIN = [
     "IT'S A TEST OF THE O'CLOCK NEWS",
     "DON'T PANIC THE TEST IS SHORT",
@@ -36,8 +37,8 @@ def make(kind, corpus):
     return train(kind, CORPORA[corpus], SIZES[corpus] if kind == "bpe" else None)
 
 
-@pytest.mark.parametrize("kind", ["characters", "bpe"])
-@pytest.mark.parametrize("corpus", CORPORA)
+@each("kind", ["characters", "bpe"])
+@each("corpus", CORPORA)
 def test_texts_come_back_and_saved_and_loaded_is_equal(kind, corpus, tmp_path):
     tokenizer, texts, end = make(kind, corpus), CORPORA[corpus], sos_eos(make(kind, corpus))
     symbols = tokenizer.symbols()
@@ -90,8 +91,8 @@ def test_the_size_of_bpe_counts_blank_and_start():
     assert len(merged.encode("THE")) == 1  # the most frequent word is one piece
 
 
-@pytest.mark.parametrize("kind", ["characters", "bpe"])
-@pytest.mark.parametrize(
+@each("kind", ["characters", "bpe"])
+@each(
     "text, character, code",
     [("THE ñ", "ñ", "U+00F1"), ("X\U0001f600", "😀", "U+1F600")],
 )
@@ -129,7 +130,7 @@ def test_any_text_of_known_characters_comes_back_composed(words, space, kind):
         assert tokenizer._processor.encode(normalize(text)) == ids == tokenizer.encode(text)
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@each("kind", TOKENIZERS)
 def test_decomposed_texts_make_the_same_tokenizer(kind):
     texts, size = map(decomposed, CORPORA["mixed"]), SIZES["mixed"] if kind == "bpe" else None
     assert train(kind, texts, size).symbols() == TOKENIZERS[kind].symbols()
@@ -159,7 +160,7 @@ def test_any_ids_decode(ids, kind):
     assert text == normalize(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "kind, texts, size, says",
     [
         ("characters", ["", "  "], None, "tokenizer: got no text"),
@@ -175,9 +176,7 @@ def test_mistakes_of_training(kind, texts, size, says):
         train(kind, texts, size)
 
 
-@pytest.mark.parametrize(
-    "size, reason", [(5000, r"(\d+) is the maximum"), (3, r"their characters alone need (\d+)")]
-)
+@each("size, reason", [(5000, r"(\d+) is the maximum"), (3, r"their characters alone need (\d+)")])
 def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
     with pytest.raises(UserError, match=f"vocabulary of {size} doesn't fit .*{reason}") as caught:
         train("bpe", LATIN, size)
@@ -187,14 +186,14 @@ def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
         train("bpe", LATIN, fitting + (1 if size > fitting else -1))
 
 
-@pytest.mark.parametrize("kind, size", [("characters", None), ("bpe", 20)])
-@pytest.mark.parametrize("character", ["\x1b", "\x01", "\u200b\x7f"])
+@each("kind, size", [("characters", None), ("bpe", 20)])
+@each("character", ["\x1b", "\x01", "\u200b\x7f"])
 def test_control_characters_become_no_tokens(kind, size, character):
     with pytest.raises(UserError, match="token .*, which no text can have; remove it"):
         train(kind, [f"IT IS {character} A TEST"] * 9, size)
 
 
-@pytest.mark.parametrize(
+@each(
     "name, content, says",
     [
         ("tokenizer.json", None, "no tokenizer here"),

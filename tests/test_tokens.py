@@ -22,6 +22,7 @@ from asr.data.tokens import stored
 from asr.errors import UserError
 from asr.text import tokenizer
 
+each = pytest.mark.parametrize
 LINES = 3000
 CHANGES = {
     "text": lambda root: (root / "x.txt").write_text("a b\n"),
@@ -98,7 +99,7 @@ def stopped(root, monkeypatch, blocks, saving=True, **how):
         store(root, **how)
 
 
-@pytest.mark.parametrize("blocks", [1, 7, 15])
+@each("blocks", [1, 7, 15])
 def test_an_interrupted_text_goes_on_where_it_was_saved(root, monkeypatch, capsys, blocks):
     for number in (blocks, 2 * blocks):
         stopped(root, monkeypatch, number)
@@ -107,7 +108,7 @@ def test_an_interrupted_text_goes_on_where_it_was_saved(root, monkeypatch, capsy
     assert "tokens: going on after" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each("change", CHANGES)
 def test_a_change_redoes_it_and_who_has_mapped_the_arrays_keeps_them(root, change):
     before, expected = store(root), in_memory(root)
     CHANGES[change](root)
@@ -122,7 +123,7 @@ def test_mistakes_name_the_line_whoever_tokenized_it(root, processes):
         store(root)
 
 
-@pytest.mark.parametrize("name", ["ids", "lines", "state.json"])
+@each("name", ["ids", "lines", "state.json"])
 def test_a_damaged_or_absent_file_is_refused(root, name):
     store(root)
     if name == "ids":
@@ -134,7 +135,7 @@ def test_a_damaged_or_absent_file_is_refused(root, name):
         store(root)
 
 
-@pytest.mark.parametrize("blocks", [0, 3, 30])
+@each("blocks", [0, 3, 30])
 def test_what_another_setting_has_overwritten_is_not_gone_on_with(root, monkeypatch, blocks):
     stopped(root, monkeypatch, 10)
     stopped(root, monkeypatch, blocks, saving=False, max_tokens=3)

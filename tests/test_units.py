@@ -10,6 +10,7 @@ from asr.scoring.error_rate import ErrorRate, error_rates
 from asr.text.normalize import convention, join_han
 from asr.text.units import has_spaceless, mostly_spaceless, units
 
+each = pytest.mark.parametrize
 UNITS = """
     今天天气 | 今 天 天 气
     今天 天气 | 今 天 天 气 | spaces between Han say nothing
@@ -49,12 +50,12 @@ MIXED = """
 """
 
 
-@pytest.mark.parametrize("row", rows(UNITS), ids=" ".join)
+@each("row", rows(UNITS), ids=" ".join)
 def test_units(row):
     assert units(row[0]) == row[1].split()
 
 
-@pytest.mark.parametrize("row", rows(MIXED), ids=" ".join)
+@each("row", rows(MIXED), ids=" ".join)
 def test_mixed_error_rate(row):
     """Reference, hypothesis, and hits, substitutions, deletions, insertions."""
     reference, hypothesis, counts = row[:3]
@@ -105,7 +106,7 @@ CONVENTIONS = """
 """
 
 
-@pytest.mark.parametrize("row", rows(CONVENTIONS), ids=" ".join)
+@each("row", rows(CONVENTIONS), ids=" ".join)
 def test_conventions(row):
     name, text, expected = row[:3]
     assert convention(name)(text) == expected and convention(name)("‑– ...") == ""
@@ -113,7 +114,7 @@ def test_conventions(row):
 
 @settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.text())
-@pytest.mark.parametrize("name", ["plain", "english"])
+@each("name", ["plain", "english"])
 def test_a_convention_again_changes_nothing(name, text):
     rewrite = convention(name)
     assert rewrite(rewrite(text)) == rewrite(text)
