@@ -54,6 +54,16 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole"))
 
 
+@pytest.fixture(scope="session")
+def ready(tmp_path_factory):
+    """Recordings in corpus/, and a model of one epoch, which knows next to nothing, in model/."""
+    from runs import make_root, train
+
+    root = make_root(tmp_path_factory.mktemp("ready"))
+    train(root, root / "model", "training.epochs=1")
+    return root
+
+
 @pytest.fixture
 def heeded():
     """SIGINT and SIGUSR1 as they come in processes that a test starts.

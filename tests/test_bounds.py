@@ -93,7 +93,7 @@ CHANGES = r"""
 )
 def test_a_hostile_line_of_a_manifest(tmp_path, line, says):
     path = tmp_path / "x.jsonl"
-    path.write_text(f"{LINE}\n{line}\n", encoding="utf-8")
+    path.write_text(f"{LINE}\n{line}\n", "utf-8")
     with pytest.raises(UserError) as error:
         list(manifest.read(path))
     said = str(error.value)

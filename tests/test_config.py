@@ -35,7 +35,7 @@ optimizer: {kind: adam, lr: 5e-4}
 schedule: {kind: noam, warmup: 1000}
 training: {epochs: 10}
 """
-MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8"))
+MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 CONFIGURATIONS = sorted((Path(__file__).parents[1] / "conf").glob("*.yaml"))
 
 
@@ -50,7 +50,7 @@ def read(path):
 
     def read(old="", new="", *overrides, text=COMPLETE):
         assert old in text
-        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        path.write_text(text.replace(old, new, 1), "utf-8")
         return load(Experiment, path, overrides)
 
     return read
@@ -81,7 +81,7 @@ def test_settings_are_those_written_and_defaults_and_frozen(read):
 
 @each("path", CONFIGURATIONS, ids=lambda path: path.name)
 def test_every_configuration_of_the_repository_loads_and_opens_with_its_command(path):
-    assert load(Experiment, path).out and path.read_text(encoding="utf-8").startswith("#")
+    assert load(Experiment, path).out and path.read_text("utf-8").startswith("#")
 
 
 NUMBERS = "5e-4 1e3 1E+3 1.5e-3 .5 2. 1.e2 -1e-3 +2e0 3 1_000.0"
@@ -217,7 +217,7 @@ CHANGED = (
 @each("changed", ["", CHANGED])
 def test_dump_and_load(read, path, changed):
     experiment = read("", "", *changed.split())
-    path.write_text(dump(experiment), encoding="utf-8")
+    path.write_text(dump(experiment), "utf-8")
     assert load(Experiment, path) == experiment
 
 

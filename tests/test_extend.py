@@ -15,7 +15,7 @@ from checkouts import ROOT, bash, copy
 from runs import make_root, train
 from tones import CONFIG, RATE
 
-PAGE = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/extend.md").read_text("utf-8")
 BLOCK = re.compile(r"(?:^(?:In )?`([^`\n]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 PARTS = re.split(r"^## (.+)$", PAGE, flags=re.M)
 # heading → its blocks of code: the file that a block is of, if the line above names one; kind; text

@@ -87,7 +87,7 @@ def mapped(page):
 
 
 def test_the_map_of_the_documentation_and_the_layers_are_what_is_on_disk():
-    page = (PACKAGE.parent / "docs/architecture.md").read_text(encoding="utf-8")
+    page = (PACKAGE.parent / "docs/architecture.md").read_text("utf-8")
     folders = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.rglob("*/__init__.py")}
     there = (folders | {path.name for path in PACKAGE.glob("*.py")}) - {"./", "__init__.py"}
     assert mapped(page[page.index("```\nasr/\n") :]) == there

@@ -6,20 +6,23 @@ Expected texts are those of the same samples in a wav file, decoded alone; expec
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
-from runs import make_root, train
+from runs import make_root, status_of, train
 from tones import RATE, waveform
 
 from asr.audio import containers
 from asr.audio import load as audio
 from asr.audio.pcm import spooled
 from asr.cli import decode
+from asr.data import manifest
 from asr.errors import UserError
 from asr.transcript import Transcript
 from asr.transcription.recordings import find_readable, matching, read_list
@@ -56,12 +59,8 @@ def run(model, capsys, monkeypatch):
 
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = 0
-        try:
-            how = ["--model", str(model), "--device", "cpu", "--mode", "ctc-greedy"]
-            decode.main([*how, *arguments])
-        except SystemExit as ended:
-            status = ended.code
+        how = "--model", model, "--device", "cpu", "--mode", "ctc-greedy"
+        status = status_of(decode.main, *how, *arguments)
         out, err = capsys.readouterr()
         return status, dict(line.split("\t") for line in out.splitlines()), err
 
@@ -82,11 +81,8 @@ def test_formats_replace_their_own_files_alone(folder, run):
     mine.write_text("by hand")
     text = made.read_text()
     status, _, err = formats("txt,srt")
-    assert (
-        status == 2
-        and "o/calls/a.wav.srt: is there already" in err
-        and mine.read_text() == "by hand"
-    )
+    assert status == 2 and "o/calls/a.wav.srt: is there already" in err
+    assert mine.read_text() == "by hand"
     made.write_text("changed")
     assert formats("txt")[0] == 0 and made.read_text() == text
     assert formats("txt,srt", "--force")[0] == 0 and mine.read_text() != "by hand"
@@ -156,20 +152,19 @@ def test_lists_are_as_if_their_files_were_given(folder, run, content, piped):
     shutil.copy("calls/a.wav", odd)
     raw = content.format(a="calls/deep/b.wav", b=odd).encode()
     (folder / "list").write_bytes(raw)
-    given = ["--list", "-"] if piped else ["--list", "list"]
     names = read_list("list")
     assert names == ["calls/deep/b.wav", odd]
     if "\n" not in odd:  # which no id can hold
         expected = run("calls/deep/b.wav", "calls/a.wav")[1]
-        _, texts, _ = run(*given, stdin=raw)
+        _, texts, _ = run("--list", "-" if piped else "list", stdin=raw)
         assert texts == dict(zip(names, expected.values(), strict=True))
 
 
-@each("more", [["--list", "-"], ["--list", "no"], ["--list", "empty"]])
-def test_lists_without_paths_are_refused(folder, run, more):
+@each("name, fact", {"-": "no paths", "no": "no such", "empty": "no paths"}.items())
+def test_lists_without_paths_are_refused(folder, run, name, fact):
     (folder / "empty").write_text("\n \n")
-    status, _, err = run(*more)
-    assert status == 2 and err.count("\n") == 1 and any(x in err for x in ("no paths", "no such"))
+    status, _, err = run("--list", name)
+    assert status == 2 and err.count("\n") == 1 and fact in err
 
 
 def test_a_list_is_an_input(folder, run):
@@ -247,12 +242,8 @@ def test_channels_give_the_texts_of_their_own_files(folder, run):
 
 
 def test_a_manifest_keeps_the_channels_that_it_names(folder):
-    from asr.data import manifest
-    from asr.data.manifest import Utterance
-
-    lines = [Utterance(n, "stereo.wav", RATE, 4000, 2, 0.0, 0.5, "X") for n in "ab"]
-    object.__setattr__(lines[1], "channel", 1)
-    manifest.write(folder / "m.jsonl.gz", lines)
+    first = manifest.Utterance("a", "stereo.wav", RATE, 4000, 2, 0.0, 0.5, "X")
+    manifest.write(folder / "m.jsonl.gz", [first, replace(first, id="b", channel=1)])
 
     def found(channel):
         recordings, failures = find_readable([], ["m.jsonl.gz"], channel=channel)
@@ -309,34 +300,37 @@ def test_containers_have_the_samples_that_ffmpeg_writes(folder, run, kind, tmp_p
 def test_damage_and_tricks_in_containers_are_named(folder, run, tmp_path):
     """Cut files; what has no sound; lists that would have ffmpeg open other files, whatever their names."""
     whole = (folder / convert("whole.m4a", "-movflags", "+faststart")).read_bytes()
-    (folder / "half.m4a").write_bytes(whole[: len(whole) // 2])
-    (folder / "head.m4a").write_bytes(whole[:64])
     mute = ["-f", "lavfi", "-i", "color=size=16x16:duration=0.1", "mute.mp4"]
     subprocess.run([*FFMPEG[:-1], *mute], check=True)
-    playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nfile://{folder}/stereo.wav\n"
-    for name, content in (
-        ("list.mp4", playlist),
-        ("concat.mkv", f"ffconcat version 1.0\nfile '{folder}/stereo.wav'\n"),
-    ):
-        (folder / name).write_text(content)
-    (folder / "hidden.mp4").write_bytes(b"\0\0\0\x08ftyp" + playlist.encode())
-    names = ["half.m4a", "head.m4a", "mute.mp4", "list.mp4", "concat.mkv", "hidden.mp4"]
-    status, texts, err = run("calls/a.wav", *names)
+    stereo = f"{folder}/stereo.wav".encode()
+    playlist = b"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nfile://%b\n" % stereo
+    unreadable = "ffmpeg can't read it (exit status"
+    cases = {
+        "half.m4a": (whole[: len(whole) // 2], "truncated (ffmpeg: "),
+        "head.m4a": (whole[:64], unreadable),
+        "mute.mp4": ((folder / "mute.mp4").read_bytes(), unreadable),
+        "list.mp4": (playlist, "is text"),
+        "concat.mkv": (b"ffconcat version 1.0\nfile '%b'\n" % stereo, "is text"),
+        "hidden.mp4": (b"\0\0\0\x08ftyp" + playlist, unreadable),
+    }
+    for name, (content, _) in cases.items():
+        (folder / name).write_bytes(content)
+    status, texts, err = run("calls/a.wav", *cases)
     assert status == 3 and texts.keys() == {"calls/a.wav"}
-    reasons = ["truncated (ffmpeg: ", *["ffmpeg can't read it (exit status"] * 2]
-    for name, reason in zip(names, [*reasons, "is text", "is text", reasons[1]], strict=True):
-        assert f"{name}: {reason}" in err
+    assert all(f"{name}: {reason}" in err for name, (_, reason) in cases.items())
 
 
 @NEEDS_FFMPEG
 def test_limits_of_time_and_size_end_ffmpeg(folder, run, monkeypatch):
     convert("x.m4a")
-    for limit, value, fact in (("BYTES", 999, "when it is decoded"), ("SECONDS", 0.0, "took more")):
+    for limit, value, fact in (
+        ("BYTES", 999, "has .* when it is decoded"),
+        ("SECONDS", 0.0, "ffmpeg .*took more"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(containers, limit, value)
             status, _, err = run("x.m4a")
-            assert status == 2 and f"x.m4a: {'has' if limit == 'BYTES' else 'ffmpeg'}" in err
-            assert fact in err and err.count("\n") == 1
+        assert status == 2 and re.search(f"x.m4a: {fact}", err) and err.count("\n") == 1
 
 
 def test_without_ffmpeg_a_container_says_to_install_it(folder, run, monkeypatch):

@@ -76,12 +76,12 @@ def made(tmp_path):
     }
     for name, transcripts in systems.items():
         lines = [json.dumps(each.as_json(), ensure_ascii=False) for each in transcripts]
-        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+        (tmp_path / name).write_text("\n".join(lines), "utf-8")
 
     def run(*more, out="page.html"):
         command.main([f"{tmp_path}/{n}" for n in ("r.jsonl.gz", "h.json")] + [
             *more, "--report", f"{tmp_path}/{out}"])  # fmt: skip
-        return (tmp_path / out).read_text(encoding="utf-8")
+        return (tmp_path / out).read_text("utf-8")
 
     run.folder, run.waves = tmp_path, waves
     return run
@@ -338,10 +338,10 @@ def opened(path, script="", fragment="", allow=None):
 
     No message may stand in its console: neither an error of a script nor one of the policy.
     """
-    text = path.read_text(encoding="utf-8") + f"<script>{script}</script>"
+    text = path.read_text("utf-8") + f"<script>{script}</script>"
     allow = allow or f"\\1 '{page.digest(script)}'"
     copy = path.with_name("opened.html")
-    copy.write_text(re.sub("(script-src '[^']*')", allow, text, count=1), encoding="utf-8")
+    copy.write_text(re.sub("(script-src '[^']*')", allow, text, count=1), "utf-8")
     options = "--headless --no-sandbox --disable-gpu --dump-dom --enable-logging=stderr"
     options += " --autoplay-policy=no-user-gesture-required --virtual-time-budget=3000"
     done = subprocess.run(

@@ -30,7 +30,7 @@ def edits(reference, hypothesis):
 
 
 def write(path, texts):
-    path.write_text("".join(f"{name}\t{text}\n" for name, text in texts.items()), encoding="utf-8")
+    path.write_text("".join(f"{name}\t{text}\n" for name, text in texts.items()), "utf-8")
     return path
 
 

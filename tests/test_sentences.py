@@ -67,7 +67,7 @@ def test_too_long_sentences_are_left_out_and_listed(tmp_path, letters):
 
 def test_tokens_take_as_many_bytes_as_they_need(tmp_path):
     characters = [chr(0x4E00 + n) for n in range(700)]
-    (tmp_path / "x.txt").write_text("\n".join(characters), encoding="utf-8")
+    (tmp_path / "x.txt").write_text("\n".join(characters), "utf-8")
     large = tokenizer.train("characters", characters)
     sentences = tokenize(tmp_path / "x.txt", large)
     assert sentences.labels.values.dtype == np.uint16 and decoded(sentences, large) == characters
