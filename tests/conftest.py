@@ -10,9 +10,13 @@ os.environ.setdefault(
 )  # tiny models: threads would wait for each other; before torch is imported
 
 import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 from servers import Server  # noqa: E402
 
 from asr import logging  # noqa: E402
+
+settings.register_profile("same each time", deadline=None, derandomize=True)
+settings.load_profile("same each time")
 
 
 @pytest.fixture(autouse=True)

@@ -5,18 +5,20 @@ load(dump(settings)) == settings, and numbers by Python's own float().
 """
 
 import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 import yaml
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import Field
+from refusals import refused
 
 from asr.config import Settings, dump, load, schema
-from asr.errors import UserError, did_you_mean
+from asr.errors import did_you_mean
 from asr.tasks import Experiment
 from asr.yaml_tree import parse, write
 
@@ -59,22 +61,13 @@ def read(path):
 @pytest.fixture
 def mistake(read):
     """The message that reading ends in."""
-
-    def mistake(*args, **kwargs):
-        with pytest.raises(UserError) as caught:
-            read(*args, **kwargs)
-        message = str(caught.value)
-        assert len(message.splitlines()) == 1
-        return message
-
-    return mistake
+    return partial(refused, "", read)
 
 
 def test_settings_are_those_written_and_defaults_and_frozen(read):
     experiment = read()
     masks = experiment.features.specaugment
-    assert (masks.time_masks, masks.freq_masks, experiment.model.decoder.heads) == (3, 2, 3)
-    assert experiment.optimizer.lr == 5e-4
+    assert (masks.time_masks, masks.freq_masks, experiment.optimizer.lr) == (3, 2, 5e-4)
     with pytest.raises(ValueError, match="frozen"):
         experiment.seed = 2
 
@@ -93,21 +86,17 @@ def test_numbers(text):
     assert value == float(text) and isinstance(value, (int, float))
 
 
-@each(
-    "text",
-    ["'5e-4'", '"1e3"', "e5", "1e", "1e-", "5e-4x", "v1.0", "1.2.3", ".", "y", "n", "=", "1__0x"],
-)
+TEXTS = """'5e-4' "1e3" e5 1e 1e- 5e-4x v1.0 1.2.3 . y n = 1__0x"""
+
+
+@each("text", TEXTS.split())
 def test_texts_that_are_no_numbers(text):
     assert parse(f"x: {text}", "x.yaml")["x"] == text.strip("'\"")
 
 
 WRONG = MISTAKES["wrong"] | {
     "home": ("out: exp/x", f"out: {Path.home()}/", "out: got '"),
-    "long value": (
-        "5e-4",
-        "x" * 9999,
-        "optimizer.lr: got 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ..., exp",
-    ),
+    "long value": ("5e-4", "x" * 9999, f"optimizer.lr: got '{'x' * 51} ..., exp"),
 }
 
 
@@ -117,9 +106,8 @@ def test_a_mistake_in_the_file(mistake, path, case):
     assert mistake(old, new).startswith(f"{path}: {expected}")
 
 
-@each("part", ["encoder", "decoder"])
-def test_shards_and_layers_left_out_exclude_each_other(mistake, part):
-    setting = f"model.{part}.layer_dropout"
+@each("setting", ["model.encoder.layer_dropout", "model.decoder.layer_dropout"])
+def test_shards_and_layers_left_out_exclude_each_other(mistake, setting):
     said = mistake("", "", f"{setting}=0.1", "training.shard=true")
     assert f"training: shard: can't be had with {setting}, " in said
 
@@ -129,17 +117,20 @@ def test_further_mistakes_are_counted(mistake):
     assert "(and 2 more mistakes)" in mistake(text=text)
 
 
+DEEP = "nested deeper than 32 levels"
 YAML = MISTAKES["yaml"] | {
-    "depth of lists": ("seed: 1", "seed: " + "[" * 20_000, ":2: nested deeper than 32 levels"),
-    "depth of mappings": ("seed: 1", "seed: " + "{" * 20_000, ":2: nested deeper than 32 levels"),
-    "depth of blocks": ("seed: 1", "seed:\n  " + "- " * 20_000, ":3: nested deeper than 32 levels"),
-    "depth of keys": ("seed: 1", "? " * 20_000 + "x", ":2: nested deeper than 32 levels"),
-    "digits": (
-        "seed: 1",
-        "seed: 1" + "0" * 5000,
-        ":2: seed: got a number of 5001 digits, expected 100 at most",
-    ),
-    "size": ("seed: 1", f"{'x' * 20_000_000}: 1", ": larger than 200 kB"),
+    name: ("seed: 1", *case)
+    for name, case in {
+        "depth of lists": ("seed: " + "[" * 20_000, f":2: {DEEP}"),
+        "depth of mappings": ("seed: " + "{" * 20_000, f":2: {DEEP}"),
+        "depth of blocks": ("seed:\n  " + "- " * 20_000, f":3: {DEEP}"),
+        "depth of keys": ("? " * 20_000 + "x", f":2: {DEEP}"),
+        "digits": (
+            "seed: 1" + "0" * 5000,
+            ":2: seed: got a number of 5001 digits, expected 100 at",
+        ),
+        "size": (f"{'x' * 20_000_000}: 1", ": larger than 200 kB"),
+    }.items()
 }
 
 
@@ -149,11 +140,10 @@ def test_a_file_that_is_no_yaml(mistake, path, case):
     assert mistake(old, new).startswith(f"{path}{expected}")
 
 
-READ_DIFFERENTLY = ["yes", "No", "ON", "off", "010", "-010", "00", "0b11", "0o17", "+0x1F"]
-READ_DIFFERENTLY += ["1:30", "1:30.5", "-190:20:30"]
+READ_DIFFERENTLY = "yes No ON off 010 -010 00 0b11 0o17 +0x1F 1:30 1:30.5 -190:20:30"
 
 
-@each("text", READ_DIFFERENTLY)
+@each("text", READ_DIFFERENTLY.split())
 def test_what_versions_of_yaml_read_differently_is_refused(mistake, path, text):
     for said, place in (
         (mistake("seed: 1", f"seed: {text}"), f"{path}:2: seed"),
@@ -165,8 +155,7 @@ def test_what_versions_of_yaml_read_differently_is_refused(mistake, path, text):
 
 
 def test_a_path_with_a_nul(tmp_path):
-    with pytest.raises(UserError, match="x.yaml.*no path of a configuration file"):
-        load(Experiment, f"{tmp_path}/\0x.yaml")
+    refused("x.yaml.*no path of a configuration file", load, Experiment, f"{tmp_path}/\0x.yaml")
 
 
 @each("text, got", {"[1]": "list", "": "NoneType", "5": "int", "a": "str"}.items())
@@ -175,15 +164,13 @@ def test_a_file_that_is_no_mapping(mistake, path, text, got):
 
 
 @each("name, expected", {
-    "no.yaml": "can't read this configuration file (No such file or directory)",
-    ".": "can't read this configuration file (Is a directory)",
-    "x.yaml": "not UTF-8 text (byte 6)",
+    "no.yaml": r"can't read this configuration file \(No such file or directory\)",
+    ".": r"can't read this configuration file \(Is a directory\)",
+    "x.yaml": r"not UTF-8 text \(byte 6\)",
 }.items())  # fmt: skip
 def test_a_file_that_cannot_be_read(tmp_path, path, name, expected):
-    path.write_bytes("out: d\u00fcrr".encode("latin-1"))
-    with pytest.raises(UserError) as caught:
-        load(Experiment, tmp_path / name)
-    assert str(caught.value).startswith(f"{tmp_path / name}: {expected}")
+    path.write_bytes(b"out: d\xfcrr")
+    refused(f"^{tmp_path / name}: {expected}", load, Experiment, tmp_path / name)
 
 
 def test_overrides(read):
@@ -209,26 +196,23 @@ def test_a_mistake_of_the_file_is_not_blamed_on_the_command_line(mistake, path):
     assert said.startswith(f"{path}: optimizer.lr: got 'x'")
 
 
-CHANGED = (
-    "out='5e-4' tokenizer='yes' features.specaugment=null optimizer.eps=1e-9 data.train=数据ü.gz"
-)
+CHANGED = """out='5e-4' tokenizer='yes' features.specaugment=null optimizer.eps=1e-9
+    data.train=数据ü.gz"""
 
 
 @each("changed", ["", CHANGED])
-def test_dump_and_load(read, path, changed):
+def test_dump_and_load(read, changed):
     experiment = read("", "", *changed.split())
-    path.write_text(dump(experiment), "utf-8")
-    assert load(Experiment, path) == experiment
+    assert read(text=dump(experiment)) == experiment
 
 
 # PyYAML alters line breaks
 WORDS = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=5)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS
 LIKE = "5e-4 1e3 null ~ 0x10 1_0 1:30 2024-01-01 << = . 089 -0 1:99 1_000.5 +.inf 0x_1"
-LEAVES |= st.sampled_from([*LIKE.split(), *READ_DIFFERENTLY])
+LEAVES |= st.sampled_from(f"{LIKE} {READ_DIFFERENTLY}".split())
 
 
-@hypothesis_settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.dictionaries(WORDS, LEAVES | st.lists(LEAVES, max_size=2), max_size=4))
 def test_write_and_parse(tree):
     assert parse(write(tree), "x.yaml") == tree
@@ -236,12 +220,10 @@ def test_write_and_parse(tree):
 
 def test_the_schema_is_json_and_knows_the_kinds():
     definitions = json.loads(schema(Experiment))["$defs"].values()
-    kinds = {
-        d["properties"]["kind"]["const"] for d in definitions if "kind" in d.get("properties", {})
-    }
-    optimizers, schedules = "adam adamw muon", "noam cosine wsd constant"
-    parts = f"{optimizers} {schedules} transformer conformer e_branchformer pretrained hybrid lm translator"
-    assert kinds == {*parts.split()}
+    kinds = (d.get("properties", {}).get("kind") for d in definitions)
+    parts = """adam adamw muon noam cosine wsd constant
+        transformer conformer e_branchformer pretrained hybrid lm translator"""
+    assert {kind["const"] for kind in kinds if kind} == {*parts.split()}
     assert all(d["additionalProperties"] is False for d in definitions)
 
 
@@ -278,9 +260,7 @@ class Tree(Settings):
 @each("text, expected", MISTAKES["deep"].items())
 def test_mistakes_deep_in_lists_and_choices(path, text, expected):
     path.write_text(text)
-    with pytest.raises(UserError) as caught:
-        load(Tree, path)
-    assert str(caught.value).startswith(f"{path}: {expected}")
+    refused(f"^{path}: {re.escape(expected)}", load, Tree, path)
 
 
 def test_did_you_mean_names_near_names_only():

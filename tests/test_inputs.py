@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import soundfile
+from refusals import refused
 from runs import make_root, status_of, train
 from tones import RATE, waveform
 
@@ -23,7 +24,6 @@ from asr.audio import load as audio
 from asr.audio.pcm import spooled
 from asr.cli import decode
 from asr.data import manifest
-from asr.errors import UserError
 from asr.transcript import Transcript
 from asr.transcription.recordings import find_readable, matching, read_list
 
@@ -292,8 +292,7 @@ def test_containers_have_the_samples_that_ffmpeg_writes(folder, run, kind, tmp_p
         _, texts, _ = run("calls", "--channel", "0")
         assert texts["calls/z.mov"] == texts["calls/theirs.wav"]
     assert os.listdir(tmp_path / "temporary") == []
-    with pytest.raises(UserError, match="convert it: ffmpeg"):  # no other command runs it
-        audio.info(name)
+    refused("convert it: ffmpeg", audio.info, name)
 
 
 @NEEDS_FFMPEG
@@ -349,5 +348,4 @@ def test_a_later_version_of_a_transcript_is_refused(folder, run):
     assert line["version"] == 1 and Transcript.of_json(line).text == line["text"]
     del line["version"]  # written before there was one
     assert Transcript.of_json(line).id == "calls/a.wav"
-    with pytest.raises(UserError, match="calls/a.wav: .* version 2, this toolkit reads 1"):
-        Transcript.of_json(line | {"version": 2})
+    refused("a.wav: .* version 2, this toolkit reads 1", Transcript.of_json, line | {"version": 2})

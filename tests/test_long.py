@@ -275,10 +275,8 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(tmp_path
 
 
 def test_spaces_between_chinese_pieces_are_none():
-    transcripts, pieces = (
-        [heard((0.0, "我")), heard((2.0, "用"))],
-        [Piece(0.0, 1.0), Piece(2.0, 3.0)],
-    )
+    transcripts = [heard((0.0, "我")), heard((2.0, "用"))]
+    pieces = [Piece(0.0, 1.0), Piece(2.0, 3.0)]
     assert joined(Recording("x", "x", 0.0, 3.0), pieces, transcripts).text == "我用"
 
 

@@ -55,22 +55,18 @@ def model():
     return nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)).double()
 
 
-@each("decay", [0.0, 0.1, None])
+@each("given", [{}, {"weight_decay": 0.0}, {"weight_decay": 0.1}])
 @each("settings, reference", [
     (AdamSettings, torch.optim.Adam), (AdamWSettings, torch.optim.AdamW)
 ])  # fmt: skip
 def test_a_step_is_pytorchs_with_the_papers_constants_and_decay_for_matrices_alone(
-    settings, reference, decay
+    settings, reference, given
 ):
     """Betas and eps of the Transformer; the default decay is PyTorch's."""
-    kind, given = settings.__name__.removesuffix("Settings").lower(), {"weight_decay": decay}
     ours, theirs = model(), model()
-    chosen = settings(kind=kind, lr=1e-2, **given if decay is not None else {}).build(ours)
-    usual = reference(theirs.parameters()).defaults["weight_decay"]
-    groups = [
-        {"params": [p], "weight_decay": (usual if decay is None else decay) * (p.dim() > 1)}
-        for p in theirs.parameters()
-    ]
+    chosen = settings(kind=reference.__name__.lower(), lr=1e-2, **given).build(ours)
+    decay = reference(theirs.parameters(), **given).defaults["weight_decay"]
+    groups = [{"params": [p], "weight_decay": decay * (p.dim() > 1)} for p in theirs.parameters()]
     expected = reference(groups, lr=1e-2, betas=(0.9, 0.98), eps=1e-9)
     for seed in range(3):
         for module, optimizer in ((ours, chosen), (theirs, expected)):
