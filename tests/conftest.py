@@ -10,9 +10,13 @@ os.environ.setdefault(
 )  # tiny models: threads would wait for each other; before torch is imported
 
 import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 from servers import Server  # noqa: E402
 
 from asr import logging  # noqa: E402
+
+settings.register_profile("same each time", deadline=None, derandomize=True)
+settings.load_profile("same each time")
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,16 @@ def folder(recognizer, tmp_path_factory) -> Path:
     from spoken import write_folder
 
     return write_folder(tmp_path_factory.mktemp("spoken"), recognizer)
+
+
+@pytest.fixture(scope="session")
+def ready(tmp_path_factory):
+    """Recordings in corpus/, and a model of one epoch, which knows next to nothing, in model/."""
+    from runs import make_root, train
+
+    root = make_root(tmp_path_factory.mktemp("ready"))
+    train(root, root / "model", "training.epochs=1")
+    return root
 
 
 @pytest.fixture

@@ -16,9 +16,7 @@ def run(task, size, folder):
     """Call task(group, folder) in `size` processes that are joined by gloo."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "asr.training.trainer"])
-    members = [
-        context.Process(target=_member, args=(task, rank, size, folder)) for rank in range(size)
-    ]
+    members = [context.Process(target=_member, args=(task, n, size, folder)) for n in range(size)]
     for member in members:
         member.start()
     for member in members:

@@ -35,7 +35,7 @@ def aishell(folder):
     transcript = folder / "data_aishell/transcript/aishell_transcript_v0.8.txt"
     transcript.parent.mkdir()
     lines = "S0002W1 而 对 楼市\nS0002W2 我 用 IPHONE 六\nS0003W1 甚至\n"
-    transcript.write_text(lines, encoding="utf-8")
+    transcript.write_text(lines, "utf-8")
     return folder
 
 

@@ -103,6 +103,15 @@ def assert_processes_change_nothing(root, folder):
     assert two[1] == one[1]
 
 
+def status_of(main, *arguments):
+    """Run a command in this process; its exit status."""
+    try:
+        main([*map(str, arguments)])
+    except SystemExit as ended:
+        return ended.code
+    return 0
+
+
 LAUNCHED = []  # processes that a test has started, each with a process group of its own
 
 

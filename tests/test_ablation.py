@@ -60,16 +60,17 @@ def test_the_pace_is_of_a_late_epoch(monkeypatch, tmp_path):
     ablation.pace(tmp_path, [*ablation.BASE, "seed=2"])
     plain, masked = trained
     assert (plain.training.epochs, plain.data.sorted_epochs) == (1, 0)
-    assert (
-        plain.model.flat_start_epochs == 0 and plain.features.specaugment is None
-    )  # conf/an4.yaml
+    # conf/an4.yaml
+    assert plain.model.flat_start_epochs == 0 and plain.features.specaugment is None
     assert masked.features.specaugment.from_epoch == 0
 
 
 def test_a_slower_machine_gives_more_minutes(monkeypatch, tmp_path):
     """At first the base's epoch took in 90 s of audio a second, beside this setting's own 60."""
-    rates = {tmp_path / "base/pace": (90.0, 5.0), tmp_path / "noam/base-pace": (60.0, 7.0)}
-    paces = {(folder, "seed=1"): rate for folder, rate in rates.items()}
+    paces = {
+        (tmp_path / "base/pace", "seed=1"): (90.0, 5.0),
+        (tmp_path / "noam/base-pace", "seed=1"): (60.0, 7.0),
+    }
     monkeypatch.setattr(ablation, "pace", lambda folder, overrides: paces[(folder, *overrides)])
     assert ablation.slowness(tmp_path / "noam", ["seed=1"]) == 1.5
 
@@ -77,13 +78,13 @@ def test_a_slower_machine_gives_more_minutes(monkeypatch, tmp_path):
 def test_a_setting_is_told_beside_the_base(tmp_path):
     """Of twenty words base has 2 wrong, the setting 1 of these: 5 points fewer, or none where it isn't drawn."""
     dev, base, out = tmp_path / "dev.jsonl.gz", tmp_path / "base.txt", tmp_path / "setting.txt"
-    said = dict.fromkeys("abcdefghij", "YES YES")
-    manifest.write(dev, [Utterance(n, "a.wav", 8000, 80_000, 1, 0.0, 10.0, said[n]) for n in said])
-    said |= {"a": "YES NO", "b": "YES NO"}
-    base.write_text("".join(f"{name}\t{text}\n" for name, text in said.items()))
-    assert ablation.error_rate(dev, base, base) == ["10.00", ""]
-    assert ablation.error_rate(dev, base, tmp_path / "not yet") == ["10.00", ""]
-    out.write_text(base.read_text().replace("a\tYES NO", "a\tYES YES"))
+    sound = "a.wav", 8000, 80_000, 1, 0.0, 10.0, "YES YES"
+    manifest.write(dev, [Utterance(name, *sound) for name in "abcdefghij"])
+    right = "".join(f"{name}\tYES YES\n" for name in "acdefghij")
+    base.write_text(right.replace("a\tYES YES", "a\tYES NO") + "b\tYES NO\n")
+    for other in (base, out):  # which isn't there yet
+        assert ablation.error_rate(dev, base, other) == ["10.00", ""]
+    out.write_text(f"{right}b\tYES NO\n")
     rate, difference = ablation.error_rate(dev, out, base)
     value, low, high = map(float, re.findall(r"[\d.+-]+", difference))
     assert (rate, value, high) == ("5.00", -5.0, 0.0) and -20 < low < -5
@@ -100,8 +101,8 @@ while :; do sleep 0.1; done
 def test_ctrl_c_waits_until_the_training_has_saved(tmp_path):
     """With a command in the training's place that takes a second for it; both are sent the signal, as by a terminal."""
     write_program(tmp_path / "python", STAND_IN)
-    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts import ablation\n"
-    program += f"sys.executable = {str(tmp_path / 'python')!r}; ablation.run('train')"
+    program = f"""import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts import ablation
+sys.executable = {str(tmp_path / "python")!r}; ablation.run('train')"""
     command = [sys.executable, "-c", program]
     running = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
     try:

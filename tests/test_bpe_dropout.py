@@ -25,7 +25,7 @@ def no_draw():
     return 0.0
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@settings(max_examples=300)
 @given(
     st.sampled_from(list(CORPORA)),
     st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),

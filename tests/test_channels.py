@@ -11,6 +11,7 @@ import pytest
 import soundfile
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from lhotse.audio import AudioSource
+from refusals import refused
 
 from asr.audio import load as audio
 from asr.cli import prepare as command
@@ -19,7 +20,6 @@ from asr.data import dataset as batches
 from asr.data import manifest, shar
 from asr.data.augmentation import effect
 from asr.data.prepare import prepare
-from asr.errors import UserError
 from asr.transcription.recordings import find
 
 RATE = 16000
@@ -34,12 +34,12 @@ def path(tmp_path):
     return tmp_path / "call.wav"
 
 
-def cut(path, name, channel, recording=None):
-    recording = recording or Recording.from_file(path, recording_id="call")
-    said = SupervisionSegment(
-        f"{name}-said", recording.id, 0.0, 0.5, channel=channel, text=name.upper()
-    )
-    return MonoCut(name, 0.0, 0.5, channel, supervisions=[said], recording=recording)
+def cut(recording, name, channel, **more):
+    """Half a second of a channel of a file or recording; its name is said."""
+    if not isinstance(recording, Recording):
+        recording = Recording.from_file(recording, recording_id="call")
+    said = SupervisionSegment(name, recording.id, 0.0, 0.5, channel, name.upper(), speaker="ann")
+    return MonoCut(name, 0.0, 0.5, channel, supervisions=[said], recording=recording, **more)
 
 
 def read(tmp_path, *cuts):
@@ -56,12 +56,10 @@ def test_whatever_reads_recordings_reads_the_channel(tmp_path, path):
     """Two cuts of a stereo file are its channels, for training's batches, noises, Shar and decoding."""
     cuts = [cut(path, "left", 0), cut(path, "right", 1)]
     utterances, lines = read(tmp_path, *cuts), tmp_path / "x.jsonl.gz"
-    assert [(u.channel, u.channels, u.text) for u in utterances] == [
-        (0, 2, "LEFT"),
-        (1, 2, "RIGHT"),
-    ]
+    facts = [(u.channel, u.channels, u.text) for u in utterances]
+    assert facts == [(0, 2, "LEFT"), (1, 2, "RIGHT")]
     theirs = [cut.load_audio()[0] for cut in cuts]
-    np.testing.assert_allclose(list(map(heard, utterances)), theirs, atol=1e-6)
+    np.testing.assert_allclose([*map(heard, utterances)], theirs, atol=1e-6)
     batch = batches.SpeechDataset(table.read(lines), [[1], [1]], RATE)[[0, 1]].waveforms
     np.testing.assert_allclose(batch[:, :8000].numpy(), [LEFT, RIGHT])
     drawn = effect.Recordings(lines)
@@ -69,7 +67,7 @@ def test_whatever_reads_recordings_reads_the_channel(tmp_path, path):
     np.testing.assert_allclose(drawn.stretch(0, RATE, 8000, 0.0), LEFT)
     shar.write(utterances, tmp_path / "out", "train", "")
     stored = manifest.read(tmp_path / "out/train.shar.jsonl.gz")
-    np.testing.assert_allclose(list(map(heard, stored)), [LEFT, RIGHT])
+    np.testing.assert_allclose([*map(heard, stored)], [LEFT, RIGHT])
     assert [s.channel for s in find([], [str(lines)])] == [0, 1]
 
 
@@ -78,7 +76,7 @@ def test_channels_in_files_of_their_own(tmp_path):
     soundfile.write(tmp_path / "1.wav", RIGHT, RATE, subtype="FLOAT")
     parts = [AudioSource("file", [n], str(tmp_path / f"{n}.wav")) for n in (0, 1)]
     recording = Recording("call", parts, RATE, 8000, 0.5, [0, 1])
-    [u] = read(tmp_path, cut(None, "right", 1, recording))
+    [u] = read(tmp_path, cut(recording, "right", 1))
     np.testing.assert_allclose(heard(u), RIGHT)
     assert (u.channels, u.channel) == (1, None)
 
@@ -86,16 +84,14 @@ def test_channels_in_files_of_their_own(tmp_path):
 def refusal(tmp_path, line):
     with gzip.open(tmp_path / "y.jsonl.gz", "wt") as file:
         file.write(json.dumps(line))
-    with pytest.raises(UserError, match=f"^{tmp_path}/y.jsonl.gz:1: ") as error:
-        list(manifest.read(tmp_path / "y.jsonl.gz"))
-    return str(error.value)
+    return refused(f"^{tmp_path}/y.jsonl.gz:1: ", list, manifest.read(tmp_path / "y.jsonl.gz"))
 
 
 def test_what_is_not_done_is_refused_by_name(tmp_path, path):
-    good, recording = cut(path, "right", 1), Recording.from_file(path, recording_id="call")
+    good = cut(path, "right", 1)
     line = good.to_dict()
     cases = {
-        "MultiCut": recording.to_cut().to_dict(),
+        "MultiCut": good.recording.to_cut().to_dict(),
         "MixedCut": good.append(good).to_dict(),
         "transforms (Speed)": good.perturb_speed(1.1).to_dict(),
         "transforms (Resample)": good.resample(8000).to_dict(),
@@ -107,7 +103,7 @@ def test_what_is_not_done_is_refused_by_name(tmp_path, path):
     }
     for kind in ("url", "command", "memory"):
         other = Recording("r", [AudioSource(kind, [0], "x")], RATE, 8000, 0.5)
-        cases[f"type '{kind}'"] = cut(None, "x", 0, other).to_dict()
+        cases[f"type '{kind}'"] = cut(other, "x", 0).to_dict()
     for expected, line in cases.items():
         assert expected in refusal(tmp_path, line)
 
@@ -126,14 +122,13 @@ def test_what_asr_prepare_writes_is_equal_to_lhotses_and_says_what_is_meant(
 ):
     path = tmp_path / "a.wav"
     soundfile.write(path, np.stack(wave, 1), RATE, subtype="FLOAT")
-    (tmp_path / "x.tsv").write_text("id\tpath\ttext\tspeaker\nu\ta.wav\tGO\tann\n")
+    (tmp_path / "x.tsv").write_text("id\tpath\ttext\tspeaker\nu\ta.wav\tU\tann\n")
     made = prepare("tsv", tmp_path / "x.tsv", tmp_path / "out", channel=channel).manifests["x"]
     [u] = manifest.read(made)
     assert (u.channel, u.path) == (channel, str(path))
     np.testing.assert_allclose(heard(u), expected)
-    recording, at = Recording.from_file(path, recording_id="u"), channel or 0
-    said = SupervisionSegment("u", "u", 0.0, 0.5, channel=at, text="GO", speaker="ann")
-    theirs = MonoCut("u", 0.0, 0.5, at, supervisions=[said], recording=recording, custom=custom)
+    recording = Recording.from_file(path, recording_id="u")
+    theirs = cut(recording, "u", channel or 0, custom=custom)
     assert list(CutSet.from_file(made)) == [theirs]
     assert json.loads(gzip.decompress(made.read_bytes())) == theirs.to_dict()
     assert manifest.Utterance.of_cut(theirs) == manifest.Utterance.of_line(u.line()) == u

@@ -2,12 +2,15 @@
 
 import contextlib
 import pickle
+import resource
+from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+from refusals import refused
 
-from asr.errors import UserError
 from asr.files import append_text
 from asr.models.folder import save_weights
 from asr.training import checkpoint
@@ -19,11 +22,11 @@ def states(tmp_path):
     return Checkpoints(tmp_path / "c", 2, print)
 
 
+@dataclass
 class Malicious:
     """Unpickling it makes a file."""
 
-    def __init__(self, path):
-        self.path = path
+    path: Path
 
     def __reduce__(self):
         return Path.touch, (self.path,)
@@ -62,8 +65,7 @@ def test_a_state_runs_no_code(tmp_path, capsys, states):
     evil, trace = tmp_path / "evil", tmp_path / "trace"
     torch.save({"format": 1, "x": Malicious(trace)}, evil)
     evil.rename(tmp_path / f"c/state-000001-{checkpoint.digest(evil)}.pt")
-    with pytest.raises(UserError, match="c: every training state is damaged; remove them"):
-        states.load()
+    refused("c: every training state is damaged; remove them", states.load)
     assert "damaged (Weights only load failed" in capsys.readouterr().out
     assert not trace.exists()
     pickle.loads(pickle.dumps(Malicious(trace)))
@@ -74,28 +76,21 @@ def test_another_format_is_told(states, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "FORMAT", 7)
         states.save({"n": 1})
-    with pytest.raises(UserError, match="got format 7, expected 1"):
-        states.load()
+    refused("got format 7, expected 1", states.load)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full():
     """A system on which no file may be longer than 10 kB: a write fails as on a full disk."""
-    resource = pytest.importorskip("resource")  # not on Windows
-
-    @contextlib.contextmanager
-    def limited():
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    return limited
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_what_cannot_be_written_is_told_whoever_writes(tmp_path, full, states):
+def test_what_cannot_be_written_is_told_whoever_writes(tmp_path, states):
     """torch and safetensors have errors of their own; figures and messages are appended."""
     module, log, file = torch.nn.Linear(300, 300), tmp_path / "log", tmp_path / "model.safetensors"
     before = states.save({"n": 1})
@@ -106,8 +101,8 @@ def test_what_cannot_be_written_is_told_whoever_writes(tmp_path, full, states):
         log: lambda: append_text(log, "more\n"),
     }
     for path, write in attempts.items():
-        with full(), pytest.raises(UserError, match=rf"^{path}: can't be written \(.*too large"):
-            write()
+        with full():
+            refused(rf"^{path}: can't be written \(.*too large", write)
     assert states.load()["n"] == 1 and [*(tmp_path / "c").iterdir()] == [before]
     assert {*tmp_path.iterdir()} == {tmp_path / "c", log}
 
@@ -117,10 +112,7 @@ def test_a_state_that_cannot_be_read_is_not_damaged(states, monkeypatch):
     states.save({"n": 1})
     newest = states.save({"n": 2})
 
-    def denied(*_):
-        raise PermissionError(13, "Permission denied", str(newest))
-
+    denied = mock.Mock(side_effect=PermissionError(13, "Permission denied", str(newest)))
     monkeypatch.setattr(checkpoint, "digest", denied)
-    with pytest.raises(UserError, match="state-000002.*: can't be read .Permission denied"):
-        states.load()
+    refused("state-000002.*: can't be read .Permission denied", states.load)
     assert newest.exists() and not states.damaged

@@ -5,21 +5,24 @@ load(dump(settings)) == settings, and numbers by Python's own float().
 """
 
 import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 import yaml
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import Field
+from refusals import refused
 
 from asr.config import Settings, dump, load, schema
-from asr.errors import UserError, did_you_mean
+from asr.errors import did_you_mean
 from asr.tasks import Experiment
 from asr.yaml_tree import parse, write
 
+each = pytest.mark.parametrize
 COMPLETE = """\
 out: exp/x
 seed: 1
@@ -34,7 +37,7 @@ optimizer: {kind: adam, lr: 5e-4}
 schedule: {kind: noam, warmup: 1000}
 training: {epochs: 10}
 """
-MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text(encoding="utf-8"))
+MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 CONFIGURATIONS = sorted((Path(__file__).parents[1] / "conf").glob("*.yaml"))
 
 
@@ -49,7 +52,7 @@ def read(path):
 
     def read(old="", new="", *overrides, text=COMPLETE):
         assert old in text
-        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        path.write_text(text.replace(old, new, 1), "utf-8")
         return load(Experiment, path, overrides)
 
     return read
@@ -58,67 +61,53 @@ def read(path):
 @pytest.fixture
 def mistake(read):
     """The message that reading ends in."""
-
-    def mistake(*args, **kwargs):
-        with pytest.raises(UserError) as caught:
-            read(*args, **kwargs)
-        message = str(caught.value)
-        assert len(message.splitlines()) == 1
-        return message
-
-    return mistake
+    return partial(refused, "", read)
 
 
 def test_settings_are_those_written_and_defaults_and_frozen(read):
     experiment = read()
     masks = experiment.features.specaugment
-    assert (masks.time_masks, masks.freq_masks, experiment.model.decoder.heads) == (3, 2, 3)
-    assert experiment.optimizer.lr == 5e-4
+    assert (masks.time_masks, masks.freq_masks, experiment.optimizer.lr) == (3, 2, 5e-4)
     with pytest.raises(ValueError, match="frozen"):
         experiment.seed = 2
 
 
-@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.name)
+@each("path", CONFIGURATIONS, ids=lambda path: path.name)
 def test_every_configuration_of_the_repository_loads_and_opens_with_its_command(path):
-    assert load(Experiment, path).out and path.read_text(encoding="utf-8").startswith("#")
+    assert load(Experiment, path).out and path.read_text("utf-8").startswith("#")
 
 
 NUMBERS = "5e-4 1e3 1E+3 1.5e-3 .5 2. 1.e2 -1e-3 +2e0 3 1_000.0"
 
 
-@pytest.mark.parametrize("text", NUMBERS.split())
+@each("text", NUMBERS.split())
 def test_numbers(text):
     value = parse(f"x: {text}", "x.yaml")["x"]
     assert value == float(text) and isinstance(value, (int, float))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["'5e-4'", '"1e3"', "e5", "1e", "1e-", "5e-4x", "v1.0", "1.2.3", ".", "y", "n", "=", "1__0x"],
-)
+TEXTS = """'5e-4' "1e3" e5 1e 1e- 5e-4x v1.0 1.2.3 . y n = 1__0x"""
+
+
+@each("text", TEXTS.split())
 def test_texts_that_are_no_numbers(text):
     assert parse(f"x: {text}", "x.yaml")["x"] == text.strip("'\"")
 
 
 WRONG = MISTAKES["wrong"] | {
     "home": ("out: exp/x", f"out: {Path.home()}/", "out: got '"),
-    "long value": (
-        "5e-4",
-        "x" * 9999,
-        "optimizer.lr: got 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ..., exp",
-    ),
+    "long value": ("5e-4", "x" * 9999, f"optimizer.lr: got '{'x' * 51} ..., exp"),
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each("case", WRONG)
 def test_a_mistake_in_the_file(mistake, path, case):
     old, new, expected = WRONG[case]
     assert mistake(old, new).startswith(f"{path}: {expected}")
 
 
-@pytest.mark.parametrize("part", ["encoder", "decoder"])
-def test_shards_and_layers_left_out_exclude_each_other(mistake, part):
-    setting = f"model.{part}.layer_dropout"
+@each("setting", ["model.encoder.layer_dropout", "model.decoder.layer_dropout"])
+def test_shards_and_layers_left_out_exclude_each_other(mistake, setting):
     said = mistake("", "", f"{setting}=0.1", "training.shard=true")
     assert f"training: shard: can't be had with {setting}, " in said
 
@@ -128,31 +117,33 @@ def test_further_mistakes_are_counted(mistake):
     assert "(and 2 more mistakes)" in mistake(text=text)
 
 
+DEEP = "nested deeper than 32 levels"
 YAML = MISTAKES["yaml"] | {
-    "depth of lists": ("seed: 1", "seed: " + "[" * 20_000, ":2: nested deeper than 32 levels"),
-    "depth of mappings": ("seed: 1", "seed: " + "{" * 20_000, ":2: nested deeper than 32 levels"),
-    "depth of blocks": ("seed: 1", "seed:\n  " + "- " * 20_000, ":3: nested deeper than 32 levels"),
-    "depth of keys": ("seed: 1", "? " * 20_000 + "x", ":2: nested deeper than 32 levels"),
-    "digits": (
-        "seed: 1",
-        "seed: 1" + "0" * 5000,
-        ":2: seed: got a number of 5001 digits, expected 100 at most",
-    ),
-    "size": ("seed: 1", f"{'x' * 20_000_000}: 1", ": larger than 200 kB"),
+    name: ("seed: 1", *case)
+    for name, case in {
+        "depth of lists": ("seed: " + "[" * 20_000, f":2: {DEEP}"),
+        "depth of mappings": ("seed: " + "{" * 20_000, f":2: {DEEP}"),
+        "depth of blocks": ("seed:\n  " + "- " * 20_000, f":3: {DEEP}"),
+        "depth of keys": ("? " * 20_000 + "x", f":2: {DEEP}"),
+        "digits": (
+            "seed: 1" + "0" * 5000,
+            ":2: seed: got a number of 5001 digits, expected 100 at",
+        ),
+        "size": (f"{'x' * 20_000_000}: 1", ": larger than 200 kB"),
+    }.items()
 }
 
 
-@pytest.mark.parametrize("case", YAML)
+@each("case", YAML)
 def test_a_file_that_is_no_yaml(mistake, path, case):
     old, new, expected = YAML[case]
     assert mistake(old, new).startswith(f"{path}{expected}")
 
 
-READ_DIFFERENTLY = ["yes", "No", "ON", "off", "010", "-010", "00", "0b11", "0o17", "+0x1F"]
-READ_DIFFERENTLY += ["1:30", "1:30.5", "-190:20:30"]
+READ_DIFFERENTLY = "yes No ON off 010 -010 00 0b11 0o17 +0x1F 1:30 1:30.5 -190:20:30"
 
 
-@pytest.mark.parametrize("text", READ_DIFFERENTLY)
+@each("text", READ_DIFFERENTLY.split())
 def test_what_versions_of_yaml_read_differently_is_refused(mistake, path, text):
     for said, place in (
         (mistake("seed: 1", f"seed: {text}"), f"{path}:2: seed"),
@@ -164,27 +155,22 @@ def test_what_versions_of_yaml_read_differently_is_refused(mistake, path, text):
 
 
 def test_a_path_with_a_nul(tmp_path):
-    with pytest.raises(UserError, match="x.yaml.*no path of a configuration file"):
-        load(Experiment, f"{tmp_path}/\0x.yaml")
+    refused("x.yaml.*no path of a configuration file", load, Experiment, f"{tmp_path}/\0x.yaml")
 
 
-@pytest.mark.parametrize(
-    "text, got", {"[1]": "list", "": "NoneType", "5": "int", "a": "str"}.items()
-)
+@each("text, got", {"[1]": "list", "": "NoneType", "5": "int", "a": "str"}.items())
 def test_a_file_that_is_no_mapping(mistake, path, text, got):
     assert mistake(text=text).startswith(f"{path}: got {got}, expected a mapping of settings")
 
 
-@pytest.mark.parametrize("name, expected", {
-    "no.yaml": "can't read this configuration file (No such file or directory)",
-    ".": "can't read this configuration file (Is a directory)",
-    "x.yaml": "not UTF-8 text (byte 6)",
+@each("name, expected", {
+    "no.yaml": r"can't read this configuration file \(No such file or directory\)",
+    ".": r"can't read this configuration file \(Is a directory\)",
+    "x.yaml": r"not UTF-8 text \(byte 6\)",
 }.items())  # fmt: skip
 def test_a_file_that_cannot_be_read(tmp_path, path, name, expected):
-    path.write_bytes("out: d\u00fcrr".encode("latin-1"))
-    with pytest.raises(UserError) as caught:
-        load(Experiment, tmp_path / name)
-    assert str(caught.value).startswith(f"{tmp_path / name}: {expected}")
+    path.write_bytes(b"out: d\xfcrr")
+    refused(f"^{tmp_path / name}: {expected}", load, Experiment, tmp_path / name)
 
 
 def test_overrides(read):
@@ -200,7 +186,7 @@ def test_overrides(read):
 OVERRIDES = MISTAKES["overrides"]
 
 
-@pytest.mark.parametrize("assignment", OVERRIDES)
+@each("assignment", OVERRIDES)
 def test_a_mistake_in_an_override_says_command_line(mistake, assignment):
     assert mistake("", "", assignment).startswith(f"command line: {OVERRIDES[assignment]}")
 
@@ -210,26 +196,23 @@ def test_a_mistake_of_the_file_is_not_blamed_on_the_command_line(mistake, path):
     assert said.startswith(f"{path}: optimizer.lr: got 'x'")
 
 
-CHANGED = (
-    "out='5e-4' tokenizer='yes' features.specaugment=null optimizer.eps=1e-9 data.train=数据ü.gz"
-)
+CHANGED = """out='5e-4' tokenizer='yes' features.specaugment=null optimizer.eps=1e-9
+    data.train=数据ü.gz"""
 
 
-@pytest.mark.parametrize("changed", ["", CHANGED])
-def test_dump_and_load(read, path, changed):
+@each("changed", ["", CHANGED])
+def test_dump_and_load(read, changed):
     experiment = read("", "", *changed.split())
-    path.write_text(dump(experiment), encoding="utf-8")
-    assert load(Experiment, path) == experiment
+    assert read(text=dump(experiment)) == experiment
 
 
 # PyYAML alters line breaks
 WORDS = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=5)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS
 LIKE = "5e-4 1e3 null ~ 0x10 1_0 1:30 2024-01-01 << = . 089 -0 1:99 1_000.5 +.inf 0x_1"
-LEAVES |= st.sampled_from([*LIKE.split(), *READ_DIFFERENTLY])
+LEAVES |= st.sampled_from(f"{LIKE} {READ_DIFFERENTLY}".split())
 
 
-@hypothesis_settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.dictionaries(WORDS, LEAVES | st.lists(LEAVES, max_size=2), max_size=4))
 def test_write_and_parse(tree):
     assert parse(write(tree), "x.yaml") == tree
@@ -237,12 +220,10 @@ def test_write_and_parse(tree):
 
 def test_the_schema_is_json_and_knows_the_kinds():
     definitions = json.loads(schema(Experiment))["$defs"].values()
-    kinds = {
-        d["properties"]["kind"]["const"] for d in definitions if "kind" in d.get("properties", {})
-    }
-    optimizers, schedules = "adam adamw muon", "noam cosine wsd constant"
-    parts = f"{optimizers} {schedules} transformer conformer e_branchformer pretrained hybrid lm translator"
-    assert kinds == {*parts.split()}
+    kinds = (d.get("properties", {}).get("kind") for d in definitions)
+    parts = """adam adamw muon noam cosine wsd constant
+        transformer conformer e_branchformer pretrained hybrid lm translator"""
+    assert {kind["const"] for kind in kinds if kind} == {*parts.split()}
     assert all(d["additionalProperties"] is False for d in definitions)
 
 
@@ -276,12 +257,10 @@ class Tree(Settings):
     maybe: Side | None = None
 
 
-@pytest.mark.parametrize("text, expected", MISTAKES["deep"].items())
+@each("text, expected", MISTAKES["deep"].items())
 def test_mistakes_deep_in_lists_and_choices(path, text, expected):
     path.write_text(text)
-    with pytest.raises(UserError) as caught:
-        load(Tree, path)
-    assert str(caught.value).startswith(f"{path}: {expected}")
+    refused(f"^{path}: {re.escape(expected)}", load, Tree, path)
 
 
 def test_did_you_mean_names_near_names_only():

@@ -15,13 +15,11 @@ from checkouts import ROOT, bash, copy
 from runs import make_root, train
 from tones import CONFIG, RATE
 
-PAGE = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/extend.md").read_text("utf-8")
 BLOCK = re.compile(r"(?:^(?:In )?`([^`\n]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 PARTS = re.split(r"^## (.+)$", PAGE, flags=re.M)
 # heading → its blocks of code: the file that a block is of, if the line above names one; kind; text
-SECTIONS = {
-    heading: BLOCK.findall(text) for heading, text in zip(PARTS[1::2], PARTS[2::2], strict=True)
-}
+SECTIONS = dict(zip(PARTS[1::2], map(BLOCK.findall, PARTS[2::2]), strict=True))
 
 
 def change(text, difference):

@@ -14,7 +14,6 @@ from small import near, options
 from torch.testing import assert_close
 
 from asr import imports
-from asr.audio import load as audio
 from asr.device import in_threads
 from asr.errors import UserError
 from asr.features.fbank import Fbank, FbankSettings
@@ -32,10 +31,11 @@ def kaldi():
     except UserError as error:
         pytest.skip(f"{error}; Kaldi's formula in float64 is tested all the same")
 
-    names = ("num_mel_bins", "low_freq", "high_freq", "frame_length", "frame_shift")
+    names = options("""mels: num_mel_bins, low_hz: low_freq, high_hz: high_freq,
+        frame_ms: frame_length, shift_ms: frame_shift""")
 
-    def reference(waveform, rate, mels=80, low_hz=20.0, high_hz=0.0, frame_ms=25.0, shift_ms=10.0):
-        sizes = dict(zip(names, (mels, low_hz, high_hz, frame_ms, shift_ms), strict=True))
+    def reference(waveform, rate, mels=80, **sizes):
+        sizes = {names[name]: size for name, size in ({"mels": mels} | sizes).items()}
         return fbank(waveform[None] * 32768, sample_frequency=rate, dither=0.0, **sizes)
 
     return reference
@@ -105,15 +105,6 @@ def test_fbank_is_the_formula(rate):
     check_fbank(Fbank(rate), kinds, lambda w: formula(w, rate))
 
 
-@each("rate", RATES)
-def test_fbank_of_speech_is_kaldis(kaldi, shared_data, rate):
-    folders = "librispeech/LibriSpeech/*/*/*/*.flac common_voice_*/clips/*.opus yesno/**/*.wav"
-    files = [path for glob in folders.split() for path in sorted(shared_data.glob(glob))[:2]]
-    assert len(files) == 6
-    speech = [torch.from_numpy(audio.load(path, rate)[: 4 * rate]) for path in files]
-    check_fbank(Fbank(rate), speech, lambda w: kaldi(w, rate))
-
-
 SIZES = """
 mels: 23
 mels: 4
@@ -133,14 +124,14 @@ def test_fbank_of_other_sizes_is_kaldis(kaldi, text):
 
 def test_fbank_is_float32_under_autocast_leaves_its_input_and_has_a_gradient_where_asked():
     waveforms, lens = random((2, 9000), 0.1), torch.tensor([9000, 5000])
-    before = waveforms.clone()
+    before = waveforms.clone().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         X, _ = Fbank(16000)(waveforms, lens)
-    near(waveforms, before)
-    Z, _ = Fbank(16000)(waveforms.requires_grad_(), lens)
+    near(waveforms, before.detach())
+    Z, _ = Fbank(16000)(before, lens)
     near(Z.detach(), X)
     Z.sum().backward()
-    assert waveforms.grad.any()
+    assert before.grad.any()
 
 
 def test_too_short_for_a_frame_names_the_utterance():
@@ -158,13 +149,12 @@ def test_impossible_mel_edges(low, high):
 def test_mel_floor_makes_digital_silence_the_noise_of_elsewhere():
     waveforms = random((2, 16000), 0.003)  # -50 dB
     waveforms[1, 4000:12000] = 0  # a gate
-    lens, fbank = torch.tensor([16000, 16000]), Fbank(16000, mel_floor=3e4)
+    lens, fbank = torch.tensor([16000, 8000]), Fbank(16000, mel_floor=3e4)
     X, _ = Fbank(16000)(waveforms, lens)
-    floored, _ = fbank(waveforms, lens)
-    near(floored, X.clamp(min=math.log(3e4)))
-    assert X[1].min() < -15 and X[0].min() < floored.min() < X[0].mean()
-    shorter, lens = fbank(waveforms, torch.tensor([16000, 8000]))
-    assert not shorter[1, lens[1] :].any()  # padding is no silence
+    floored, lens = fbank(waveforms, lens)
+    near(floored[1, : lens[1]], X[1, : lens[1]].clamp(min=math.log(3e4)))
+    assert X[1].min() < -15 and X[0].min() < floored[0].min() < X[0].mean()
+    assert not floored[1, lens[1] :].any()  # padding is no silence
 
 
 def test_dither_is_seeded_by_utterance():
@@ -181,9 +171,9 @@ def test_dither_is_seeded_by_utterance():
     assert_close(still, torch.full_like(still, math.log(torch.finfo(torch.float32).eps)))
 
 
-def frontend_of(text, fbank="sample_rate: 8000, mels: 24"):
-    settings = FrontendSettings(fbank=options(fbank), specaugment=options(text))
-    return Frontend(settings).train()
+def frontend_of(text):
+    fbank = {"sample_rate": 8000, "mels": 24}
+    return Frontend(FrontendSettings(fbank=fbank, specaugment=options(text))).train()
 
 
 MASKS = "freq_masks: 1, freq_width: 9, time_masks: 2, time_width: 20, time_ratio: 0.2"
@@ -199,8 +189,8 @@ def test_frontend_joins_its_parts_and_augments_only_with_seeds_in_training():
     near(plain, (frontend.cmvn(X, X_lens), X_lens))
     seeds, plain = torch.tensor([1, 2]), plain[0]
     masked, _ = frontend(waveforms, lens, seeds)
-    assert (masked != plain).any()
-    assert ((masked == plain) | (masked == 0)).all()  # 0 is the mean: masks come behind CMVN
+    changed = masked != plain
+    assert changed.any() and not masked[changed].any()  # 0 is the mean: masks come behind CMVN
     near(later(waveforms, lens, seeds, epoch=1)[0], plain)
     near(later(waveforms, lens, seeds, epoch=2)[0], masked)
     near(frontend.eval()(waveforms, lens, seeds)[0], plain)

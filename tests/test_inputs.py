@@ -6,24 +6,28 @@ Expected texts are those of the same samples in a wav file, decoded alone; expec
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
-from runs import make_root, train
+from refusals import refused
+from runs import make_root, status_of, train
 from tones import RATE, waveform
 
 from asr.audio import containers
 from asr.audio import load as audio
 from asr.audio.pcm import spooled
 from asr.cli import decode
-from asr.errors import UserError
+from asr.data import manifest
 from asr.transcript import Transcript
 from asr.transcription.recordings import find_readable, matching, read_list
 
+each = pytest.mark.parametrize
 NEEDS_FFMPEG = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg isn't installed")
 KINDS = ("m4a", "mp4", "mov", "webm", "mkv", "wma", "aac")
 FFMPEG = ["ffmpeg", "-nostdin", "-v", "error", "-y", "-i"]
@@ -55,12 +59,8 @@ def run(model, capsys, monkeypatch):
 
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = 0
-        try:
-            how = ["--model", str(model), "--device", "cpu", "--mode", "ctc-greedy"]
-            decode.main([*how, *arguments])
-        except SystemExit as ended:
-            status = ended.code
+        how = "--model", model, "--device", "cpu", "--mode", "ctc-greedy"
+        status = status_of(decode.main, *how, *arguments)
         out, err = capsys.readouterr()
         return status, dict(line.split("\t") for line in out.splitlines()), err
 
@@ -81,11 +81,8 @@ def test_formats_replace_their_own_files_alone(folder, run):
     mine.write_text("by hand")
     text = made.read_text()
     status, _, err = formats("txt,srt")
-    assert (
-        status == 2
-        and "o/calls/a.wav.srt: is there already" in err
-        and mine.read_text() == "by hand"
-    )
+    assert status == 2 and "o/calls/a.wav.srt: is there already" in err
+    assert mine.read_text() == "by hand"
     made.write_text("changed")
     assert formats("txt")[0] == 0 and made.read_text() == text
     assert formats("txt,srt", "--force")[0] == 0 and mine.read_text() != "by hand"
@@ -95,7 +92,7 @@ def test_formats_replace_their_own_files_alone(folder, run):
     assert formats("txt,srt")[0] == 0 and made.read_text() != text
 
 
-@pytest.mark.parametrize("out", [("--out-dir", "calls/o", "--format", "txt"), ("--out", "calls/o")])
+@each("out", [("--out-dir", "calls/o", "--format", "txt"), ("--out", "calls/o")])
 def test_an_output_within_the_input_s_folder_repeats_nothing(folder, run, out):
     assert "RTF" in run("calls", *out)[2]
     status, _, err = run("calls", *out)
@@ -114,7 +111,7 @@ def test_formats_of_parts_are_written_when_they_are_joined(folder, run):
     assert run(*how, "--join", "1", "--force")[0] == 0 and made.read_text() != "by hand"
 
 
-@pytest.mark.parametrize("option, name", [("--json", "a.wav.json"), ("--out", "a.wav.txt")])
+@each("option, name", [("--json", "a.wav.json"), ("--out", "a.wav.txt")])
 def test_formats_replace_no_other_output(folder, run, option, name):
     kind = name[-4:].strip(".")
     how = "calls/a.wav", option, f"o/calls/{name}", "--out-dir", "o", "--format", kind
@@ -126,7 +123,7 @@ def test_formats_replace_no_other_output(folder, run, option, name):
 # --- patterns and lists
 
 
-@pytest.mark.parametrize(
+@each(
     "pattern, names",
     [
         ("calls/*.wav", ["calls/a.wav"]),
@@ -148,27 +145,26 @@ def test_a_pattern_that_names_nothing_is_refused(folder, run):
     assert status == 2 and "calls/*.mp9: names no file" in err
 
 
-@pytest.mark.parametrize("content", ["{a}\n{b}", "{a}\r\n\r\n{b}\r\n", "{a}\0{b}\0"])
-@pytest.mark.parametrize("piped", [True, False])
+@each("content", ["{a}\n{b}", "{a}\r\n\r\n{b}\r\n", "{a}\0{b}\0"])
+@each("piped", [True, False])
 def test_lists_are_as_if_their_files_were_given(folder, run, content, piped):
     odd = "calls/odd [1]* name.wav" + "\n.wav" * ("\0" in content)
     shutil.copy("calls/a.wav", odd)
     raw = content.format(a="calls/deep/b.wav", b=odd).encode()
     (folder / "list").write_bytes(raw)
-    given = ["--list", "-"] if piped else ["--list", "list"]
     names = read_list("list")
     assert names == ["calls/deep/b.wav", odd]
     if "\n" not in odd:  # which no id can hold
         expected = run("calls/deep/b.wav", "calls/a.wav")[1]
-        _, texts, _ = run(*given, stdin=raw)
+        _, texts, _ = run("--list", "-" if piped else "list", stdin=raw)
         assert texts == dict(zip(names, expected.values(), strict=True))
 
 
-@pytest.mark.parametrize("more", [["--list", "-"], ["--list", "no"], ["--list", "empty"]])
-def test_lists_without_paths_are_refused(folder, run, more):
+@each("name, fact", {"-": "no paths", "no": "no such", "empty": "no paths"}.items())
+def test_lists_without_paths_are_refused(folder, run, name, fact):
     (folder / "empty").write_text("\n \n")
-    status, _, err = run(*more)
-    assert status == 2 and err.count("\n") == 1 and any(x in err for x in ("no paths", "no such"))
+    status, _, err = run("--list", name)
+    assert status == 2 and err.count("\n") == 1 and fact in err
 
 
 def test_a_list_is_an_input(folder, run):
@@ -191,7 +187,7 @@ def test_outputs_of_patterns_and_lists_are_current_until_a_file_changes(folder, 
 # --- raw samples
 
 
-@pytest.mark.parametrize("rate", [RATE, 2 * RATE])
+@each("rate", [RATE, 2 * RATE])
 def test_raw_samples_give_the_text_of_their_wav(folder, run, rate):
     wave = soundfile.read("calls/a.wav", dtype="int16")[0]
     soundfile.write("x.wav", wave, rate)
@@ -211,7 +207,7 @@ def test_raw_samples_are_kept_exactly_in_blocks_of_any_size(monkeypatch):
     assert not os.path.exists(path)
 
 
-@pytest.mark.parametrize(
+@each(
     "stdin, rate, more, fact",
     [
         (b"", "8000", ["-"], "has no samples"),
@@ -246,12 +242,8 @@ def test_channels_give_the_texts_of_their_own_files(folder, run):
 
 
 def test_a_manifest_keeps_the_channels_that_it_names(folder):
-    from asr.data import manifest
-    from asr.data.manifest import Utterance
-
-    lines = [Utterance(n, "stereo.wav", RATE, 4000, 2, 0.0, 0.5, "X") for n in "ab"]
-    object.__setattr__(lines[1], "channel", 1)
-    manifest.write(folder / "m.jsonl.gz", lines)
+    first = manifest.Utterance("a", "stereo.wav", RATE, 4000, 2, 0.0, 0.5, "X")
+    manifest.write(folder / "m.jsonl.gz", [first, replace(first, id="b", channel=1)])
 
     def found(channel):
         recordings, failures = find_readable([], ["m.jsonl.gz"], channel=channel)
@@ -283,7 +275,7 @@ def test_an_index_may_stand_far_behind(folder):
 
 
 @NEEDS_FFMPEG
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_containers_have_the_samples_that_ffmpeg_writes(folder, run, kind, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
@@ -300,42 +292,44 @@ def test_containers_have_the_samples_that_ffmpeg_writes(folder, run, kind, tmp_p
         _, texts, _ = run("calls", "--channel", "0")
         assert texts["calls/z.mov"] == texts["calls/theirs.wav"]
     assert os.listdir(tmp_path / "temporary") == []
-    with pytest.raises(UserError, match="convert it: ffmpeg"):  # no other command runs it
-        audio.info(name)
+    refused("convert it: ffmpeg", audio.info, name)
 
 
 @NEEDS_FFMPEG
 def test_damage_and_tricks_in_containers_are_named(folder, run, tmp_path):
     """Cut files; what has no sound; lists that would have ffmpeg open other files, whatever their names."""
     whole = (folder / convert("whole.m4a", "-movflags", "+faststart")).read_bytes()
-    (folder / "half.m4a").write_bytes(whole[: len(whole) // 2])
-    (folder / "head.m4a").write_bytes(whole[:64])
     mute = ["-f", "lavfi", "-i", "color=size=16x16:duration=0.1", "mute.mp4"]
     subprocess.run([*FFMPEG[:-1], *mute], check=True)
-    playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nfile://{folder}/stereo.wav\n"
-    for name, content in (
-        ("list.mp4", playlist),
-        ("concat.mkv", f"ffconcat version 1.0\nfile '{folder}/stereo.wav'\n"),
-    ):
-        (folder / name).write_text(content)
-    (folder / "hidden.mp4").write_bytes(b"\0\0\0\x08ftyp" + playlist.encode())
-    names = ["half.m4a", "head.m4a", "mute.mp4", "list.mp4", "concat.mkv", "hidden.mp4"]
-    status, texts, err = run("calls/a.wav", *names)
+    stereo = f"{folder}/stereo.wav".encode()
+    playlist = b"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nfile://%b\n" % stereo
+    unreadable = "ffmpeg can't read it (exit status"
+    cases = {
+        "half.m4a": (whole[: len(whole) // 2], "truncated (ffmpeg: "),
+        "head.m4a": (whole[:64], unreadable),
+        "mute.mp4": ((folder / "mute.mp4").read_bytes(), unreadable),
+        "list.mp4": (playlist, "is text"),
+        "concat.mkv": (b"ffconcat version 1.0\nfile '%b'\n" % stereo, "is text"),
+        "hidden.mp4": (b"\0\0\0\x08ftyp" + playlist, unreadable),
+    }
+    for name, (content, _) in cases.items():
+        (folder / name).write_bytes(content)
+    status, texts, err = run("calls/a.wav", *cases)
     assert status == 3 and texts.keys() == {"calls/a.wav"}
-    reasons = ["truncated (ffmpeg: ", *["ffmpeg can't read it (exit status"] * 2]
-    for name, reason in zip(names, [*reasons, "is text", "is text", reasons[1]], strict=True):
-        assert f"{name}: {reason}" in err
+    assert all(f"{name}: {reason}" in err for name, (_, reason) in cases.items())
 
 
 @NEEDS_FFMPEG
 def test_limits_of_time_and_size_end_ffmpeg(folder, run, monkeypatch):
     convert("x.m4a")
-    for limit, value, fact in (("BYTES", 999, "when it is decoded"), ("SECONDS", 0.0, "took more")):
+    for limit, value, fact in (
+        ("BYTES", 999, "has .* when it is decoded"),
+        ("SECONDS", 0.0, "ffmpeg .*took more"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(containers, limit, value)
             status, _, err = run("x.m4a")
-            assert status == 2 and f"x.m4a: {'has' if limit == 'BYTES' else 'ffmpeg'}" in err
-            assert fact in err and err.count("\n") == 1
+        assert status == 2 and re.search(f"x.m4a: {fact}", err) and err.count("\n") == 1
 
 
 def test_without_ffmpeg_a_container_says_to_install_it(folder, run, monkeypatch):
@@ -354,5 +348,4 @@ def test_a_later_version_of_a_transcript_is_refused(folder, run):
     assert line["version"] == 1 and Transcript.of_json(line).text == line["text"]
     del line["version"]  # written before there was one
     assert Transcript.of_json(line).id == "calls/a.wav"
-    with pytest.raises(UserError, match="calls/a.wav: .* version 2, this toolkit reads 1"):
-        Transcript.of_json(line | {"version": 2})
+    refused("a.wav: .* version 2, this toolkit reads 1", Transcript.of_json, line | {"version": 2})

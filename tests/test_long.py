@@ -12,6 +12,7 @@ from asr.transcription.long import SURE, in_pieces, joined, merged
 from asr.transcription.recordings import Recording
 from asr.transcription.segmentation import OVERLAP, PAUSE, Piece, cut, finish, segment
 
+each = pytest.mark.parametrize
 RATE = 8000
 
 
@@ -21,51 +22,60 @@ def gliding(n):
     return np.sin(np.cumsum(frequency) * 2 * np.pi / RATE)
 
 
+def syllables(n):
+    """The same, rising and falling."""
+    return (0.6 + 0.4 * np.sin(np.arange(n) * 2 * np.pi * 5 / RATE)) * gliding(n)
+
+
 def sound(path, parts, noise=1e-4):
-    """Write stretches of (seconds, amplitude) of a gliding voice, over noise; return where the loud ones are."""
+    """Write stretches of (seconds, amplitude) of syllables, over noise; return where the loud ones are."""
     rng, waveforms, at, loud = np.random.default_rng(0), [], 0.0, []
     for seconds, amplitude in parts:
         n = round(seconds * RATE)
-        rising = 0.6 + 0.4 * np.sin(
-            np.arange(n) * 2 * np.pi * 5 / RATE
-        )  # and falling, as syllables
-        wave = amplitude * rising * gliding(n) + noise * rng.standard_normal(n)
-        waveforms.append(wave)
+        waveforms.append(amplitude * syllables(n) + noise * rng.standard_normal(n))
         loud += [(at, at + seconds)] * bool(amplitude)
         at += seconds
-    soundfile.write(path, np.concatenate(waveforms).astype(np.float32), RATE, subtype="FLOAT")
+    soundfile.write(path, np.concatenate(waveforms), RATE, subtype="FLOAT")
     return loud
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-4, 1e-2])
+@pytest.fixture
+def pieces_of(tmp_path):
+    """Write a waveform; its pieces."""
+
+    def pieces_of(waveform, rate=RATE):
+        path, seconds = tmp_path / "x.wav", len(waveform) / RATE
+        soundfile.write(path, waveform, RATE, subtype="FLOAT")
+        return finish(segment(str(path), rate, 0.0, seconds, None, longest=10.0))
+
+    return pieces_of
+
+
+@each("noise", [0.0, 1e-4, 1e-2])
 def test_stretches_between_pauses_are_pieces(tmp_path, noise):
     rng = np.random.default_rng(1)
     parts = [(1.0, 0.0)]
     for _ in range(60):
         parts += [(rng.uniform(0.5, 6), rng.uniform(0.1, 0.5)), (rng.uniform(PAUSE + 0.1, 3), 0.0)]
     loud = sound(tmp_path / "x.wav", parts, noise)
-    seconds = sum(length for length, _ in parts)
-    pieces = finish(segment(str(tmp_path / "x.wav"), RATE, 0.0, seconds, None, longest=8.0))
-    assert len(pieces) == len(loud)
+    pieces, part = (
+        finish(segment(str(tmp_path / "x.wav"), RATE, start, seconds, None, longest=8.0))
+        for start, seconds in ((0.0, sum(length for length, _ in parts)), (30.0, 60.0))
+    )
     for piece, (start, end) in zip(pieces, loud, strict=True):
         assert start - 0.35 <= piece.start <= start + 0.03 and end - 0.03 <= piece.end <= end + 0.35
     assert all(one.end <= next.start for one, next in itertools.pairwise(pieces))
-    part = finish(segment(str(tmp_path / "x.wav"), RATE, 30.0, 60.0, None, longest=8.0))
     assert all(30.0 <= piece.start < piece.end <= 90.0 for piece in part)
 
 
-@pytest.mark.parametrize("rate", [RATE, 11025])
-def test_the_last_minute_is_judged_as_the_first(tmp_path, rate):
+@each("rate", [RATE, 11025])
+def test_the_last_minute_is_judged_as_the_first(pieces_of, rate):
     """Speech and noise in turn, with pauses, for 20 minutes."""
-    rng, n, period = np.random.default_rng(1), RATE // 2, 2.0
+    rng, n = np.random.default_rng(1), RATE // 2
     noise, silence = 0.2 * rng.standard_normal(n), 1e-4 * rng.standard_normal(n)
-    rising = 0.6 + 0.4 * np.sin(np.arange(n) * 2 * np.pi * 5 / RATE)
-    once = np.concatenate([0.4 * rising * gliding(n), silence, noise, silence])
-    waveform = np.tile(once, 600).astype(np.float32)
-    soundfile.write(tmp_path / "x.wav", waveform, RATE, subtype="FLOAT")
-    pieces = finish(segment(str(tmp_path / "x.wav"), rate, 0.0, 1200.0, None, longest=8.0))
-    starts = np.array([piece.start for piece in pieces])
-    assert len(starts) == 600 and np.abs(starts - period * np.arange(600)).max() < 0.15
+    once = np.concatenate([0.4 * syllables(n), silence, noise, silence])
+    starts = [piece.start for piece in pieces_of(np.tile(once, 600), rate)]
+    np.testing.assert_allclose(starts, 2.0 * np.arange(600), rtol=0, atol=0.15)
 
 
 def test_speech_without_a_pause_is_cut_where_it_is_quietest_and_overlaps():
@@ -80,7 +90,7 @@ def test_speech_without_a_pause_is_cut_where_it_is_quietest_and_overlaps():
     assert any(abs(piece.end - 11.0) < 0.1 for piece in pieces)
 
 
-@pytest.mark.parametrize("level", [-120.0, -95.0])
+@each("level", [-120.0, -95.0])
 def test_silence_has_no_pieces(level):
     assert cut(np.full(3000, level), longest=10.0) == []
 
@@ -92,20 +102,14 @@ def colored(n, slope, seed=0):
     return shaped / shaped.std()
 
 
-def pieces_of(path, waveform):
-    soundfile.write(path, waveform.astype(np.float32), RATE, subtype="FLOAT")
-    return finish(segment(str(path), RATE, 0.0, len(waveform) / RATE, None, longest=10.0))
-
-
-@pytest.mark.parametrize("slope", [0, -1, -2, 1, 2])
-def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(tmp_path, slope):
+@each("slope", [0, -1, -2, 1, 2])
+def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(pieces_of, slope):
     """Noise of any color, as loud always and swelling by 25 dB within seconds."""
     n = 60 * RATE
-    for noise in (0.05 * colored(n, slope), 0.05 * colored(n, slope) * swelling(n)):
-        assert pieces_of(tmp_path / "x.wav", noise) == []
-    speech = 0.05 * colored(n, slope)
-    speech[n // 2 :] += 0.3 * gliding(n // 2)
-    found = pieces_of(tmp_path / "x.wav", speech)
+    noise = 0.05 * colored(n, slope)
+    assert pieces_of(noise) == pieces_of(noise * swelling(n)) == []
+    noise[n // 2 :] += 0.3 * gliding(n // 2)
+    found = pieces_of(noise)
     assert all(piece.end - piece.start < 1 for piece in found if piece.doubtful)  # swells
     first, *rest = [piece for piece in found if not piece.doubtful]
     assert first.overlap == 0 and first.start >= 19.0 and first.end > 30.0
@@ -118,22 +122,22 @@ def swelling(n, seed=1):
     return 10 ** (np.interp(np.arange(n) / RATE, np.arange(len(levels)), levels) / 20)
 
 
-def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(tmp_path):
+def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(pieces_of):
     n = 60 * RATE
     rng, time = np.random.default_rng(0), np.arange(n) / RATE
     faint = 0.003 * rng.standard_normal(n)
     hum = sum(0.1 / k * np.sin(2 * np.pi * 50 * k * time) for k in range(1, 8))
-    pieces = pieces_of(tmp_path / "x.wav", hum * swelling(n) + faint)
+    pieces = pieces_of(hum * swelling(n) + faint)
     assert all(piece.doubtful and piece.end - piece.start < 1 for piece in pieces)  # swells
     clicks = np.zeros(n)
     clicks[rng.integers(0, n, 400)] = rng.uniform(-0.5, 0.5, 400)
     ringing = np.exp(-np.arange(200) / 30) * np.sin(np.arange(200) * 1.2)
-    pieces = pieces_of(tmp_path / "x.wav", np.convolve(clicks, ringing, "same") + faint)
+    pieces = pieces_of(np.convolve(clicks, ringing, "same") + faint)
     assert len(pieces) > 5 and all(piece.doubtful for piece in pieces)
 
 
-@pytest.mark.parametrize("beyond", [0.2, 0.32])
-def test_a_piece_ends_before_noise_that_ends_at_once(tmp_path, beyond):
+@each("beyond", [0.2, 0.32])
+def test_a_piece_ends_before_noise_that_ends_at_once(pieces_of, beyond):
     """A noise gate that opens some tenths of a second before speech, and closes as long after it: a step of 40 dB."""
     rng, parts, steps, at = np.random.default_rng(0), [], [], 0.0
     for _ in range(20):
@@ -144,36 +148,33 @@ def test_a_piece_ends_before_noise_that_ends_at_once(tmp_path, beyond):
         spoken = at + 1.0 + beyond
         steps.append((spoken - 0.2, spoken + n / RATE + 0.2))
         at += 1.0 + len(noise) / RATE
-    pieces = pieces_of(tmp_path / "x.wav", np.concatenate([*parts, parts[0]]))
-    assert len(pieces) == len(steps)
+    pieces = pieces_of(np.concatenate([*parts, parts[0]]))
     for piece, (start, end) in zip(pieces, steps, strict=True):
         assert start <= piece.start <= start + 0.2 and end - 0.2 <= piece.end <= end
 
 
-def test_faint_sounds_at_the_ends_of_clean_speech_are_kept(tmp_path):
+def test_faint_sounds_at_the_ends_of_clean_speech_are_kept(pieces_of):
     """As the S of SIX and of NIGHTS: 35 dB below the vowels, with a closure of 0.1 s before the last one."""
     rng, n = np.random.default_rng(0), round(0.2 * RATE)
     faint, silence = 0.005 * rng.standard_normal((2, n)), np.zeros(RATE)
     vowels = 0.3 * gliding(2 * RATE)
     waveform = np.concatenate([silence, faint[0], vowels, silence[: n // 2], faint[1], silence])
-    waveform += 1e-5 * rng.standard_normal(len(waveform))
-    [piece] = pieces_of(tmp_path / "x.wav", waveform)
+    [piece] = pieces_of(waveform + 1e-5 * rng.standard_normal(len(waveform)))
     assert piece.start <= 1.0 and piece.end >= 3.5
 
 
-def test_a_quiet_reply_behind_loud_speech_with_noise_is_kept(tmp_path):
+def test_a_quiet_reply_behind_loud_speech_with_noise_is_kept(pieces_of):
     """By the threshold of the piece alone it would be silent; but it isn't noise."""
     rng, n = np.random.default_rng(0), 3 * RATE
     loud = 0.3 * gliding(n) * (np.arange(n) // (RATE // 4) % 3 > 0) + 0.05 * rng.standard_normal(n)
     gap, reply = np.zeros(round(0.15 * RATE)), 0.03 * gliding(round(0.5 * RATE))
     silence = np.zeros(2 * RATE)
     waveform = np.concatenate([silence, loud, gap, reply, silence])
-    waveform += 1e-4 * rng.standard_normal(len(waveform))
-    pieces = pieces_of(tmp_path / "x.wav", waveform)
+    pieces = pieces_of(waveform + 1e-4 * rng.standard_normal(len(waveform)))
     assert pieces[0].start <= 2.0 and pieces[-1].end >= 5.65
 
 
-def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
+def test_music_is_doubted_and_believed_where_the_model_is_sure(pieces_of):
     """Notes of 0.3 s with their harmonics, a pause after each twenty, are doubtful; a gliding voice isn't."""
     rng, time = np.random.default_rng(0), np.arange(round(0.3 * RATE)) / RATE
     notes = [
@@ -181,21 +182,21 @@ def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
         for pitch in 220 * 2 ** (rng.integers(0, 24, 200) / 12)
     ]
     silence = np.zeros(RATE)
-    waveform = np.concatenate(
-        [x for n, x in enumerate(notes) for x in [x, *[silence] * (n % 20 == 19)]]
+    music = 0.2 * np.concatenate(
+        [x for n in range(0, 200, 20) for x in [*notes[n : n + 20], silence]]
     )
-    pieces = pieces_of(tmp_path / "x.wav", 0.2 * waveform)
-    assert len(pieces) == 10 and all(piece.doubtful for piece in pieces)
     voice = np.concatenate([silence, 0.2 * gliding(round(1.5 * RATE)), silence])
-    assert not any(piece.doubtful for piece in pieces_of(tmp_path / "x.wav", voice))
-    among = pieces_of(tmp_path / "x.wav", np.concatenate([0.2 * waveform, voice, 0.2 * waveform]))
-    assert len(among) == 21 and all(piece.doubtful for piece in among)
-    after = np.concatenate([0.2 * waveform, *[voice] * 12])
-    doubtful = [piece.doubtful for piece in pieces_of(tmp_path / "x.wav", after)]
-    assert doubtful[:10] == [True] * 10 and not any(doubtful[12:])
+
+    def doubtful(*parts):
+        return [piece.doubtful for piece in pieces_of(np.concatenate(parts))]
+
+    assert doubtful(music) == [True] * 10 and not any(doubtful(voice))
+    assert doubtful(music, voice, music) == [True] * 21
+    after = doubtful(music, *[voice] * 12)
+    assert after[:10] == [True] * 10 and not any(after[12:])
 
 
-@pytest.mark.parametrize("confidence, token, text", [
+@each("confidence, token, text", [
     (SURE + 0.01, SURE + 0.01, "spoken"),
     (SURE - 0.01, SURE + 0.01, "spoken"),
     (SURE + 0.01, SURE - 0.01, "spoken"),  # the blanks are certain
@@ -204,44 +205,45 @@ def test_music_is_doubted_and_believed_where_the_model_is_sure(tmp_path):
 def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence, token, text):
     """If not, it is told as nonspeech, and the piece that overlaps it keeps all its words."""
     sure = min(confidence, token) > SURE and text == "spoken"
-    spoken = [
-        segment_of(words((t, a), (t + 0.7, b)))
-        for t, a, b in ((0, *"ab"), (2, *"cd"), (2.6, *"ef"))
-    ]
     pieces = [Piece(0.0, 1.0), Piece(2.0, 3.1, doubtful=True), Piece(2.5, 4.0, 0.6)]
     best = Alternative(text, [1], 0.0, confidences=[token], uncalibrated=confidence)
-    transcripts = [Transcript("x", part.text, (part,), nbest=(best,)) for part in spoken]
+    transcripts = [
+        heard((t, a), (t + 0.7, b), nbest=(best,))
+        for t, a, b in ((0, *"ab"), (2, *"cd"), (2.6, *"ef"))
+    ]
     made = joined(Recording("x", "x", 0.0, 4.0), pieces, transcripts)
     assert made.text == ("a b c f" if sure else "a b e f")
     assert made.nonspeech == (((1.0, 2.0),) if sure else ((1.0, 2.5),))
 
 
-@pytest.mark.parametrize("text, counts", [("t", False), ("no", False), ("yes", True), ("我", True)])
+@each("text, counts", [("t", False), ("no", False), ("yes", True), ("我", True)])
 def test_a_letter_or_two_of_a_short_doubtful_piece_dont_count(text, counts):
     best = Alternative(text, [1], 0.0, confidences=[1.0], uncalibrated=1.0)
-    found = Transcript("x", text, (segment_of(words((0.1, text))),), nbest=(best,))
+    found = heard((0.1, text), nbest=(best,))
     made = joined(Recording("x", "x", 0.0, 0.4), [Piece(0.0, 0.4, doubtful=True)], [found])
-    assert made.text == (text if counts else "")
+    assert made.text == text * counts
 
 
-def words(*timed):
-    return tuple(Word(start, start + 0.3, text) for start, text in timed)
-
-
-def segment_of(words):
+def segment_of(*timed):
+    """A segment of words of 0.3 s: (start, text)."""
+    words = tuple(Word(start, start + 0.3, text) for start, text in timed)
     text = " ".join(word.text for word in words)
     return Segment(words[0].start, words[-1].end, text, 1.0, words)
 
 
-@pytest.mark.parametrize("shift", [-0.2, 0.0, 0.2])
+def heard(*timed, **more):
+    """A transcript of one segment."""
+    part = segment_of(*timed)
+    return Transcript("x", part.text, (part,), **more)
+
+
+@each("shift", [-0.2, 0.0, 0.2])
 def test_a_word_of_an_overlap_is_neither_lost_nor_doubled(shift):
     """All ways of dividing ten words among two pieces that share some of them, heard a little apart."""
     spoken = [(n / 2, f"w{n % 4}") for n in range(10)]
-    for last, first in itertools.product(range(4, 9), range(2, 7)):
-        if last - first < 1:
-            continue
-        one = segment_of(words(*spoken[: last + 1]))
-        later = segment_of(words(*((at + shift, text) for at, text in spoken[first:])))
+    for first, last in itertools.combinations(range(2, 9), 2):
+        one = segment_of(*spoken[: last + 1])
+        later = segment_of(*((at + shift, text) for at, text in spoken[first:]))
         start, end = spoken[first][0], spoken[last][0] + 0.3
         left, right = merged(one, later, start, end - start)
         got = [word.text for part in (left, right) for word in part.words]
@@ -258,9 +260,7 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(tmp_path
     def search(recordings, times):
         assert times
         for recording in reversed(recordings):
-            heard = words((recording.start + 0.2, recording.id.replace("#", "")))
-            found = (segment_of(heard),)
-            yield recording, Transcript(recording.id, heard[0].text, found)
+            yield recording, heard((recording.start + 0.2, recording.id.replace("#", "")))
 
     results = dict(in_pieces([long, short, silent, lost], 8.0, RATE, search, False))
     assert results[long].text == "long0 long1 long2 long3 long4"
@@ -275,22 +275,17 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(tmp_path
 
 
 def test_spaces_between_chinese_pieces_are_none():
-    parts = [segment_of(words((0.0, "我"))), segment_of(words((2.0, "用")))]
-    transcripts = [Transcript("x", part.text, (part,)) for part in parts]
+    transcripts = [heard((0.0, "我")), heard((2.0, "用"))]
     pieces = [Piece(0.0, 1.0), Piece(2.0, 3.0)]
     assert joined(Recording("x", "x", 0.0, 3.0), pieces, transcripts).text == "我用"
 
 
 def test_a_piece_without_times_or_words_loses_no_word_of_its_neighbors():
     """An overlap is divided only between pieces whose words both have times."""
-    first, last = (
-        segment_of(words((0.0, "a"), (1.0, "b"))),
-        segment_of(words((3.2, "c"), (4.0, "d"))),
-    )
+    first, last = heard((0.0, "a"), (1.0, "b")), heard((3.2, "c"), (4.0, "d"))
     pieces = [Piece(0.0, 2.0), Piece(1.5, 3.5, 0.5), Piece(3.0, 5.0, 0.5)]
     for text in ("", "untimed"):
-        parts = [("a b", (first,)), (text, ()), ("c d", (last,))]
-        transcripts = [Transcript("x", *part) for part in parts]
+        transcripts = [first, Transcript("x", text), last]
         made = joined(Recording("x", "x", 0.0, 5.0), pieces, transcripts)
         assert made.text == f"a b {text} c d".replace("  ", " ")
 
@@ -302,11 +297,12 @@ def test_a_short_recording_has_times_or_not_whatever_its_company(tmp_path):
 
     def search(recordings, times):
         for recording in recordings:
-            heard = words((recording.start, "a"))
-            yield recording, Transcript(recording.id, "a", (segment_of(heard),) * times)
+            part = segment_of((recording.start, "a"))
+            yield recording, Transcript(recording.id, "a", (part,) * times)
 
     for times in (True, False):
-        alone = dict(in_pieces([short], 4.0, RATE, search, times))
-        together = dict(in_pieces([long, short], 4.0, RATE, search, times))
+        alone, together = (
+            dict(in_pieces(some, 4.0, RATE, search, times)) for some in ([short], [long, short])
+        )
         assert alone[short] == together[short] and bool(alone[short].segments) == times
         assert len(together[long].segments) == 4

@@ -2,9 +2,11 @@
 
 import json
 import sys
+from functools import partial
 
 import pytest
 import torch
+from refusals import refused
 from runs import assert_same, train, weights
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -16,6 +18,7 @@ from asr.training.folder import open_folder
 from asr.training.identity import stamp_of
 from asr.training.settings import LoopSettings
 
+each = pytest.mark.parametrize
 CPU = torch.device("cpu")
 AUTO, ONE = "data.batch_seconds=auto", ["training.epochs=1", "training.processes=1"]
 
@@ -23,7 +26,7 @@ AUTO, ONE = "data.batch_seconds=auto", ["training.epochs=1", "training.processes
 @pytest.fixture
 def measured(monkeypatch):
     """Have a function in the place of the one that measures memory."""
-    return lambda function: monkeypatch.setattr(memory, "peak_bytes", function)
+    return partial(monkeypatch.setattr, memory, "peak_bytes")
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def failing(error):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is Linux's")
-@pytest.mark.parametrize("megabytes", [100, 300, 200])
+@each("megabytes", [100, 300, 200])
 def test_the_peak_is_measured_anew_each_time(megabytes):
     taken = memory.peak_bytes(CPU, lambda: torch.ones(megabytes << 18))
     assert taken == pytest.approx(megabytes << 20, rel=0.1)
@@ -64,14 +67,11 @@ def test_what_comes_later_is_the_gradient_adams_moments_gradients_that_wait_and_
     model(torch.ones(1, 300)).sum().backward()
     optimizer.step()
     moments = [t for t in optimizer.state[model.weight].values() if t.numel() > 1]
-    moments.append(model.weight.grad)
-    size, average = sum(t.nbytes for t in moments), RunningAverage(model, 0.9).averages
-    for wanted, waiting, more in (
-        (False, 0, 0),
-        (False, 3, 3 * model.weight.nbytes),
-        (True, 0, sum(t.nbytes for t in average)),
-    ):
-        assert memory.later_bytes(model, average=wanted, waiting=waiting) == size + more
+    size = sum(t.nbytes for t in (model.weight.grad, *moments))
+    average = sum(t.nbytes for t in RunningAverage(model, 0.9).averages)
+    for wanted, waiting in ((False, 0), (False, 3), (True, 0)):
+        expected = size + wanted * average + waiting * model.weight.nbytes
+        assert memory.later_bytes(model, average=wanted, waiting=waiting) == expected
 
 
 def test_free_memory_is_shared_by_processes_on_a_cpu():
@@ -114,19 +114,19 @@ def test_all_layers_are_measured(root, tmp_path, measured, noted):
 @pytest.mark.slow
 def test_what_recomputing_saves_is_measured(root, tmp_path, measured):
     """The memory that the forward pass keeps for the backward pass, of two layers with dropout."""
-    kept = []
+    kept = {"false": 0, "true": 0}
 
     def measure(device, compute):
-        sizes = []
         with saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
             compute()
-        kept.append(sum(sizes))
         return 1e15
 
     measured(measure)
-    for name in ("false", "true"):
+    for name in kept:
+        sizes = []
         train(root, tmp_path / name, AUTO, *ONE, f"training.activation_checkpointing={name}")
-    assert kept[1] < 0.8 * kept[0]
+        kept[name] = sum(sizes)
+    assert 0 < kept["true"] < 0.8 * kept["false"]
 
 
 @pytest.mark.slow
@@ -136,23 +136,20 @@ def test_what_was_settled_stays_when_a_run_goes_on(root, tmp_path, measured):
     open_folder(out, stamp_of(root / "x.yaml", overrides))[1].close()
     (out / "batch_seconds.json").write_text("8.0")
     measured(lambda *_: pytest.fail("it was settled"))
-    made, plain = (
-        weights(train(root, *how)) for how in ((out, AUTO, epoch), (tmp_path / "y", epoch))
-    )
-    assert_same(made, plain)  # whose batches have 8 s
+    made, plain = train(root, out, AUTO, epoch), train(root, tmp_path / "y", epoch)
+    assert_same(weights(made), weights(plain))  # whose batches have 8 s
 
 
 UNTOLD = "this system doesn't tell .*clear_refs.*give a num"
 
 
-@pytest.mark.parametrize("error, told", [
+@each("error, told", [
     (torch.OutOfMemoryError("no"), "the longest utterance doesn't fit in memory; lower"),
     (FileNotFoundError(2, "No", "/proc/clear_refs"), UNTOLD),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_told(root, tmp_path, measured, error, told):
     measured(failing(error))
-    with pytest.raises(UserError, match=f"data.batch_seconds: auto: {told}"):
-        train(root, tmp_path / "x", AUTO, *ONE)
+    refused(f"data.batch_seconds: auto: {told}", train, root, tmp_path / "x", AUTO, *ONE)
 
 
 def test_settings_that_exclude_each_other():
@@ -164,8 +161,8 @@ ALLOCATOR = "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allo
 WORKER = "data worker was killed.*data.workers"
 
 
-@pytest.mark.parametrize("place", ["torch.optim.AdamW.step", "asr.training.run.WholeModel"])
-@pytest.mark.parametrize("fault, told", [
+@each("place", ["torch.optim.AdamW.step", "asr.training.run.WholeModel"])
+@each("fault, told", [
     (RuntimeError(ALLOCATOR), "out of memory"),
     (MemoryError(), "out of memory"),
     (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), WORKER),
@@ -177,17 +174,20 @@ def test_memory_that_is_out_anywhere_is_told_in_one_line(
     """Within the loop with what stays; and before it."""
     monkeypatch.setattr(place, failing(fault))
     stays = "no training state" if "step" in place else ""
-    with pytest.raises(UserError, match=rf"^training: .*{told}[^\n]*{stays}[^\n]*\Z"):
-        train(root, tmp_path / "x")
+    refused(rf"^training: .*{told}[^\n]*{stays}[^\n]*\Z", train, root, tmp_path / "x")
 
 
 def test_a_great_number_of_data_workers_is_refused(root, tmp_path):
-    with pytest.raises(UserError, match="data.workers: got 100000, expected at most 256"):
-        train(root, tmp_path / "x", "data.workers=100000")
+    refused(
+        "data.workers: got 100000, expected at most 256",
+        train,
+        root,
+        tmp_path / "x",
+        "data.workers=100000",
+    )
 
 
 def test_shared_memory_that_is_out_is_told():
+    error = RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error. It is …")
     with pytest.raises(UserError, match="/dev/shm.*--shm-size.*data.workers"), memory.explain_oom():
-        raise RuntimeError(
-            "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible …"
-        )
+        raise error

@@ -1,5 +1,7 @@
 """Prove the random numbers of augmentation: SplitMix64 in Python's integers, itself held to its published numbers."""
 
+import itertools
+
 import torch
 from small import near
 
@@ -8,8 +10,7 @@ from asr.seeding import another, normals, uniforms, utterance_seed
 
 def splitmix64(state, n):
     """The n-th output of SplitMix64 (Steele, Lea and Flood 2014) in Python's integers."""
-    z = (state + n * 0x9E3779B97F4A7C15) % 2**64
-    return finalize(z)
+    return finalize((state + n * 0x9E3779B97F4A7C15) % 2**64)
 
 
 def finalize(z):
@@ -30,33 +31,23 @@ def test_the_reference_generator_gives_the_published_numbers():
     assert [splitmix64(1234567, n) for n in range(1, 6)] == published
 
 
-SEEDS = [0, 1, -1, 2**62 + 12345, -(2**63), 2**63 - 1]
+SEEDS = [*range(100), -1, 2**62 + 12345, -(2**63), 2**63 - 1]
 
 
-def test_uniforms_are_splitmix64():
+def test_uniforms_are_splitmix64_of_seeds_apart():
+    """Of the finalized seeds: neighbors as they are would draw the same numbers, one further on."""
     expected = [
-        [(splitmix64(finalize(s % 2**64), n) >> 11) * 2**-53 for n in range(1, 8)] for s in SEEDS
+        [(splitmix64(finalize(s % 2**64), n) >> 11) * 2**-53 for n in range(1, 100)] for s in SEEDS
     ]
-    assert uniforms(torch.tensor(SEEDS), 7).tolist() == expected
-
-
-def test_uniforms_of_neighboring_seeds_are_independent():
-    u = uniforms(torch.arange(400), 500)
-    assert u.min() >= 0 and u.max() < 1 and len(u.unique()) == u.numel()
-    for part, deviation in ((u.mean(0), 0.08), (u.mean(1), 0.07)):  # five standard deviations
-        assert (part - 0.5).abs().max() < deviation
-    counts = torch.histc(u, 20, 0, 1)  # chi-squared with 19 degrees of freedom, p = 1e-4:
-    assert ((counts - 10_000) ** 2 / 10_000).sum() < 50
-    for a, b in ((u[:-1], u[1:]), (u[:, :-1], u[:, 1:])):
-        assert torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1].abs() < 0.012
+    assert uniforms(torch.tensor(SEEDS), 99).tolist() == expected
+    neighbors = torch.tensor(expected)[:100].T
+    for one, other in ((neighbors[:, :-1], neighbors[:, 1:]), (neighbors[:-1], neighbors[1:])):
+        assert torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1].abs() < 0.05
 
 
 def test_another_seed_is_a_number_that_uniforms_never_draws():
     made = [splitmix64(finalize(s % 2**64), -1) for s in SEEDS]
     assert [s % 2**64 for s in another(torch.tensor(SEEDS)).tolist()] == made
-    seeds = torch.arange(2000)
-    both = torch.stack([uniforms(s, 9).flatten() for s in (seeds, another(seeds))])
-    assert torch.corrcoef(both)[0, 1].abs() < 0.03
 
 
 def test_normals_are_sane():
@@ -69,9 +60,6 @@ def test_normals_are_sane():
 def test_utterance_seeds():
     """The number is blake2b's of b"1\\x1f2\\x1fa" by coreutils' `b2sum -l 64`, read as little-endian and halved."""
     assert utterance_seed(1, 2, "a") == 4869288256290416682
-    assert (
-        len({utterance_seed(s, e, u) for s in range(5) for e in range(5) for u in ("a", "b", "1")})
-        == 75
-    )
-    assert utterance_seed(1, 12, "x") != utterance_seed(11, 2, "x")
-    assert all(0 <= utterance_seed(n) < 2**63 for n in range(50))
+    facts = [*itertools.product(range(15), range(15), ("a", "b", "1"))]
+    seeds = {utterance_seed(*each) for each in facts}
+    assert len(seeds) == len(facts) and 0 <= min(seeds) < max(seeds) < 2**63

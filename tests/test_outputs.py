@@ -6,8 +6,10 @@ import socket
 import stat
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+from refusals import refused
 
 from asr.cli import ngram, score, tokenizer
 from asr.errors import UserError
@@ -18,13 +20,7 @@ from asr.stamp import Stamp
 OTHERS = "is there already, and asr-test did not make it.*--force"
 
 
-def check(path, inputs=(), force=False):
-    check_output("--out", path, "asr-test", inputs, force)
-
-
-def refused(fact, do, *arguments, **options):
-    with pytest.raises(UserError, match=fact):
-        do(*arguments, **options)
+check = partial(check_output, "--out", command="asr-test")
 
 
 def made(path, command="asr-test"):
@@ -59,12 +55,12 @@ def test_an_input_is_never_an_output_by_whatever_name(tmp_path, force):
         (tmp_path / name).write_bytes(b"sound")
     os.link(tmp_path / "in.wav", tmp_path / "hard")
     (tmp_path / "soft").symlink_to("in.wav")
-    for name in ("in.wav", "hard", "soft", "folder/../in.wav"):
-        refused("is an input", check, tmp_path / name, [tmp_path / "in.wav"], force)
-    refused("is an input", check, folder / "a.wav", [folder], force)
-    refused("is an input", check, tmp_path / "s.tar", [f"{tmp_path}/s.tar:512+3"], force)
-    check(folder / "new.txt", [folder], force)
-    check(made(folder / "own.txt"), [folder], force)  # a second time
+    wav, packed = tmp_path / "in.wav", f"{tmp_path}/s.tar:512+3"
+    names = dict.fromkeys(("in.wav", "hard", "soft", "folder/../in.wav"), wav)
+    for name, given in (names | {"folder/a.wav": folder, "s.tar": packed}).items():
+        refused("is an input", check, tmp_path / name, inputs=[given], force=force)
+    check(folder / "new.txt", inputs=[folder], force=force)
+    check(made(folder / "own.txt"), inputs=[folder], force=force)  # a second time
 
 
 def test_devices_pipes_sockets_and_folders_are_no_files(tmp_path):
@@ -107,13 +103,14 @@ def test_an_input_that_is_not_there_is_told_before_anything_is_imported(tmp_path
 
 
 def test_a_file_has_the_rights_that_the_umask_gives(tmp_path):
+    path = tmp_path / "text"
     for mask, mode in ((0o022, 0o644), (0o077, 0o600), (0o002, 0o664)):
         before = os.umask(mask)
         try:
-            write_text(tmp_path / "text", "")
+            write_text(path, "")
         finally:
             os.umask(before)
-        assert stat.S_IMODE((tmp_path / "text").stat().st_mode) == mode
+        assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_a_link_is_followed_and_stays(tmp_path):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import make_root, train
+from runs import status_of
 from small import rows
 from tones import write_corpus
 
@@ -24,8 +24,9 @@ from asr.cli import decode
 from asr.errors import UserError
 from asr.parts import Part, parse
 from asr.transcription.processes import Workers
-from asr.transcription.recordings import Recording
+from asr.transcription.recordings import Recording, find
 
+each = pytest.mark.parametrize
 FATAL = """
 import os
 if os.path.exists("fatal"):
@@ -41,28 +42,14 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 ONCE, ALWAYS, FAULT = "os.remove('fatal'); os._exit(9)", "os._exit(9)", "raise LookupError(path)"
 
 
-@pytest.fixture(scope="module")
-def ready(tmp_path_factory):
-    """A model of one epoch, and 16 recordings in wavs/."""
-    root = make_root(tmp_path_factory.mktemp("ready"))
-    train(root, root / "model", "training.epochs=1")
-    write_corpus(root / "wavs", {"file": 16}, seed=5)
-    return root
-
-
 @pytest.fixture
 def run(ready, tmp_path, capsys, monkeypatch):
-    """Run asr-decode in a folder that has wavs/; its exit status and messages."""
+    """Run asr-decode in a folder that has 16 recordings in wavs/; its exit status and messages."""
     monkeypatch.chdir(tmp_path)
-    os.symlink(ready / "wavs", "wavs")
+    write_corpus(tmp_path / "wavs", {"file": 16}, seed=5)
 
     def run(*arguments):
-        status = 0
-        try:
-            decode.main([*command(ready)[3:], *map(str, arguments)])
-        except SystemExit as ended:
-            status = ended.code
-        return status, capsys.readouterr().err
+        return status_of(decode.main, *command(ready)[3:], *arguments), capsys.readouterr().err
 
     return run
 
@@ -122,7 +109,7 @@ def test_two_processes_give_the_bytes_of_one_and_the_texts_of_none(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("action, status", [(ONCE, 0), slow(ALWAYS, 2), slow(FAULT, None)])
+@each("action, status", [(ONCE, 0), slow(ALWAYS, 2), slow(FAULT, None)])
 def test_a_process_that_dies_has_its_piece_done_by_another(run, monkeypatch, action, status):
     path = "wavs/file007.wav"
     run("wavs", "--processes", 1, *to("one"))
@@ -146,12 +133,8 @@ def test_a_process_that_dies_has_its_piece_done_by_another(run, monkeypatch, act
 def children(pid):
     """Worker processes: pids."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    lines = {int(child): Path(f"/proc/{child}/cmdline") for child in listed}
-    return [
-        child
-        for child, line in lines.items()
-        if line.exists() and b"spawn_main" in line.read_bytes()
-    ]
+    lines = ((int(child), Path(f"/proc/{child}/cmdline")) for child in listed)
+    return [pid for pid, line in lines if line.exists() and b"spawn_main" in line.read_bytes()]
 
 
 def journaled(path):
@@ -168,9 +151,7 @@ def deaf_to_interrupts(pid):
 @pytest.mark.slow
 @pytest.mark.usefixtures("heeded")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize(
-    "number, status", [slow(signal.SIGINT, 130), (signal.SIGTERM, 143), slow(signal.SIGKILL, -9)]
-)
+@each("number, status", [slow(signal.SIGINT, 130), (signal.SIGTERM, 143), slow(signal.SIGKILL, -9)])
 def test_a_stopped_command_ends_its_processes_and_goes_on(ready, run, number, status):
     """The signal comes to the whole group, as from a terminal, or SIGKILL to the collecting process alone."""
     run("wavs", "--processes", 1, *to("one"))
@@ -200,13 +181,11 @@ def test_a_stopped_command_ends_its_processes_and_goes_on(ready, run, number, st
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_200_pieces_on_four_processes_of_which_three_are_killed(ready, run, tmp_path):
     write_corpus(tmp_path / "many", {"file": 400}, seed=6)
-    from asr.transcription.recordings import find
-
     assert len(Workers(4).pieces(find("many"), 0.4)) >= 200
     run("many", "--mode", "joint", "--processes", 1, *to("one"))
     words = [*command(ready, "joint"), "many", "--processes", "4", *to("four")]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    killed: set[int] = set()
+    killed = set()
     for finished in (20, 60, 100):
         while journaled(tmp_path / ".four.txt.journal") < finished:
             assert process.poll() is None, process.stderr.read()
@@ -257,7 +236,7 @@ auto     |                                                                      
 """)
 
 
-@pytest.mark.parametrize("text, environment, expected", ARRAYS)
+@each("text, environment, expected", ARRAYS)
 def test_parts_are_named_or_known_from_a_scheduler(text, environment, expected):
     environment = dict(word.split("=") for word in environment.split())
     if expected.replace("/", "").isdecimal():
@@ -282,14 +261,16 @@ def test_parts_are_joined_and_those_that_are_missing_named(run):
     assert not Path("parts.txt").exists()
     assert run(*given, *to("parts"), "--part", "20/20")[0] == 0
     status, err = run(*given, *to("parts"), "--join", 20)
-    assert status == 3 and outputs("parts")[0] == outputs("whole")[0]
-    lines = [
-        [json.loads(x)["text"] for x in outputs(name)[1].splitlines()]
+    assert status == 3
+    parts, whole = (
+        (
+            outputs(name)[0],
+            [json.loads(line)["text"] for line in outputs(name)[1].splitlines()],
+            Path(f"{name}.txt.failed.tsv").read_text(),
+        )
         for name in ("parts", "whole")
-    ]
-    assert lines[0] == lines[1]
-    failed = [Path(f"{name}.txt.failed.tsv").read_text() for name in ("parts", "whole")]
-    assert failed[0] == failed[1]
+    )
+    assert parts == whole
 
 
 @pytest.mark.slow
@@ -301,7 +282,7 @@ def test_a_join_without_failures_is_the_work_of_the_undivided_command(run):
     assert "up to date" in run("wavs", *to("x"), "--part", "1/2")[1]
 
 
-@pytest.mark.parametrize(
+@each(
     "more",
     [
         "--part 1/2",

@@ -6,11 +6,11 @@ Of the model: its own posteriors, attention and transcript. What is refused stan
 import numpy as np
 import pytest
 import torch
+from refusals import refused
+from small import options, sizes
 
 from asr.cli.plot import differing
-from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
-from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
 from asr.text.tokenizer import train
 from asr.training.plots import compared, is_plot, pixels, save
@@ -23,13 +23,9 @@ GREEDY = SearchOptions(mode="ctc-greedy")
 
 @pytest.fixture(scope="module")
 def recognizer():
-    part = {"kind": "transformer", "d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.0}
-    settings = HybridSettings(
-        kind="hybrid", encoder=dict(part, channels=4), decoder=part, ctc_weight=0.3
-    )
     torch.manual_seed(1)
-    fbank = {"sample_rate": 8000, "mels": 20}
-    made = Recognizer(FrontendSettings(fbank=fbank), settings, train("characters", ["A BC", "$E"]))
+    features = FrontendSettings(fbank={"sample_rate": 8000, "mels": 20})
+    made = Recognizer(features, sizes("ctc_weight: 0.3"), train("characters", ["A BC", "$E"]))
     with torch.no_grad():  # so that CTC hears something
         made.model.ctc_out.weight.mul_(30)
         made.model.ctc_out.bias[0] -= 1
@@ -51,17 +47,16 @@ def test_what_is_observed_is_the_models(recognizer, waveform, seen):
     found = transcribe_waveform(recognizer, waveform, GREEDY)
     assert seen.tokens == found.nbest[0].tokens and len(set(seen.tokens)) > 1
     assert seen.words == [word for segment in found.segments for word in segment.words]
-    samples, lens = torch.from_numpy(waveform)[None], torch.tensor([len(waveform)])
-    Y, Y_lens = torch.tensor([seen.tokens]), torch.tensor([len(seen.tokens)])
+    samples = torch.from_numpy(waveform)[None], torch.tensor([len(waveform)])
+    Y = torch.tensor([seen.tokens]), torch.tensor([len(seen.tokens)])
     with torch.no_grad():
-        X, _ = recognizer.frontend(samples, lens)
-        H, H_lens = recognizer.encode(samples, lens)
-        decoded = recognizer.model.decode(H, H_lens, Y, Y_lens, attention=True)
+        X, _ = recognizer.frontend(*samples)
+        H, H_lens = recognizer.encode(*samples)
+        decoded = recognizer.model.decode(H, H_lens, *Y, attention=True)
         posteriors = recognizer.model.ctc_log_probs(H).exp()
     assert np.array_equal(seen.features, X[0]) and np.array_equal(seen.posteriors, posteriors[0])
     assert seen.attention.shape == (2, 3, len(seen.tokens) + 1, len(seen.posteriors))
-    for layer, weights in enumerate(decoded.cross):
-        np.testing.assert_allclose(seen.attention[layer], weights[0], atol=1e-6)
+    np.testing.assert_allclose(seen.attention, torch.cat(decoded.cross), atol=1e-6)
     # greedy text: each label stands where it is the most probable
     assert [int(seen.posteriors[peak].argmax()) for peak in seen.peaks] == seen.tokens
 
@@ -98,20 +93,19 @@ def test_a_recording_without_words_can_be_drawn(recognizer):
 
 
 def metrics(*wers):
-    train = {"kind": "train", "step": 1, "epoch": 0.5, "ctc": 2.0, "wait": 0.1}
+    train = options("kind: train, step: 1, epoch: 0.5, ctc: 2.0, wait: 0.1")
     lines = [{"kind": "dev", "step": n, "epoch": n, "wer": w} for n, w in enumerate(wers, 1)]
-    return [train, *lines, {"kind": "candidate", "step": 9, "wer": 0.0}]
+    return [train, *lines, options("kind: candidate, step: 9, wer: 0.0")]
 
 
 def test_runs_are_compared_by_metric(tmp_path):
     figure = compared({"one": metrics(0.5, 0.2), "other": metrics(0.4)})
-    drawn = {
+    assert {
         axes.get_title(loc="left"): {
             line.get_label(): line.get_xydata().tolist() for line in axes.lines
         }
         for axes in figure.axes
-    }
-    assert drawn == {
+    } == {
         "train ctc: loss per token": {"one": [[0.5, 2]], "other": [[0.5, 2]]},
         "dev wer: error rate on dev [%]": {
             "one, best 20.00%": [[1, 50], [2, 20]],
@@ -125,16 +119,10 @@ def test_runs_are_compared_by_metric(tmp_path):
     assert is_plot(tmp_path / "a.png") and not is_plot(tmp_path / "b.png")
 
 
-@pytest.mark.parametrize(
-    "paths, names",
-    [
-        ("exp/a/model exp/b/model", "a b"),
-        ("a/ b/c", "a b/c"),
-        ("x/a x/a/a", "a a/a"),
-        ("exp/a", "a"),
-    ],
-)
+NAMES = {"exp/a/model exp/b/model": "a b", "a/ b/c": "a b/c", "x/a x/a/a": "a a/a", "exp/a": "a"}
+
+
+@pytest.mark.parametrize("paths, names", NAMES.items())
 def test_runs_are_named_by_what_differs(paths, names):
     assert differing(paths.split()) == names.split()
-    with pytest.raises(UserError, match="twice"):
-        differing(["a", "b", "./a/"])
+    refused("twice", differing, ["a", "b", "./a/"])

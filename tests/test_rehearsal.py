@@ -8,6 +8,8 @@ import sys
 
 import pytest
 from checkouts import ROOT, bash
+from pytest import approx
+from runs import status_of
 
 from asr.data import columns as table
 from asr.data import manifest
@@ -38,22 +40,22 @@ def test_librispeech(tmp_path):
     assert counts == [round(0.01 * count) for count in rehearsed.LIBRISPEECH.values()]
     train = table.read(tmp_path / "train.jsonl.gz")
     assert len(train) == sum(counts[:3])
-    assert train.durations.mean() == pytest.approx(12.3, abs=0.3)
-    assert sum(map(len, train.texts)) / len(train) == pytest.approx(190, abs=15)
+    assert train.durations.mean() == approx(12.3, abs=0.3)
+    assert sum(map(len, train.texts)) / len(train) == approx(190, abs=15)
 
 
 def test_aishell(tmp_path):
     assert play("aishell", tmp_path)[-1] == "score, char errors"
     train = table.read(tmp_path / "train.jsonl.gz")
     assert len(train) == round(0.01 * rehearsed.AISHELL["train"])
-    assert train.durations.mean() == pytest.approx(4.5, abs=0.2)
+    assert train.durations.mean() == approx(4.5, abs=0.2)
     assert tokenizer.load(tmp_path / "tokenizer").vocabulary > 3000
 
 
 def test_a_text(tmp_path):
     assert len(play("text", tmp_path)) == 3
     words = json.loads((tmp_path / "tokens/state.json").read_text())["words"]
-    assert words == pytest.approx(0.01 * rehearsed.LINES * rehearsed.WORDS_A_LINE, rel=0.02)
+    assert words == approx(0.01 * rehearsed.LINES * rehearsed.WORDS_A_LINE, rel=0.02)
 
 
 def test_a_score_that_misses_a_planted_error_fails(tmp_path, monkeypatch):
@@ -96,11 +98,7 @@ def test_a_part_beyond_its_bound_ends_it_with_status_1(monkeypatch, capsys, boun
     part = rehearsal.Part("nothing", [sys.executable, "-c", ""], bound)
     monkeypatch.setattr(rehearsal, "CORPORA", {"x": lambda root, scale: iter([part])})
     monkeypatch.setattr(sys, "argv", ["rehearsal.py", "x"])
-    try:
-        rehearsal.main()
-        ended = None
-    except SystemExit as error:
-        ended = error.code  # a message is status 1
-    assert ended == ("1 parts are beyond their bounds" if exceeded else None)
+    ended = status_of(lambda _: rehearsal.main())  # a message is status 1
+    assert ended == ("1 parts are beyond their bounds" if exceeded else 0)
     row = capsys.readouterr().out.splitlines()[2]
     assert row.startswith("| x | nothing | ") and row.endswith("EXCEEDED") == exceeded

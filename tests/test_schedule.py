@@ -11,8 +11,10 @@ from torch.testing import assert_close
 from asr.training.optim.adam import AdamSettings, AdamWSettings
 from asr.training.optim.schedule import ConstantSettings, CosineSettings, NoamSettings, WSDSettings
 
+each = pytest.mark.parametrize
 
-@pytest.mark.parametrize("d_model", [256, 512])
+
+@each("d_model", [256, 512])
 def test_noam_is_the_papers_curve(d_model):
     """lrate = d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), equation 3, for the lr its docstring names."""
     schedule, lr = NoamSettings(kind="noam", warmup=400), d_model**-0.5 * 400**-0.5
@@ -30,7 +32,7 @@ def test_cosine():
         assert schedule.factor(5000, n / 100) == approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
+@each("shape", ["linear", "1-sqrt"])
 def test_wsd(shape):
     """Warm-up and stable rate; then 1 - x, or 1 - √x, x being the share of the decay that is over."""
     schedule = WSDSettings(kind="wsd", warmup=400, decay=0.2, shape=shape)
@@ -53,22 +55,18 @@ def model():
     return nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)).double()
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1, None])
-@pytest.mark.parametrize("settings, reference", [
+@each("given", [{}, {"weight_decay": 0.0}, {"weight_decay": 0.1}])
+@each("settings, reference", [
     (AdamSettings, torch.optim.Adam), (AdamWSettings, torch.optim.AdamW)
 ])  # fmt: skip
 def test_a_step_is_pytorchs_with_the_papers_constants_and_decay_for_matrices_alone(
-    settings, reference, decay
+    settings, reference, given
 ):
     """Betas and eps of the Transformer; the default decay is PyTorch's."""
-    kind, given = settings.__name__.removesuffix("Settings").lower(), {"weight_decay": decay}
     ours, theirs = model(), model()
-    chosen = settings(kind=kind, lr=1e-2, **given if decay is not None else {}).build(ours)
-    usual = reference(theirs.parameters()).defaults["weight_decay"]
-    groups = [
-        {"params": [p], "weight_decay": (usual if decay is None else decay) * (p.dim() > 1)}
-        for p in theirs.parameters()
-    ]
+    chosen = settings(kind=reference.__name__.lower(), lr=1e-2, **given).build(ours)
+    decay = reference(theirs.parameters(), **given).defaults["weight_decay"]
+    groups = [{"params": [p], "weight_decay": decay * (p.dim() > 1)} for p in theirs.parameters()]
     expected = reference(groups, lr=1e-2, betas=(0.9, 0.98), eps=1e-9)
     for seed in range(3):
         for module, optimizer in ((ours, chosen), (theirs, expected)):

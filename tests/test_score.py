@@ -30,7 +30,7 @@ def edits(reference, hypothesis):
 
 
 def write(path, texts):
-    path.write_text("".join(f"{name}\t{text}\n" for name, text in texts.items()), encoding="utf-8")
+    path.write_text("".join(f"{name}\t{text}\n" for name, text in texts.items()), "utf-8")
     return path
 
 
@@ -39,10 +39,10 @@ def printed(tmp_path, capsys):
     """Run asr-score on texts; the lines that it prints."""
 
     def printed(ref, hyp, *more, against=None):
-        given = {"r": ref, "h": hyp} | ({"o": against} if against else {})
-        files = [str(write(tmp_path / name, texts)) for name, texts in given.items()]
-        more = [*files[:2], *more, *(["--against", files[2]] if against else [])]
-        command.main(more)
+        files = [str(write(tmp_path / name, texts)) for name, texts in (("r", ref), ("h", hyp))]
+        if against:
+            more = [*more, "--against", str(write(tmp_path / "o", against))]
+        command.main([*files, *more])
         return capsys.readouterr().out.splitlines()
 
     return printed
@@ -59,8 +59,7 @@ def refused(*facts, **given):
 
 def test_error_rates_add_and_check():
     total = sum([ErrorRate(3, 1, 0, 1), ErrorRate(2, 0, 2, 0)])
-    assert total == ErrorRate(5, 1, 2, 1)
-    assert (total.errors, total.reference, total.rate) == (4, 8, 0.5)
+    assert total == ErrorRate(5, 1, 2, 1) and (total.errors, total.rate) == (4, 0.5)
     with pytest.raises(ValueError, match=r"expected counts of 0 or more, got \(1, -1, 0, 0\)"):
         ErrorRate(1, -1, 0, 0)
     with pytest.raises(ValueError, match="the reference is empty"):
@@ -68,26 +67,25 @@ def test_error_rates_add_and_check():
 
 
 @pytest.mark.parametrize(
-    "reference,hypothesis,unit,expected",
+    "reference, hypothesis, unit, expected",
     [
-        ("A B C", "A X C D", "word", ErrorRate(2, 1, 0, 1)),
-        ("A B C", "", "word", ErrorRate(0, 0, 3, 0)),
-        ("A  B", " A B ", "word", ErrorRate(2, 0, 0, 0)),
-        ("A B", "AB", "char", ErrorRate(2, 0, 1, 0)),  # the space between words is a character
-        ("今天天气", "今天气", "char", ErrorRate(3, 0, 1, 0)),
+        ("A B C", "A X C D", "word", (2, 1, 0, 1)),
+        ("A B C", "", "word", (0, 0, 3, 0)),
+        ("A  B", " A B ", "word", (2, 0, 0, 0)),
+        ("A B", "AB", "char", (2, 0, 1, 0)),  # the space between words is a character
     ],
 )
 def test_counts(reference, hypothesis, unit, expected):
-    assert error_rates([reference], [hypothesis], unit) == [expected]
+    assert error_rates([reference], [hypothesis], unit) == [ErrorRate(*expected)]
 
 
 @pytest.mark.parametrize("unit, split", [("word", str.split), ("char", list)])
 def test_counts_are_the_edit_distance(unit, split):
     rng = np.random.default_rng(0)
-    draw = lambda least: " ".join(rng.choice(["AB", "B", "C", "CA"], rng.integers(least, 9)))  # noqa: E731
-    references, hypotheses = [draw(1) for _ in range(60)], [draw(0) for _ in range(60)]
-    rates = error_rates(references, hypotheses, unit)
-    for rate, r, h in zip(rates, map(split, references), map(split, hypotheses), strict=True):
+    words = ["AB", "B", "C", "CA"]
+    two = [[" ".join(rng.choice(words, rng.integers(low, 9))) for _ in range(60)] for low in (1, 0)]
+    for rate, *texts in zip(error_rates(*two, unit), *two, strict=True):
+        r, h = map(split, texts)
         assert (rate.errors, rate.reference) == (edits(r, h), len(r))
         assert rate.hits + rate.substitutions + rate.insertions == len(h)
 
@@ -139,26 +137,24 @@ def test_manifests_files_mappings_and_transcripts_score_alike(tmp_path):
     manifest.write(tmp_path / "r.jsonl.gz", utterances)
     expected = score(references, hypotheses)
     word = expected.scores["word"]
-    assert word.total == ErrorRate(3, 0, 1, 1) and word.rate == word.total.rate == 0.5
+    assert word.total == ErrorRate(3, 0, 1, 1) and word.rate == 0.5
     assert word.utterances["u1"] == ErrorRate(1, 0, 1, 0)
     assert word.interval == (word.low, word.high)
     assert expected.scores["char"].total.reference == 13
-    transcripts = [Transcript(name, text) for name, text in hypotheses.items()]
+    transcripts = [*map(Transcript, hypotheses, hypotheses.values())]
     files = write(tmp_path / "r", references), write(tmp_path / "h", hypotheses)
     for ref in (tmp_path / "r.jsonl.gz", files[0], references):
         for hyp in (files[1], transcripts, iter(transcripts)):
             assert score(ref, hyp) == expected
     assert score(*files, against=hypotheses).differences["word"].value == 0
-    repeated = [*transcripts, transcripts[1]]
     refused("hyp", "3 ids of ref, got 1 missing (u1)", ref=references, hyp=transcripts[:2])
-    refused("repeated ids in hyp (1): u2", ref=references, hyp=repeated)
+    refused("repeated ids in hyp (1): u2", ref=references, hyp=[*transcripts, transcripts[1]])
     refused("ref: got no texts", ref={}, hyp=hypotheses)
     refused("unit: got 'words'", "mixed", ref=references, hyp=hypotheses, unit="words")
 
 
 def test_the_command_prints_a_line_a_unit(printed, tmp_path):
-    names = [f"u{n}" for n in range(10)]
-    two, one = dict.fromkeys(names, "ONE TWO"), dict.fromkeys(names, "ONE")
+    two, one = ({f"u{n}": text for n in range(10)} for text in ("ONE TWO", "ONE"))
     options = "--unit", "word", "--json", str(tmp_path / "s.json")
     assert printed(two, two, *options, against=one) == [
         "WER 0.00 % [0.00, 0.00]: sub 0, del 0, ins 0 of 20 words, 0 of 10 utterances wrong",

@@ -18,6 +18,7 @@ from asr.nn.attention import MultiHeadAttention
 from asr.nn.layers import Dropout
 from asr.tasks import Experiment
 
+each = pytest.mark.parametrize
 CONF = Path(__file__).parents[1] / "conf"
 # ESPnet's READMEs: configuration → tokens, millions of parameters
 PUBLISHED = options("""
@@ -42,11 +43,11 @@ MASKS = options("""
     aishell: [2, 27, 10, 150, 0.05, 760], aishell-transformer: [2, 30, 2, 40, 1, 520]
 """)
 # what a pretrained encoder is made of stands in its source
-HYBRIDS = sorted(
-    p.stem
-    for p in CONF.glob("*.yaml")
-    if "kind: hybrid" in (text := p.read_text("utf-8")) and "kind: pretrained" not in text
-)
+KINDS = {
+    path.stem: re.findall("kind: (hybrid|pretrained)", path.read_text("utf-8"))
+    for path in CONF.glob("*.yaml")
+}
+HYBRIDS = sorted(name for name, kinds in KINDS.items() if kinds == ["hybrid"])
 TOKENS = {"librispeech": 5000, "aishell": 4233, "an4": 110}  # by how the name begins
 
 
@@ -77,7 +78,7 @@ def count(module):
     return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@each("name", PUBLISHED)
 def test_published_sizes(name):
     """To a thousandth, the rounding of what is published. A LayerNorm has as many weights as the BatchNorm that it
     stands for; ESPnet has one LayerNorm more, behind the last block's own."""
@@ -85,7 +86,7 @@ def test_published_sizes(name):
     assert count(build(name, tokens)) / 1e6 == approx(published, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@each("name", TRAINED)
 def test_published_hyper_parameters(name):
     """What the count of parameters doesn't show. ESPnet's YAMLs leave Adam's constants to PyTorch, whose are these;
     its epochs are of three copies of the training set, one a speed."""
@@ -98,17 +99,13 @@ def test_published_hyper_parameters(name):
         assert made == (heads, 0.1, attention_dropout[n], layer_dropout[n])
     assert (e.model.ctc_weight, e.model.label_smoothing) == (0.3, 0.1)
     assert (adam.kind, adam.lr, adam.beta2) == ("adam", lr, 0.999)
-    ours = [
-        training.clip,
-        adam.eps,
-        adam.weight_decay,
-    ]  # as large as the gradient, ours of one token
+    ours = [training.clip, adam.eps, adam.weight_decay]  # large as the gradient, ours of one token
     assert ours == approx([5 / tokens, 1e-8 / tokens, decay / tokens], rel=0.02, abs=0)
     assert (e.schedule.kind, e.schedule.warmup) == ("noam", warmup)
     assert (training.epochs, training.average, e.data.speeds) == (3 * epochs, 10, [0.9, 1.0, 1.1])
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@each("name", TRAINED)
 def test_published_masks_and_batches(name):
     """Steps hold about as much as ESPnet's, whose batches count tokens, too (conf/)."""
     e = settings(name)
@@ -117,7 +114,7 @@ def test_published_masks_and_batches(name):
     assert m.time_warp == 5 and made == MASKS.get(name, MASKS.get(name.partition("-")[0]))
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@each("name", SHOWN)
 def test_a_header_shows_the_size(name):
     """To the last digit shown; also of the Transformers, whose sizes ESPnet's READMEs don't name."""
     (tokens,) = (size for corpus, size in TOKENS.items() if name.startswith(corpus))
@@ -129,7 +126,7 @@ def test_every_published_configuration_shows_its_size():
     assert {*PUBLISHED, "librispeech100", "aishell-transformer"} <= set(SHOWN)
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
+@each("name", HYBRIDS)
 def test_dropout_is_as_set(name):
     model, as_set = build(name), settings(name).model
     for part, s in (model.encoder, as_set.encoder), (model.decoder, as_set.decoder):
@@ -139,7 +136,7 @@ def test_dropout_is_as_set(name):
         assert attention == {s.attention_dropout} and part.layer_dropout == s.layer_dropout
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
+@each("name", HYBRIDS)
 def test_the_size_of_every_configuration(name):
     """Encoders of one width and depth: what each kind adds to a Transformer of the same `ff`, by its formulas."""
     e = settings(name).model.encoder

@@ -6,10 +6,10 @@ import shutil
 import subprocess
 
 import pytest
+from refusals import refused
 
 from asr import __version__, provenance
 from asr.cli import decode
-from asr.errors import UserError
 from asr.stamp import Planned, Stamp, fingerprint, planning, read
 from asr.text import tokenizer as tokenizers
 from asr.training.identity import stamp_of
@@ -69,8 +69,7 @@ def test_a_damaged_stamp_is_none_and_reading_it_an_error(folder, content):
     path.unlink() if content is None else path.write_text(content)
     assert not stamp(folder).is_current()
     said = r"out.txt: not finished, its stamp .out.txt.stamp.json is absent or damaged"
-    with pytest.raises(UserError, match=said):
-        read(folder / "out.txt")
+    refused(said, read, folder / "out.txt")
 
 
 def test_what_cannot_be_read_has_a_fingerprint_too(folder):
@@ -125,15 +124,13 @@ def test_the_files_of_a_tokenizer_are_those_that_it_names(tmp_path, monkeypatch)
     monkeypatch.setitem(tokenizers.KINDS, "pairs", f"{__name__}:Pairs")
     monkeypatch.setitem(globals(), "Pairs", Pairs)
     (tmp_path / "tokenizer.json").write_text('{"kind": "pairs"}')
-    (tmp_path / "x.yaml").write_text(
-        f"{{out: x, tokenizer: {tmp_path}, init_from: {tmp_path}, data: {{}}}}"
-    )
-    pairs, stamps = tmp_path / "pairs.txt", []
+    settings, pairs, stamps = tmp_path / "x.yaml", tmp_path / "pairs.txt", []
+    settings.write_text(f"{{out: x, tokenizer: {tmp_path}, init_from: {tmp_path}, data: {{}}}}")
     for content in ("ab", "cd"):
         pairs.write_text(content)
         how = decode.decoding(decode.parse(["--model", str(tmp_path), "a.wav"]))
-        files = [str(path) for path in how.files()]
-        stamps.append((Stamp("x", "y", {}, files).facts, stamp_of(tmp_path / "x.yaml", []).facts))
+        files = [*map(str, how.files())]
+        stamps.append((Stamp("x", "y", {}, files).facts, stamp_of(settings, []).facts))
         assert str(pairs) in files
     assert all(before != after for before, after in zip(*stamps, strict=True))
     assert tokenizers.names_of_files("pairs") == ("tokenizer.json", "pairs.txt")

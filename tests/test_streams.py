@@ -31,11 +31,9 @@ def shell(redirected, folder, count=1, how="emit('result')", **environment):
     """Run a command that prints with its streams redirected by a shell; its status, and what it said and did."""
     (folder / "x.py").write_text(PRINTS.format(print=how), "utf-8")
     line = f"{sys.executable} {folder}/x.py {count} {folder}/file {redirected}"
-    settings = {**os.environ, **environment}
-    settings.pop("PYTHONUNBUFFERED", None)
-    done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, timeout=60, env=settings
-    )
+    given = ["env", "-u", "PYTHONUNBUFFERED", "bash", "-c", line]
+    env = os.environ | environment
+    done = subprocess.run(given, capture_output=True, text=True, timeout=60, env=env)
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
     return done
 
@@ -44,10 +42,8 @@ def shell(redirected, folder, count=1, how="emit('result')", **environment):
 def test_a_full_or_closed_stdout_is_one_line_and_status_2(tmp_path, count, how):
     for redirected, why in ((">/dev/full", "No space left on device"), (">&-", "it is closed")):
         done = shell(redirected, tmp_path, count, how)
-        assert done.returncode == 2, done.stderr
-        assert done.stderr.splitlines()[-1].endswith(
-            f"standard output can't be written ({why}); what was printed isn't complete"
-        )
+        said = f"standard output can't be written ({why}); what was printed isn't complete\n"
+        assert done.returncode == 2 and done.stderr.endswith(said), done.stderr
 
 
 @each(
@@ -84,8 +80,8 @@ def main(argv):
 {textwrap.indent(main, "    ")}
 main([])
 """
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes, **more) as process:
+    more |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, **more) as process:
         for number in signals:
             process.stdout.readline()
             process.send_signal(number)
@@ -183,18 +179,16 @@ def test_the_limit_of_memory_makes_its_end_an_error_and_is_lifted_again():
 @each(
     "names, limit, free",
     [
-        (("memory.max", "memory.current"), "4000", 4000 - 3950 + 1200 + 700),
-        (("memory.limit_in_bytes", "memory.usage_in_bytes"), "3000", 950),
-        (("memory.max", "memory.current"), "max", None),
+        ("max current", 4000, 4000 - 3950 + 1200 + 700),
+        ("limit_in_bytes usage_in_bytes", 3000, 950),
+        ("max current", "max", None),
     ],
 )
 def test_files_in_the_cache_of_a_container_are_free(tmp_path, names, limit, free):
     """`current` counts them, and the kernel gives them back."""
-    for name, content in zip(names, (limit, "3950"), strict=True):
-        (tmp_path / name).write_text(content + "\n")
-    (tmp_path / "memory.stat").write_text(
-        "anon 1000\ninactive_file 1200\nactive_file 700\nslab 5\n"
-    )
+    files = "anon 1000\ninactive_file 1200\nactive_file 700\nslab 5"
+    for name, content in zip([*names.split(), "stat"], (limit, 3950, files), strict=True):
+        (tmp_path / f"memory.{name}").write_text(f"{content}\n")
     assert memory.container_free(tmp_path) == free
 
 

@@ -19,9 +19,7 @@ import numpy as np
 import pytest
 import soundfile
 
-pytest.importorskip(
-    "espeakng_loader", reason="the corpora need espeak-ng: pip install espeakng-loader"
-)
+pytest.importorskip("espeakng_loader", reason="these need espeak-ng: pip install espeakng-loader")
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 sys.path[:0] = [str(RECIPES / "mini"), str(RECIPES / "aishell"), str(RECIPES)]
@@ -69,14 +67,12 @@ def samples(out):
 @pytest.fixture(scope="module", params=KINDS, ids=["mini", "aishell"])
 def made(request, tmp_path_factory):
     """A corpus: its recipe, the plan of the whole, a tiny one in a folder."""
-    corpora = request.param
-    grammar, reader, lacking = KINDS[corpora]
-    test, dev, _ = plan = corpora.plan()
-    tiny = {"hours": 0.004, "utterances": {dev: 3, test: 4}, "coverage": 0}
-    out = tmp_path_factory.mktemp("tiny")
-    corpora.synthesize(out, **tiny)
-    facts = {"corpora": corpora, "grammar": grammar, "reader": reader, "lacking": lacking}
-    return SimpleNamespace(**facts, plan=plan, tiny=tiny, out=out, splits=(dev, test))
+    made = SimpleNamespace(corpora=request.param, out=tmp_path_factory.mktemp("tiny"))
+    made.grammar, made.reader, made.lacking = KINDS[made.corpora]
+    test, dev, _ = made.splits = [*(plan := made.corpora.plan())]
+    made.plan, made.tiny = plan, {"hours": 0.004, "utterances": {dev: 3, test: 4}, "coverage": 0}
+    made.corpora.synthesize(made.out, **made.tiny)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -102,17 +98,17 @@ def test_splits_share_no_sentence_and_no_voice(made):
 
 def test_dev_and_test_do_not_depend_on_the_hours(made):
     other = made.corpora.plan(hours=0.1, coverage=0)
-    assert all(other[split] == made.plan[split] for split in made.splits)
+    assert all(other[split] == made.plan[split] for split in made.splits[:2])
     with pytest.raises(ValueError, match=f"0.1 hours are too few: test's {made.lacking}"):
         made.corpora.plan(hours=0.1)
 
 
 def test_the_same_seed_gives_the_same_samples_in_another_process_and_order(made):
-    command, folder = [sys.executable, "-c", HASHES.format(made.tiny)], made.corpora.__name__
-    out = subprocess.check_output(command, cwd=RECIPES / folder, text=True)
+    command = [sys.executable, "-c", HASHES.format(made.tiny)]
+    out = subprocess.check_output(command, cwd=RECIPES / made.corpora.__name__, text=True)
     here = {name: hashlib.sha256(data).hexdigest() for name, data in samples(made.out).items()}
-    assert dict(line.split() for line in out.splitlines()) == here and len(here) == 12
-    u = made.corpora.plan(**made.tiny)[made.splits[1]][0]
+    assert dict(map(str.split, out.splitlines())) == here and len(here) == 12
+    u = made.corpora.plan(**made.tiny)[made.splits[0]][0]
     assert made.corpora.recording(u, 2).tobytes() != made.corpora.recording(u, 1).tobytes()
 
 
@@ -199,14 +195,6 @@ def test_english_texts_are_words_of_letters_and_apostrophes(english):
         assert re.fullmatch(r"[A-Z']+( [A-Z']+){2,13}", text), text
         # what is spoken differs from it in letters' marks, punctuation and nothing else
         assert MINI.transcript(re.sub(r"\beh\b", "a", MINI.spoken(u.sentence))) == text
-
-
-def test_sizes_of_the_english_corpus(english):
-    count = {split: MINI.words(utterances) for split, utterances in english.items()}
-    assert count["test-mini"].total() >= 3000
-    assert len(count["train-mini"]) >= 500
-    assert len({u.speaker for u in english["train-mini"]}) >= 60
-    assert min(count["train-mini"][word] for word in count["test-mini"]) >= 10
 
 
 def test_mini_1_is_what_it_was(english):

@@ -6,12 +6,13 @@ Expected ids are constructed, or laws over generated texts of Latin with apostro
 import re
 import unicodedata
 from collections import Counter
+from itertools import chain
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from asr.errors import UserError
 from asr.text import bpe
 from asr.text import tokenizer as tokenizers
 from asr.text.characters import Characters
@@ -19,6 +20,7 @@ from asr.text.normalize import normalize
 from asr.text.sample import draw
 from asr.text.tokenizer import sos_eos, train
 
+each = pytest.mark.parametrize
 LATIN = [
     "IT'S A TEST OF THE O'CLOCK NEWS",
     "DON'T PANIC THE TEST IS SHORT",
@@ -36,18 +38,18 @@ def make(kind, corpus):
     return train(kind, CORPORA[corpus], SIZES[corpus] if kind == "bpe" else None)
 
 
-@pytest.mark.parametrize("kind", ["characters", "bpe"])
-@pytest.mark.parametrize("corpus", CORPORA)
+@each("kind", ["characters", "bpe"])
+@each("corpus", CORPORA)
 def test_texts_come_back_and_saved_and_loaded_is_equal(kind, corpus, tmp_path):
-    tokenizer, texts, end = make(kind, corpus), CORPORA[corpus], sos_eos(make(kind, corpus))
-    symbols = tokenizer.symbols()
+    tokenizer = make(kind, corpus)
+    symbols, end = tokenizer.symbols(), sos_eos(tokenizer)
     assert len(symbols) == len(set(symbols)) == tokenizer.vocabulary == end + 1
     assert (symbols[0], symbols[-1]) == ("<blank>", "<sos/eos>")
     assert all(s.strip() == s != "" for s in symbols)
     tokenizer.save(tmp_path)
     loaded = tokenizers.load(tmp_path)
     assert loaded.symbols() == symbols and type(loaded) is type(tokenizer)
-    for text in texts:
+    for text in CORPORA[corpus]:
         ids = tokenizer.encode(text)
         assert loaded.encode(text) == ids and 0 < min(ids) <= max(ids) < end
         assert tokenizer.decode([end, 0, *ids, 0, end]) == tokenizer.decode(ids) == text
@@ -59,13 +61,9 @@ def test_a_sample_is_drawn_evenly_and_again_the_same():
     assert draw(iter(texts), 20).texts == texts == draw(texts, 30).texts
     samples = [draw(texts, 5, seed).texts for seed in range(2000)]
     assert samples[3] == draw(texts, 5, 3).texts != samples[4]
-    assert all(
-        len(set(sample)) == 5 and sample == sorted(sample, key=texts.index) for sample in samples
-    )
-    counts = Counter(
-        text for sample in samples for text in sample
-    )  # 500 each, with a deviation of 19
-    assert set(counts) == set(texts) and all(420 < count < 580 for count in counts.values())
+    assert all(len(set(some)) == 5 and some == sorted(some, key=texts.index) for some in samples)
+    counts = Counter(chain(*samples))  # 500 each, with a deviation of 19
+    assert all(420 < counts[text] < 580 for text in texts)
 
 
 def test_bpe_of_a_sample_knows_the_characters_of_all_texts(monkeypatch):
@@ -84,21 +82,11 @@ def test_ids_of_characters():
     assert tokenizer.encode("AB 'A") == [3, 4, 1, 2, 3] and tokenizer.vocabulary == 6
 
 
-def test_the_size_of_bpe_counts_blank_and_start():
-    assert train("bpe", LATIN, 60).vocabulary == 60
-    merged = train("bpe", ["THE CAT THE DOG THE END"] * 3, 20)
-    assert len(merged.encode("THE")) == 1  # the most frequent word is one piece
-
-
-@pytest.mark.parametrize("kind", ["characters", "bpe"])
-@pytest.mark.parametrize(
-    "text, character, code",
-    [("THE ñ", "ñ", "U+00F1"), ("X\U0001f600", "😀", "U+1F600")],
-)
-def test_a_character_out_of_the_vocabulary_names_the_utterance(kind, text, character, code):
-    says = re.escape(f"x-1: character {character!r} ({code}) of {text!r} is not in the tokenizer")
-    with pytest.raises(UserError, match=f"^{says}"):
-        make(kind, "latin").encode(text, "x-1")
+@each("kind", ["characters", "bpe"])
+@each("character, code", [("ñ", "00F1"), ("😀", "1F600")])
+def test_a_character_out_of_the_vocabulary_names_the_utterance(kind, character, code):
+    says = rf"^x-1: character '{character}' \(U\+{code}\) of 'THE{character}' is not in the"
+    refused(says, make(kind, "latin").encode, f"THE{character}", "x-1")
 
 
 def test_normalize():
@@ -117,7 +105,6 @@ TEXTS = st.lists(WORDS, min_size=1, max_size=5)
 KINDS = st.sampled_from(list(TOKENIZERS))
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
 @given(TEXTS, st.sampled_from([" ", "  ", "\t", "\u3000"]), KINDS)
 def test_any_text_of_known_characters_comes_back_composed(words, space, kind):
     tokenizer, text = TOKENIZERS[kind], space.join(words)
@@ -126,16 +113,15 @@ def test_any_text_of_known_characters_comes_back_composed(words, space, kind):
     assert all(0 < n < tokenizer.vocabulary - 1 for n in ids)
     assert tokenizer.encode(f" {decomposed(text)}  ") == ids
     if kind == "bpe":  # a text is encoded word by word; sentencepiece sees it whole
-        assert tokenizer._processor.encode(normalize(text)) == ids == tokenizer.encode(text)
+        assert tokenizer._processor.encode(normalize(text)) == ids
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@each("kind", TOKENIZERS)
 def test_decomposed_texts_make_the_same_tokenizer(kind):
     texts, size = map(decomposed, CORPORA["mixed"]), SIZES["mixed"] if kind == "bpe" else None
     assert train(kind, texts, size).symbols() == TOKENIZERS[kind].symbols()
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.text(max_size=12))
 def test_normalize_is_a_projection(text):
     once = normalize(text)
@@ -143,7 +129,6 @@ def test_normalize_is_a_projection(text):
     assert normalize(decomposed(text)) == once
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), min_size=1))
 def test_characters_of_any_texts(texts):
     tokenizer = Characters.train(texts)
@@ -151,7 +136,6 @@ def test_characters_of_any_texts(texts):
         assert tokenizer.decode(tokenizer.encode(text)) == normalize(text)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
 @given(st.lists(st.integers(0, 119), max_size=12), KINDS)
 def test_any_ids_decode(ids, kind):
     """Search may propose whatever ids; the text is normalized."""
@@ -159,7 +143,7 @@ def test_any_ids_decode(ids, kind):
     assert text == normalize(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "kind, texts, size, says",
     [
         ("characters", ["", "  "], None, "tokenizer: got no text"),
@@ -171,30 +155,30 @@ def test_any_ids_decode(ids, kind):
     ],
 )
 def test_mistakes_of_training(kind, texts, size, says):
-    with pytest.raises(UserError, match=f"^{says}"):
-        train(kind, texts, size)
+    refused(f"^{says}", train, kind, texts, size)
 
 
-@pytest.mark.parametrize(
-    "size, reason", [(5000, r"(\d+) is the maximum"), (3, r"their characters alone need (\d+)")]
-)
+@each("size, reason", [(5000, r"(\d+) is the maximum"), (3, r"their characters alone need (\d+)")])
 def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
-    with pytest.raises(UserError, match=f"vocabulary of {size} doesn't fit .*{reason}") as caught:
-        train("bpe", LATIN, size)
-    fitting = int(re.search(reason, str(caught.value))[1])
+    said = refused(f"vocabulary of {size} doesn't fit .*{reason}", train, "bpe", LATIN, size)
+    fitting = int(re.search(reason, said)[1])
     assert train("bpe", LATIN, fitting).vocabulary == fitting
-    with pytest.raises(UserError):
-        train("bpe", LATIN, fitting + (1 if size > fitting else -1))
+    refused("", train, "bpe", LATIN, fitting + (1 if size > fitting else -1))
 
 
-@pytest.mark.parametrize("kind, size", [("characters", None), ("bpe", 20)])
-@pytest.mark.parametrize("character", ["\x1b", "\x01", "\u200b\x7f"])
+@each("kind, size", [("characters", None), ("bpe", 20)])
+@each("character", ["\x1b", "\x01", "\u200b\x7f"])
 def test_control_characters_become_no_tokens(kind, size, character):
-    with pytest.raises(UserError, match="token .*, which no text can have; remove it"):
-        train(kind, [f"IT IS {character} A TEST"] * 9, size)
+    refused(
+        "token .*, which no text can have; remove it",
+        train,
+        kind,
+        [f"IT IS {character} A TEST"] * 9,
+        size,
+    )
 
 
-@pytest.mark.parametrize(
+@each(
     "name, content, says",
     [
         ("tokenizer.json", None, "no tokenizer here"),
@@ -212,5 +196,4 @@ def test_damaged_and_missing_files_are_named(tmp_path, name, content, says):
     """More of them: tests/bad_inputs/ngram.yaml."""
     TOKENIZERS["bpe"].save(tmp_path)
     (tmp_path / name).write_bytes(content) if content else (tmp_path / name).unlink()
-    with pytest.raises(UserError, match=f"^{tmp_path / name}: {says}"):
-        tokenizers.load(tmp_path)
+    refused(f"^{tmp_path / name}: {says}", tokenizers.load, tmp_path)

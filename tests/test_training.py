@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from partly import partly
+from refusals import refused
 from runs import (
     Stop,
     assert_same,
@@ -30,7 +31,6 @@ from asr import config, tasks
 from asr.data import manifest
 from asr.data.prepare import prepare
 from asr.device import choose
-from asr.errors import UserError
 from asr.models.recognizer import load
 from asr.stamp import fingerprint
 from asr.stamp import read as read_stamp
@@ -80,8 +80,7 @@ def test_parts_of_a_training_set_are_the_whole(root, tmp_path):
     assert [inputs[part] for part in parts] == [fingerprint(Path(part)) for part in parts]
     manifest.write(parts[1], utterances[9:])
     named = ", ".join(parts) + r": 2 ids are repeated \(train009, train010\)"
-    with pytest.raises(UserError, match=named):
-        read(parts)
+    refused(named, read, parts)
 
 
 def test_another_seed_other_losses(root, whole, tmp_path):
@@ -195,8 +194,7 @@ def test_a_recording_that_vanishes_is_named_by_whichever_process_meets_it(
     how = [f"training.processes={processes}", "data.workers=2", "training.accumulate=2"]
     monkeypatch.setattr("asr.tasks.recognizer.fit_cmvn", lambda *_: lost.unlink())
     told = r"^[^\n]*train003\.wav: no such file; there is no training state yet$"
-    with pytest.raises(UserError, match=told):
-        train(root, tmp_path / "x", *data, *how)
+    refused(told, train, root, tmp_path / "x", *data, *how)
 
 
 def test_denormal_numbers_are_numbers_again_after_training(whole):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "docs/transformer.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs/transformer.md").read_text("utf-8")
 ROW = re.compile(
     r"^\| (?P<section>[\d.]+) \| .* \| `(?P<line>.+)` \| `(?P<file>\S+)\.py` `(?P<name>[\w.]+)` \|$",
     re.M,

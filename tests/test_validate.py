@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import soundfile
 from lhotse import MonoCut
+from refusals import refused
 from small import options, rows
 
 from asr.data.columns import Ragged
 from asr.data.manifest import Utterance
 from asr.data.validate import Limits, apply_limits, check_alignable, check_audio, frames_needed
-from asr.errors import UserError
 
 
 @pytest.fixture
@@ -23,12 +23,6 @@ def good(tmp_path):
     """An utterance that is as its manifest says: 1 s at 16 kHz."""
     soundfile.write(tmp_path / "a.wav", np.full(16000, 0.1), 16000)
     return Utterance("u1", str(tmp_path / "a.wav"), 16000, 16000, 1, 0.0, 1.0, "GO", None)
-
-
-def refused(call, *args, **options):
-    with pytest.raises(UserError) as error:
-        call(*args, **options)
-    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +38,7 @@ def test_lhotse_cuts_are_checked_too(good):
     cuts = [MonoCut.from_dict({k: v for k, v in line.items() if k != "type"}) for line in lines]
     check_audio(cuts[:1])
     says = f"u1: {good.path} has 1.000 s, the manifest says 2.000 s"
-    assert says in refused(check_audio, cuts)
+    refused(says, check_audio, cuts)
 
 
 DISAGREE = """
@@ -62,14 +56,13 @@ DISAGREE = """
 @pytest.mark.parametrize("change, says", rows(DISAGREE))
 def test_a_manifest_that_disagrees_with_its_file(good, change, says):
     wrong = replace(good, id="u2", **options(change))
-    line = refused(check_audio, [good, wrong], "data/x.jsonl.gz")
-    assert line.startswith("utterances of data/x.jsonl.gz that disagree ")
+    line = refused("^utterances of m that disagree ", check_audio, [good, wrong], "m")
     assert f" (1): u2: {good.path} {says}; " in line
 
 
 def test_missing_file(good):
-    line = refused(check_audio, [replace(good, path="/gone.wav")], "m")
-    assert " (1): u1: /gone.wav: no such file; " in line
+    says = r" \(1\): u1: /gone.wav: no such file; "
+    refused(says, check_audio, [replace(good, path="/gone.wav")], "m")
 
 
 def test_limits_count_and_name_what_they_drop():
@@ -83,13 +76,13 @@ def test_limits_count_and_name_what_they_drop():
     )
     assert selection.lines().startswith("a\tshorter than min_seconds=0.5\nd\tlonger than ")
     assert apply_limits(*data, [1] * 6, Limits()).message == ""
-    line = refused(apply_limits, *data, [1] * 6, Limits(min_seconds=30))
-    assert "leave no utterance: dropped 6 of 6 utterances: 6 shorter than min_seconds=30 (a" in line
+    says = r"leave no utterance: dropped 6 of 6 utterances: 6 shorter than min_seconds=30 \(a"
+    refused(says, apply_limits, *data, [1] * 6, Limits(min_seconds=30))
 
 
 def test_impossible_limits():
-    assert "expected 0 <= min <= max, got 3 and 2" in refused(Limits, 3, 2)
-    assert "max_tokens: expected 1 or more, got 0" in refused(Limits, max_tokens=0)
+    refused("expected 0 <= min <= max, got 3 and 2", Limits, 3, 2)
+    refused("max_tokens: expected 1 or more, got 0", Limits, max_tokens=0)
 
 
 def ids(rows):
@@ -118,5 +111,5 @@ def test_alignable_at_every_speed():
 
     check([0.4], [nine], speeds=(1.0,))  # exactly 10 frames
     check([0.44], [nine])
-    line = refused(check, [0.4, 1.0, 0.04], [nine, [1], [1]])
-    assert " (2): a (9 frames at speed 1.1, 10 needed for 9 tokens), c (0 frames at " in line
+    says = r" \(2\): a \(9 frames at speed 1.1, 10 needed for 9 tokens\), c \(0 frames at "
+    refused(says, check, [0.4, 1.0, 0.04], [nine, [1], [1]])

@@ -22,18 +22,18 @@ from asr.text.characters import Characters
     ],
 )
 def test_rates(monkeypatch, references, attention, ctc, wer, ctc_wer):
-    tokenizer = Characters.train([*references, *attention, *ctc])
-    model = torch.nn.Linear(1, 1)
-    model.tokenizer = tokenizer
+    model, texts = torch.nn.Linear(1, 1), (references, attention, ctc)
+    model.tokenizer = Characters.train(sum(texts, []))
     model.frontend = lambda *_: (None, None)
-    loss = SimpleNamespace(total=3.0, correct=1.0, tokens=6.0)
-    encoded = EncoderOutput(None, None)
-    model.model = SimpleNamespace(encoder=lambda *_: encoded, loss=lambda *_, **__: loss)
-    labels, *found = ([tokenizer.encode(t) for t in each] for each in (references, attention, ctc))
+    model.model = SimpleNamespace(
+        encoder=lambda *_: EncoderOutput(None, None),
+        loss=lambda *_, **__: SimpleNamespace(total=3.0, correct=1.0, tokens=6.0),
+    )
+    labels, *found = ([*map(model.tokenizer.encode, each)] for each in texts)
     given = [[Hypothesis(tokens, 0.0) for tokens in each] for each in found]
     monkeypatch.setattr(validation, "_greedy", lambda *_: given)
-    count = len(labels)
-    batch = collate(["x"] * count, [np.zeros(5, np.float32)] * count, labels, torch.zeros(count))
+    n = len(labels)
+    batch = collate(["x"] * n, [np.zeros(5, np.float32)] * n, labels, torch.zeros(n))
     figures = validation.metrics(validation.count(model, [batch]).sum(0))
     expected = {"loss": 0.5, "accuracy": 1 / 6, "wer": wer, "ctc_wer": ctc_wer}
     assert figures == pytest.approx(expected)

@@ -173,5 +173,5 @@ def test_british_spellings_are_found_and_american_ones_left_alone():
 
 
 def test_the_citation_and_the_changelog_know_the_version():
-    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\n## {__version__} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\n## {__version__} (" in (ROOT / "CHANGELOG.md").read_text("utf-8")

@@ -1,0 +1,14 @@
+"""What is a mistake of the user's: an error that says what is wrong."""
+
+import pytest
+
+from asr.errors import UserError
+
+
+def refused(says, call, *arguments, **options):
+    """Call what must end in a UserError, whose one line has this pattern; the line."""
+    with pytest.raises(UserError, match=says) as error:
+        call(*arguments, **options)
+    line = str(error.value)
+    assert len(line.splitlines()) == 1
+    return line
