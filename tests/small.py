@@ -1,5 +1,6 @@
 """Tables of cases, tiny models, and how closely their results agree."""
 
+import pytest
 import torch
 import yaml
 from torch.testing import assert_close
@@ -8,6 +9,7 @@ from asr.models.hybrid import Hybrid, HybridSettings
 
 PART = {"kind": "transformer", "d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.1}
 VOCABULARY, FEATURES = 9, 20
+each, slow = pytest.mark.parametrize, pytest.mark.slow
 
 
 def options(text: str) -> dict:

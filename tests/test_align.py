@@ -17,7 +17,7 @@ import pysubs2
 import pytest
 import soundfile
 import torch
-from small import near, sizes
+from small import each, near, sizes
 
 import asr
 from asr.cli import align as command
@@ -142,7 +142,7 @@ def test_windows_cover_every_frame_once_with_context():
             assert w.end == frames or w.end - w.last >= context
 
 
-@pytest.mark.parametrize(
+@each(
     "encoder, longest, exact",
     [
         ("positions: rotary, chunk: {frames: 2, left: 1}", 2.0, True),
@@ -169,7 +169,7 @@ def labels_of(script, word, tokenizer):
     return tokenizer.decode(script.labels[word.first : word.end])
 
 
-@pytest.mark.parametrize("tokenizer", [LETTERS, PIECES])
+@each("tokenizer", [LETTERS, PIECES])
 def test_words_have_their_own_labels_and_every_word_and_line_may_be_skipped(tokenizer):
     lines = [("1", "the cat sat"), ("2", "on the 9 mat"), ("3", "that")]
     script = write_script(lines, tokenizer, SPELLINGS["plain"], Penalties(word_skip=1, line_skip=2))
@@ -288,7 +288,7 @@ and a long line of others
 """
 
 
-@pytest.mark.parametrize("kind, text, cues", [("srt", SRT, [0, 3]), ("vtt", VTT, [0, 1])])
+@each("kind, text, cues", [("srt", SRT, [0, 3]), ("vtt", VTT, [0, 1])])
 def test_subtitles_keep_their_cues_and_get_new_times(run, tmp_path, kind, text, cues):
     (tmp_path / f"old.{kind}").write_text(text.replace("\n", "\r\n"), newline="")
     (tmp_path / "x.txt").write_text("\n".join(TEXT[:2]))
@@ -360,7 +360,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("words, fact", MISTAKES)
+@each("words, fact", MISTAKES)
 def test_a_mistake_is_one_line_and_status_2(run, tmp_path, words, fact):
     files = {"empty.txt": b"\n \n", "latin.txt": b"A\n\xff\n", "control.txt": b"A\x1bB\n"}
     for name, content in (files | {"digits.txt": b"1 2\n", "bad.srt": b"no cue\n"}).items():

@@ -1,7 +1,8 @@
-"""Prove attention: it is the paper's formula, however it is computed, and its layers are PyTorch's.
+"""Prove attention: it is the paper's formula, however it is computed. That layers are PyTorch's, test_translator.py
+proves.
 
-References: softmax(Q Kᵀ / √d_k + mask) V written out in float64, and the layers of `nn.Transformer` with copied
-weights. Dropout is held to its definition: rate, scale, gradient, seed.
+Reference: softmax(Q Kᵀ / √d_k + mask) V written out in float64. Dropout is held to its definition: rate, scale,
+gradient, seed.
 """
 
 import math
@@ -9,7 +10,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from small import near, noise
+from small import each, near, noise
 from torch import nn
 from torch.testing import assert_close
 
@@ -17,10 +18,9 @@ from asr.nn.attention import MultiHeadAttention, attend, attention_weights
 from asr.nn.encoders.transformer import TransformerSettings
 from asr.nn.layers import ACTIVATIONS, Dropout, FeedForward, LayerContext, dropout, relu_dropout
 from asr.nn.subsampling import STAGES, Subsampling
-from asr.nn.transformer import StackSettings, TransformerLayer, final_norm
+from asr.nn.transformer import StackSettings, TransformerLayer
 from asr.ops import causal_mask, key_mask
 
-each = pytest.mark.parametrize
 SIZES = {"d_model": 12, "layers": 1, "heads": 3, "ff": 20}
 KEYS = key_mask(torch.tensor([5, 3]), 5)
 MASKS = [None, KEYS, causal_mask(5), causal_mask(5) | KEYS]
@@ -42,10 +42,7 @@ def heads(dtype=torch.double):
 
 
 @MASK
-@each(
-    "dtype, tolerance",
-    [(torch.double, 1e-8), (torch.float, 1e-5), (torch.bfloat16, 0.03)],
-)
+@each("dtype, tolerance", [(torch.double, 1e-8), (torch.float, 1e-5), (torch.bfloat16, 0.03)])
 def test_attention_is_the_formula_however_it_is_computed(mask, dtype, tolerance):
     """By the fused kernel, or by steps, as bf16 training and dropout on a CPU; so are the gradients."""
     Q, K, V = exact = heads()
@@ -68,11 +65,12 @@ def test_dropout_of_the_weights_is_seeded_unbiased_and_of_training_alone():
     mean = attend(*many, dropout=0.3).unflatten(0, (3000, 2)).mean(0)
     near(mean, attend(Q, K, V), 0.1)
     module, X = MultiHeadAttention(12, 3, dropout=0.5), torch.randn(2, 5, 12)
-    torch.manual_seed(1)
-    Z = module(X)
-    assert (module(X) != Z).any()
-    torch.manual_seed(1)
-    near(module(X), Z)
+    results = []
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        results.append(module(X))
+    near(results[0], results[2])
+    assert not results[0].equal(results[1])
     near(module.eval()(X), module(X))
 
 
@@ -148,59 +146,16 @@ def test_feed_forward_is_the_formula():
         assert_close(module(X), expected + module.outer.bias)
 
 
-def layer(norm, dropout=0.0, **more):
-    """Our layer, all of its weights random, so that none hides."""
-    torch.manual_seed(1)
-    ours = TransformerLayer(StackSettings(**SIZES, dropout=dropout, norm=norm), **more).double()
-    for parameter in ours.parameters():
-        parameter.data.normal_(std=0.3)
-    return ours
-
-
-NORM = each("norm", ["pre", "post"])
-
-
-@NORM
-@each("kind, d_memory", [("Encoder", None), ("Decoder", 12)])
-def test_a_layer_is_pytorchs(norm, kind, d_memory):
-    ours, names = layer(norm, d_memory=d_memory), {"self_attn": "attention"}
-    make = getattr(nn, f"Transformer{kind}Layer")
-    theirs = make(12, 3, 20, 0.0, batch_first=True, norm_first=norm == "pre").double()
-    if d_memory:
-        names["multihead_attn"] = "cross"
-    weights = {"linear1": ours.ff.inner, "linear2": ours.ff.outer}
-    for n, name in enumerate([*names.values(), "ff"], start=1):
-        weights[f"norm{n}"] = getattr(ours, f"norm_{name}")
-    for their_name, name in names.items():
-        module, attention = getattr(theirs, their_name), getattr(ours, name)
-        weights[f"{their_name}.out_proj"] = attention.out
-        parts = (attention.query, attention.key, attention.value)
-        module.in_proj_weight.data = torch.cat([part.weight for part in parts])
-        module.in_proj_bias.data = torch.cat([part.bias for part in parts])
-    for name, module in weights.items():
-        theirs.get_submodule(name).load_state_dict(module.state_dict())
-    X, H, mask = noise(2, 4, 12), noise(2, 5, 12), causal_mask(4)
-    if d_memory:
-        expected = theirs(X, H, tgt_mask=mask, memory_key_padding_mask=KEYS[:, 0, 0])
-        assert_close(ours(X, LayerContext(mask), H, LayerContext(KEYS)), expected)
-    else:
-        real = ~KEYS[:, 0, 0]
-        expected = theirs(H, src_key_padding_mask=~real)
-        assert_close(ours(H, LayerContext(KEYS))[real], expected[real])
-
-
-@NORM
+@each("norm", ["pre", "post"])
 def test_dropout_acts_on_the_results_of_sublayers(norm):
     """Where all of them are dropped, the residual is left: in post-norm with its LayerNorms."""
-    ours, X = layer(norm, dropout=0.5, d_memory=12), noise(2, 3, 12)
-    ours.dropout.forward = torch.zeros_like
-    norms = (ours.norm_attention, ours.norm_cross, ours.norm_ff) if norm == "post" else ()
-    assert_close(ours(X, memory=X), nn.Sequential(*norms)(X))
-
-
-def test_a_pre_norm_stack_ends_in_a_norm():
-    ends = [final_norm(StackSettings(**SIZES, dropout=0.0, norm=n)) for n in ("pre", "post")]
-    assert [type(end) for end in ends] == [nn.LayerNorm, nn.Identity]
+    settings, X = StackSettings(**SIZES, dropout=0.5, norm=norm), noise(2, 3, 12)
+    layer = TransformerLayer(settings, d_memory=12).double()
+    for parameter in layer.parameters():
+        parameter.data.normal_(std=0.3)
+    layer.dropout.forward = torch.zeros_like
+    norms = (layer.norm_attention, layer.norm_cross, layer.norm_ff) if norm == "post" else ()
+    assert_close(layer(X, memory=X), nn.Sequential(*norms)(X))
 
 
 # --- subsampling ----------------------------------------------------------------------------------
@@ -209,16 +164,13 @@ def test_a_pre_norm_stack_ends_in_a_norm():
 @each("factor, shortest", [(4, 7), (6, 11), (8, 15)])
 def test_subsampled_lengths_are_what_the_convolutions_yield(factor, shortest):
     assert math.prod(stride for _, stride in STAGES[factor]) == factor
-    encoder = TransformerSettings(
-        kind="transformer", **SIZES, dropout=0.1, channels=2, subsampling=factor
-    ).build(40)
+    settings = {"kind": "transformer", "channels": 2, "subsampling": factor, "dropout": 0.1}
+    encoder = TransformerSettings(**SIZES, **settings).build(40)
     module = encoder.subsampling
     for T in range(80):
         X = torch.zeros(1, 1, T, 40)
         expected = module.convolutions(X).size(2) if shortest <= T else 0
         assert module.lengths(T) == module.lengths(torch.tensor([T])).item() == expected
-        if factor == 4:
-            assert expected == max(0, ((T - 1) // 2 - 1) // 2)
     assert module.frames(1) == module.shortest == shortest
     lens = torch.tensor([50, shortest - 1])
     message = f"utterance 1 of the batch: got {shortest - 1} frames, expected {shortest} or more"

@@ -12,6 +12,8 @@ from torch.testing import assert_close
 
 from asr.training.checkpoint import RunningAverage, Validated
 
+each = pytest.mark.parametrize
+
 
 def validated(folder, count=2, higher=True):
     return Validated(folder, count, higher)
@@ -32,7 +34,7 @@ def mean(kept, epochs):
     return value
 
 
-@pytest.mark.parametrize("higher, best", [(True, [3, 6]), (False, [2, 5])])
+@each("higher, best", [(True, [3, 6]), (False, [2, 5])])
 def test_the_best_and_the_last_are_kept_and_averaged(tmp_path, higher, best):
     """Of equals the earlier is the better."""
     figures, kept = [0.5, 0.1, 0.9, 0.5, 0.3, 0.7, 0.4, 0.4], validated(tmp_path, higher=higher)
@@ -47,7 +49,7 @@ def test_the_best_and_the_last_are_kept_and_averaged(tmp_path, higher, best):
         assert mean(kept, epochs) == sum(epochs) / len(epochs)
 
 
-@pytest.mark.parametrize("higher", [True, False])
+@each("higher", [True, False])
 def test_a_value_that_is_no_number_is_never_best(tmp_path, higher):
     kept = validated(tmp_path, higher=higher)
     for epoch, value in enumerate((math.nan, 0.5, math.nan, 0.4), 1):
@@ -70,7 +72,7 @@ def flip_a_bit(path):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, flip_a_bit, lambda path: path.write_bytes(b"")])
+@each("harm", [Path.unlink, flip_a_bit, lambda path: path.write_bytes(b"")])
 def test_a_lost_file_is_said_and_left_out(tmp_path, harm):
     """Of three the best is lost; the table has gone through a training state."""
     written, kept, said = validated(tmp_path, 3), validated(tmp_path, 3), []

@@ -14,7 +14,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 import soundfile
-from small import options
+from small import each, options
 from test_audio import refused
 
 from asr.audio import decoder_messages, mp3, ogg
@@ -62,8 +62,8 @@ def bare(content):
     return content[frames(content)[1] :]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seconds", [(1.0, 1.5), (1.0, 1.0), (0.7, 0.02, 0.4)], ids=str)
+@each("kind", KINDS)
+@each("seconds", [(1.0, 1.5), (1.0, 1.0), (0.7, 0.02, 0.4)], ids=str)
 def test_files_joined_by_cat_are_read_one_behind_the_other(tmp_path, kind, seconds):
     """So they are in an archive; in a Shar they are one FLAC, for others, as lhotse, would read the first."""
     path, parts, waves = tmp_path / f"x.{kind}", [], []
@@ -85,7 +85,7 @@ def test_files_joined_by_cat_are_read_one_behind_the_other(tmp_path, kind, secon
     assert suffix == ".flac" and soundfile.info(BytesIO(content)).frames == len(expected)
 
 
-@pytest.mark.parametrize(
+@each(
     "owner, name, error, says",
     [
         (audio.os, "pread", OSError(5, "Input/output error"), r"can't be read \(Input/output err"),
@@ -104,13 +104,13 @@ def test_what_the_system_refuses_is_one_line(tmp_path, monkeypatch, owner, name,
         audio.load(path, RATE)
 
 
-@pytest.mark.parametrize("kind", ["mp3", "ogg", "wav"])
+@each("kind", ["mp3", "ogg", "wav"])
 def test_joined_files_of_two_rates_are_refused_with_what_makes_one_of_them(tmp_path, kind):
     (tmp_path / f"x.{kind}").write_bytes(encoded(speech(1), kind) + encoded(speech(1), kind, 8000))
     refused(tmp_path / f"x.{kind}", r".*16000 Hz × 1, 8000 Hz × 1\); join them: ffmpeg -i .*x\.")
 
 
-@pytest.mark.parametrize("kind", ["mp3", "cbr.mp3"])
+@each("kind", ["mp3", "cbr.mp3"])
 def test_an_mp3_without_a_length_is_read_whole(tmp_path, kind):
     """libmpg123 guesses by the first frames' bit rate: of one that varies it read the first half."""
     quiet_then_loud = np.concatenate([speech(2) * 1e-4, speech(4, 1)])
@@ -146,7 +146,7 @@ def claiming(kind, place, form, value, seconds=1):
     return bytes(content)
 
 
-@pytest.mark.parametrize("said", [0, 3, 20])
+@each("said", [0, 3, 20])
 def test_frames_that_a_header_doesnt_count_are_heard(tmp_path, said):
     (tmp_path / "x.mp3").write_bytes(claiming("mp3", None, ">I", said, seconds=2))
     assert audio.info(tmp_path / "x.mp3").duration > 1.99
@@ -155,7 +155,7 @@ def test_frames_that_a_header_doesnt_count_are_heard(tmp_path, said):
 FLAC_MONO_16 = (RATE << 44) | (15 << 36)  # of STREAMINFO's 64 bits the last 36 count the samples
 
 
-@pytest.mark.parametrize(
+@each(
     "kind, place, form, value, says",
     [
         ("mp3", None, ">I", 2**32 - 1, "truncated or damaged"),
@@ -183,7 +183,7 @@ def test_a_header_that_lies_is_refused_by_both(tmp_path, kind, place, form, valu
     refused(tmp_path / f"x.{kind}", says)
 
 
-@pytest.mark.parametrize("kind", ["ogg", "opus"])
+@each("kind", ["ogg", "opus"])
 def test_a_damaged_page_is_not_passed_over(tmp_path, kind):
     content = bytearray(encoded(speech(4), kind))
     assert len(ogg.links(bytes(content))) == 1
@@ -201,7 +201,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     assert audio.find(tmp_path) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "name, says",
     [
         ("/dev/zero", "is a device or a pipe"),
@@ -241,7 +241,7 @@ def test_opposite_channels_are_reported_once_with_the_name_and_what_to_do(tmp_pa
     assert said.count(str(path)) == 1 and "cancel each other out" in said and "--channel" in said
 
 
-@pytest.mark.parametrize("channel", [2, -1])
+@each("channel", [2, -1])
 def test_a_channel_that_is_not_there(tmp_path, channel):
     path = stereo(tmp_path / "x.wav", speech(1), speech(1))
     with pytest.raises(UserError, match=f"has 2 channels, .* channel {channel} was requested"):

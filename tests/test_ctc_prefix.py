@@ -131,8 +131,8 @@ def test_many_candidates_equal_few():
     X, X_lens = log_probs([9], V, 6)
     scorer, every = scorer_of(V), torch.arange(V).view(1, 1, -1)
     state = scorer.step(torch.tensor([[5]]), scorer.start(X, X_lens))
-    each = torch.cat([scorer.score(state, c) for c in every.split(1, dim=2)], 2)
-    assert_close(scorer.score(state, every), each, atol=1e-12, rtol=0)
+    few = torch.cat([scorer.score(state, c) for c in every.split(1, dim=2)], 2)
+    assert_close(scorer.score(state, every), few, atol=1e-12, rtol=0)
 
 
 def test_autocast_leaves_the_precision_alone():

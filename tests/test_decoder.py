@@ -3,9 +3,8 @@
 The reference is `forward` on the whole prefix of each hypothesis, in float64.
 """
 
-import pytest
 import torch
-from small import PART, near, noise
+from small import PART, each, near, noise
 from torch.testing import assert_close
 
 from asr.nn.decoder import TransformerDecoder
@@ -61,8 +60,8 @@ def begin(decoder, rows, K):
     return state.reorder(torch.zeros(len(rows), K, dtype=torch.long))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("K", [1, 3])
+@each("shape", SHAPES)
+@each("K", [1, 3])
 def test_step_is_forward_at_every_position(shape, K):
     decoder, Y = build(**SHAPES[shape]), labels(3, K, 30)
     logits, state = walk(decoder, decoder.start(H, H_LENS, K), Y)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from contracts import check_batching, check_encoder, check_padding, encode, padded, same
 from partly import partly
 from pydantic import TypeAdapter
-from small import FEATURES, PART, near, noise, options
+from small import FEATURES, PART, each, near, noise, options
 from torch.testing import assert_close
 
 from asr.data.dataset import draw_speeds, utterance_seeds
@@ -37,7 +37,6 @@ ONE_FRAME = {  # convolutions of one frame
     "conformer": "kernel: 1",
     "e_branchformer": "kernel: 1, merge_kernel: 1",
 }
-each = pytest.mark.parametrize
 EACH = each("kind", NEEDED)
 ALL = each(
     "kind, positions",

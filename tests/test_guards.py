@@ -11,6 +11,8 @@ from asr.search.beam import looping
 from asr.transcription.options import SearchOptions
 from asr.transcription.searcher import Searcher
 
+each = pytest.mark.parametrize
+
 
 def stutterer(b, labels):
     """After 1 2 3 it wants to say 4 5 for ever: the end is unlikely, but likelier than anything new."""
@@ -28,7 +30,7 @@ def test_a_loop_is_not_followed():
     assert len(best.tokens) == 15  # no loop yet
 
 
-@pytest.mark.parametrize("mode", ["joint", "ctc"])
+@each("mode", ["joint", "ctc"])
 def test_what_was_said_a_dozen_times_is_no_loop_to_ctc(mode):
     model, H, H_lens, _ = tiny(V=6, lens=(200,))
     X, _ = spoken([0, 2] * 12 + [0] * (int(H_lens[0]) - 24), 6)
@@ -39,7 +41,7 @@ def test_what_was_said_a_dozen_times_is_no_loop_to_ctc(mode):
     assert (best.tokens, best.reason) == ([2] * 12, "end")
 
 
-@pytest.mark.parametrize("period", [1, 2, 3, 8])
+@each("period", [1, 2, 3, 8])
 def test_what_a_loop_is(period):
     run = list(range(1, period + 1))
     for before, times, after, expected in (
@@ -67,7 +69,7 @@ def hasty(b, labels):
     return [math.log(p) for p in x]
 
 
-@pytest.mark.parametrize("attention", [stutterer, hasty])
+@each("attention", [stutterer, hasty])
 def test_ctc_keeps_attention_from_loops_deletions_and_going_on(attention):
     """Attention alone stutters, or stops early; with CTC the search reads what was said, and ends where it ends."""
     V, said, steps = 7, [1, 2, 3, 4, 5], []

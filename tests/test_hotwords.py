@@ -15,6 +15,7 @@ from asr.search.automaton import HotwordScorer, build, joins
 from asr.search.hotwords import Phrase, read_phrases
 from asr.text.tokenizer import train
 
+each = pytest.mark.parametrize
 LETTERS = "ab'"
 KINDS = {  # characters of tokens, longest token
     "characters": ("ab▁", 1),
@@ -89,8 +90,8 @@ def spell(text, symbols, draw):
     return labels
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(25))
+@each("kind", KINDS)
+@each("seed", range(25))
 def test_scores_are_those_of_brute_force(seed, kind):
     symbols, phrases, sequences = random_case(seed, kind)
     rows = read(scorer_of(phrases, symbols), sequences, len(symbols))
@@ -103,7 +104,7 @@ def test_scores_are_those_of_brute_force(seed, kind):
         assert sum(scores) == pytest.approx(occurrences(text, phrases), abs=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_laws_and_the_ceiling_is_near(kind):
     """No state gives more than the ceiling, and some one nearly as much: here at least half."""
     for seed in range(8):
@@ -151,8 +152,8 @@ WORDS = [  # a file of phrases, what the tokenizer learns from, and which phrase
 ]
 
 
-@pytest.mark.parametrize("kind", ["characters", "bpe"])
-@pytest.mark.parametrize("content, texts, expected", WORDS)
+@each("kind", ["characters", "bpe"])
+@each("content, texts, expected", WORDS)
 def test_words_and_phrases_of_a_tokenizer(kind, content, texts, expected, tmp_path):
     """Where words have spaces between them and where they have none; 2 nats a token."""
     tokenizer = train(kind, texts * 3, 60 if kind == "bpe" else None)
@@ -175,8 +176,8 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["characters", "bpe"])
-@pytest.mark.parametrize("content", MISTAKES)
+@each("kind", ["characters", "bpe"])
+@each("content", MISTAKES)
 def test_mistakes(content, kind, tmp_path):
     """Beside those of bad_inputs/decode.yaml."""
     tokenizer = train(kind, TEXTS * 3, 60 if kind == "bpe" else None)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from scorers import read, start
-from small import near
+from small import each, near
 
 from asr.cli import ngram
 from asr.errors import UserError
@@ -86,7 +86,7 @@ def scorer_of(folder, sentences, order, name="lm.arpa"):
     return NGramScorer(load(folder / name, SYMBOLS)), orders
 
 
-@pytest.mark.parametrize("order, number", [(1, 30), (2, 1), (2, 30), (3, 4), (3, 60), (4, 200)])
+@each("order, number", [(1, 30), (2, 1), (2, 30), (3, 4), (3, 60), (4, 200)])
 def test_probabilities_are_those_of_the_equations(order, number, tmp_path):
     sentences = zipf(order, number)
     equations, (scorer, orders) = Equations(sentences, order), scorer_of(tmp_path, sentences, order)
@@ -100,7 +100,7 @@ def test_probabilities_are_those_of_the_equations(order, number, tmp_path):
         assert read(scorer, [list(labels)], V)[0] == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 5])
+@each("order", [1, 2, 3, 5])
 def test_what_can_follow_has_probability_1(order, tmp_path):
     """After heard and unheard contexts: all ids but the blank, in whose place stands <unk>, and the end."""
     sentences = zipf(7, 40)
@@ -127,7 +127,7 @@ def grams(text):
     return {words: (float(p), float(*weight or ["0"])) for p, words, *weight in rows}
 
 
-@pytest.mark.parametrize("order, number", [(1, 50), (2, 50), (3, 10), (3, 2000), (5, 300)])
+@each("order, number", [(1, 50), (2, 50), (3, 10), (3, 2000), (5, 300)])
 def test_equals_lmplz(order, number, tmp_path):
     if not shutil.which("lmplz"):
         pytest.skip("kenlm's lmplz is not on the path")
@@ -145,7 +145,7 @@ def test_equals_lmplz(order, number, tmp_path):
         assert (p, weight) == pytest.approx(expected, abs=2e-5)
 
 
-@pytest.mark.parametrize(
+@each(
     "sentences, order, says",
     [
         ([], 3, "got no text to count"),

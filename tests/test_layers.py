@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from contracts import padded
-from small import PART, hybrid, near
+from small import PART, each, hybrid, near, slow
 from torch._dynamo.testing import CompileCounter
 
 from asr.models.lm import LMSettings, TransformerLM
@@ -18,7 +18,7 @@ ENCODERS = [  # whose positions are made in other ways, and convolutions
     "kind: conformer, kernel: 5, positions: rotary",
     "kind: e_branchformer, kernel: 5, merge_kernel: 3, cgmlp: 16",
 ]
-EACH = pytest.mark.parametrize("encoder", ENCODERS)
+EACH = each("encoder", ENCODERS)
 
 
 def make(encoder="", dropout=0.0):
@@ -41,7 +41,7 @@ def test_blocks_are_the_layers_of_all_stacks():
 
 
 @EACH
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@each("dropout", [0.0, 0.3])
 def test_recomputed_activations_give_the_same_gradients(dropout, encoder):
     """The same dropout masks, too; and the layers were indeed passed twice."""
     expected, model, calls = gradients(make(encoder, dropout)), make(encoder, dropout), []
@@ -52,11 +52,11 @@ def test_recomputed_activations_give_the_same_gradients(dropout, encoder):
     assert len(calls) == 2 * len(blocks(model))
 
 
-@pytest.mark.parametrize(
+@each(
     "encoder",
-    [*ENCODERS[:1], *(pytest.param(e, marks=pytest.mark.slow) for e in ENCODERS[1:4]), ENCODERS[4]],
+    [*ENCODERS[:1], *(pytest.param(e, marks=slow) for e in ENCODERS[1:4]), ENCODERS[4]],
 )
-@pytest.mark.slow
+@slow
 def test_layers_compile_whole_for_any_length(encoder):
     """In one graph, without a break, and no new one for another length."""
     torch._dynamo.reset()  # of other models' layers
@@ -70,12 +70,12 @@ def test_layers_compile_whole_for_any_length(encoder):
     assert 2 <= counter.frame_count <= 4
 
 
-@pytest.mark.slow
+@slow
 def test_layers_are_compiled_in_training_alone_and_recomputed_as_before():
     torch._dynamo.reset()
     plain, model, counter = make(), make(), CompileCounter()
-    for each in (plain, model):
-        recompute(each)
+    for one in (plain, model):
+        recompute(one)
     compile_layers(model, backend=counter)
     gradients(copy.deepcopy(model).eval())
     assert counter.frame_count == 0

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from partly import partly
 from runs import Stop, assert_processes_change_nothing, history, stopping, weights
 from runs import train_as_is as train
-from small import PART, near, rows
+from small import PART, each, near, rows, slow
 from tones import write_corpus
 
 from asr.cli import decode
@@ -33,7 +33,6 @@ from asr.training.metrics import value
 from asr.training.settings import TextDataSettings
 from asr.training.trainer import Trainer
 
-each = pytest.mark.parametrize
 V, EOS = 9, 8
 SHAPES = {
     "pre-norm": {},
@@ -138,7 +137,7 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole"))
 
 
-@pytest.mark.slow
+@slow
 def test_a_language_is_learned_to_its_perplexity(root, tmp_path, capsys):
     more = "training.epochs=10 optimizer.lr=1.5e-2 model.tied=false model.dropout=0.0"
     train(root, tmp_path / "x", *more.split())
@@ -201,7 +200,7 @@ def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop
     assert history(tmp_path / "stopped") == history(whole[0])
 
 
-@pytest.mark.slow
+@slow
 def test_runs_share_a_folder_of_token_ids(root, tmp_path, monkeypatch):
     more = "training.epochs=1", f"data.tokens={tmp_path}/ids"
     train(root, tmp_path / "x", *more)
@@ -211,7 +210,7 @@ def test_runs_share_a_folder_of_token_ids(root, tmp_path, monkeypatch):
     train(root, tmp_path / "y", *more, "seed=4")
 
 
-@pytest.mark.slow
+@slow
 def test_the_number_of_processes_changes_nothing(root, tmp_path):
     assert_processes_change_nothing(root, tmp_path)
 

@@ -7,15 +7,13 @@ alignment of a tiny case.
 import itertools
 import math
 
-import pytest
 import torch
-from small import noise
+from small import each, noise
 from torch.testing import assert_close
 
 from asr.models.loss import add_end, add_start, count_correct, cross_entropy, ctc, flat_start
 from asr.ops import PADDING
 
-each = pytest.mark.parametrize
 END = 9
 Y, Y_LENS = torch.tensor([[3, 1, 4], [2, -1, -1], [-1, -1, -1]]), torch.tensor([3, 1, 0])
 LOGITS, TARGETS = noise(3, 4, 10, seed=1), add_end(Y, Y_LENS, END)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 import yaml
 from contracts import check_encoder, padded
 from safetensors.torch import load_file, save_file
-from small import FEATURES, hybrid, near, noise, rows, sizes
+from small import FEATURES, each, hybrid, near, noise, rows, sizes
 from small import VOCABULARY as V
 from torch import nn
 from torch.testing import assert_close
@@ -30,7 +30,6 @@ from asr.nn.subsampling import Subsampling
 from asr.ops import causal_mask, key_mask
 from asr.text.tokenizer import train
 
-each = pytest.mark.parametrize
 PLAIN = ["", "both: {norm: post}", "encoder: {positions: rotary}"]
 CONVOLUTIONS = [
     "encoder: {kind: conformer, kernel: 5}",

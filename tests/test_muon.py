@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import near
+from small import each, near, slow
 from torch import nn
 from torch.testing import assert_close
 
@@ -61,7 +61,7 @@ def in_bf16(monkeypatch):
     monkeypatch.setattr(muon, "has_bf16", lambda: True)
 
 
-@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (3, 8, 5)])
+@each("shape", [(24, 40), (40, 24), (3, 8, 5)])
 def test_without_instructions_for_bf16_the_step_is_that_of_fp32(in_bf16, monkeypatch, shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     rounded = muon.orthogonal(matrix).float()
@@ -86,7 +86,7 @@ def test_muon_has_the_linear_maps_of_layers_and_adamw_the_rest():
     assert [group["weight_decay"] for group in made.param_groups] == [0.1, 0.0, 0.1]
 
 
-@pytest.mark.parametrize("recipe", ["an4", "librispeech960-e_branchformer", "librispeech-lm"])
+@each("recipe", ["an4", "librispeech960-e_branchformer", "librispeech-lm"])
 def test_neither_embeddings_nor_projections_of_a_recipe_are_muons(recipe):
     settings = config.load(Experiment, ROOT / f"conf/{recipe}.yaml").model
     with torch.device("meta"):
@@ -100,7 +100,7 @@ def test_neither_embeddings_nor_projections_of_a_recipe_are_muons(recipe):
     assert len(own) > 20
 
 
-@pytest.mark.parametrize("recipe", ["an4", "librispeech-lm"])
+@each("recipe", ["an4", "librispeech-lm"])
 def test_shards_are_refused(recipe):
     changes = ["optimizer={kind: muon, lr: 1e-3}", "training.shard=true", "training.ema=null"]
     message = "training: shard: can't be had with optimizer.kind: muon, which needs whole"
@@ -197,7 +197,7 @@ def write_steps(group, folder):
     )
 
 
-@pytest.mark.slow
+@slow
 def test_processes_share_the_work_and_all_have_what_one_alone_has(tmp_path):
     write_steps(Group(), tmp_path)
     expected = torch.load(tmp_path / "0.pt")

@@ -19,6 +19,7 @@ from asr.errors import UserError
 from asr.search import arpa
 from asr.search.ngram import NGramScorer, load
 
+each = pytest.mark.parametrize
 SYMBOLS = ["<blank>", "▁", "▁a", "b", "c", "é", "的", "<sos/eos>"]
 V = len(SYMBOLS)
 
@@ -103,7 +104,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each("name", MODELS)
 def test_scores_are_those_of_the_definition(name, tmp_path):
     text, some = arpa_text(1, **MODELS[name]), sentences(2, 500)
     definition = Definition(text)
@@ -111,7 +112,7 @@ def test_scores_are_those_of_the_definition(name, tmp_path):
         torch.testing.assert_close(got, definition.read(labels), atol=1e-4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS.keys() - {"unigram", "gaps"}))  # kenlm refuses these
+@each("name", sorted(MODELS.keys() - {"unigram", "gaps"}))  # kenlm refuses these
 def test_scores_are_those_of_kenlm(name, tmp_path):
     kenlm = pytest.importorskip("kenlm")
     some = sentences(3, 2000)
@@ -123,7 +124,7 @@ def test_scores_are_those_of_kenlm(name, tmp_path):
         torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each("name", MODELS)
 def test_laws(name, tmp_path):
     check_scorer(scorer_of(tmp_path, arpa_text(5, **MODELS[name])), V, sentences(6, 14))
 
@@ -132,7 +133,7 @@ def test_everything_is_on_the_device(tmp_path):
     check_device(NGramScorer(scorer_of(tmp_path, arpa_text(5)).model.to("meta")), V)
 
 
-@pytest.mark.parametrize(
+@each(
     "name, fault",
     [
         ("reorder", lambda good, x, parents: x[:, :1].expand_as(parents)),
@@ -178,7 +179,7 @@ FOREIGN = arpa_text(14, order=2, foreign=[f"WORD{n}" for n in range(9)])
 BIGRAM = f"expected 2-gram {NUMBER} of {NUMBER}: a log10 probability, 2 words"
 
 
-@pytest.mark.parametrize(
+@each(
     "old, new, says",
     [
         (GOOD, "", ": it is empty, expected '\\data\\'"),
@@ -212,7 +213,7 @@ def test_words_that_are_no_pieces_are_counted(tmp_path, capsys):
     assert f"{tmp_path}/lm.arpa: 2 of its 10 words are no pieces" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each(
     "name, content, says",
     [
         ("no.arpa", None, "no such n-gram model"),

@@ -2,9 +2,8 @@
 
 import math
 
-import pytest
 import torch
-from small import near
+from small import each, near
 
 from asr.nn.positions import ScaledPositions, sinusoids
 
@@ -16,13 +15,13 @@ def formula(positions, d_model):
     return torch.tensor([[wave[i % 2](angle) for i, angle in enumerate(row)] for row in rows])
 
 
-@pytest.mark.parametrize("d_model", [2, 6, 7, 64])
+@each("d_model", [2, 6, 7, 64])
 def test_sinusoids_are_the_formula(d_model):
     for T in (1, 33):
         near(sinusoids(T, d_model), formula(range(T), d_model), 1e-6)
 
 
-@pytest.mark.parametrize("t", [0, 511, 512, 513, 1024, 5000, 100_000, 900_000])
+@each("t", [0, 511, 512, 513, 1024, 5000, 100_000, 900_000])
 def test_positions_are_added_to_the_scaled_input_also_beyond_the_table(t):
     """Streams begin where they are, with no table of all before; at 900,000 frames of 40 ms they are ten hours old."""
     X, positions = torch.randn(2, 3, 16), ScaledPositions(16)

@@ -25,7 +25,7 @@ from runs import (
     train,
     weights,
 )
-from small import near, options, rows
+from small import each, near, options, rows, slow
 from tones import CONFIG
 
 from asr import config, tasks
@@ -50,7 +50,7 @@ FAMILIES = {  # one of each way through the code: norms of the convolutions, of 
 }
 TINY = """hidden_size: 32, num_hidden_layers: 3, num_attention_heads: 2, intermediate_size: 48,
     conv_dim: [16, 16, 16, 16, 16, 16, 16], num_conv_pos_embedding_groups: 2"""
-EACH = pytest.mark.parametrize("family", FAMILIES)
+EACH = each("family", FAMILIES)
 IDLE = ("k_proj.bias", "masked_spec_embed")  # the latter is there for training
 SAMPLES = (9000, 4321, 7011)
 
@@ -99,7 +99,7 @@ def waves(seed=1):
 # --- the forward pass -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("normalize", [True, False])
+@each("normalize", [True, False])
 @EACH
 def test_in_a_batch_each_utterance_is_what_transformers_gives_of_it_alone(
     folder, family, normalize
@@ -113,7 +113,7 @@ def test_in_a_batch_each_utterance_is_what_transformers_gives_of_it_alone(
         near(h[None, :frames], reference(alone).last_hidden_state, 1e-5)
 
 
-@pytest.mark.parametrize("text", ["", "weighted_layers: true"])
+@each("text", ["", "weighted_layers: true"])
 @EACH
 def test_every_family_holds_the_contract(folder, family, text):
     encoder = encoder_of(folder(family), text)
@@ -138,7 +138,7 @@ def test_layers_are_transformers_hidden_states_and_their_mean(folder, family):
 # --- training -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["wav2vec2 base", "wavlm large", "data2vec"])
+@each("family", ["wav2vec2 base", "wavlm large", "data2vec"])
 def test_masks_follow_from_the_seed_of_an_utterance_alone(folder, family):
     text = "mask: {time_ratio: 0.4, time_width: 3, feature_ratio: 0.4, feature_width: 5}, dropout: 0.0, "
     encoder = encoder_of(folder(family), text + "attention_dropout: 0.0, activation_dropout: 0.0")
@@ -210,7 +210,7 @@ def test_training_lowers_the_loss_and_keeps_the_frozen_encoder(trained):
     ]
 
 
-@pytest.mark.slow
+@slow
 def test_a_resumed_run_is_an_uninterrupted_one_and_reads_no_source(trained, tmp_path, monkeypatch):
     root, *whole = trained
     stop(root, tmp_path / "m", 8, "training.save_steps=1")
@@ -218,12 +218,12 @@ def test_a_resumed_run_is_an_uninterrupted_one_and_reads_no_source(trained, tmp_
     assert_uninterrupted(root, tmp_path / "m", whole, "training.save_steps=1")
 
 
-@pytest.mark.slow
+@slow
 def test_processes_change_nothing(trained, tmp_path):
     assert_processes_change_nothing(trained[0], tmp_path)
 
 
-@pytest.mark.slow
+@slow
 def test_shards_change_nothing_but_rounding(trained, tmp_path):
     """An encoder that thaws hasn't counted the steps in which it was frozen, in either."""
     more = "training.accumulate=2", "training.processes=2", "model.encoder.layer_dropout=0"
@@ -233,14 +233,14 @@ def test_shards_change_nothing_but_rounding(trained, tmp_path):
     assert shards == pytest.approx(whole, abs=1e-4)
 
 
-@pytest.mark.slow
+@slow
 def test_recomputing_activations_changes_nothing(trained, tmp_path):
     root, _, expected = trained
     again = train(root, tmp_path / "m", "training.activation_checkpointing=true")
     assert_same(weights(again), expected)
 
 
-@pytest.mark.slow
+@slow
 def test_the_model_folder_has_all_and_decodes_the_same_in_any_batch(trained, tmp_path):
     """In a process without the source and, by its sockets, without a network."""
     root, out, _ = trained
@@ -263,7 +263,7 @@ assert all(abs(a - b) < 1e-4 for a, b in zip(together, alone)), (together, alone
     subprocess.run([sys.executable, "-c", program, moved, *paths], check=True, env=environment)
 
 
-@pytest.mark.slow
+@slow
 def test_fine_tuning_a_model_folder_reads_no_source(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(source, "find", None)
     out = trained[1]
@@ -371,7 +371,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@each("case", HOSTILE)
 def test_what_is_wrong_with_a_source_is_reported_and_nothing_runs(trained, folder, tmp_path, case):
     change, message = HOSTILE[case]
     path = tmp_path / "source"
@@ -408,7 +408,7 @@ def test_what_the_hub_gives_is_read_from_its_cache_and_its_commit_written_down(
         encoder.find()
 
 
-@pytest.mark.parametrize(
+@each(
     "change, message",
     rows(r"""
     model.encoder.source=nowhere | nowhere: no such folder, and no name on the Hugging Face Hub

@@ -12,7 +12,7 @@ import pytest
 import torch
 from contracts import encode
 from runs import assert_same, assert_uninterrupted, history, make_root, stop, train, weights
-from small import noise, options
+from small import each, noise, options, slow
 from test_model import data, sizes
 from torch.testing import assert_close
 
@@ -31,7 +31,6 @@ from asr.text import tokenizer
 from asr.training.build import build
 from asr.yaml_tree import Origins
 
-each = pytest.mark.parametrize
 MASKS = options(
     "freq_masks: 1, freq_width: 6, time_masks: 2, time_width: 9, time_ratio: 0.3, time_warp: 4"
 )
@@ -322,8 +321,8 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole", *ALL))
 
 
-@each("stop_at", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 12))])
-@pytest.mark.slow
+@each("stop_at", [8, *(pytest.param(n, marks=slow) for n in (3, 12))])
+@slow
 def test_continued_equals_uninterrupted_whatever_the_workers(root, whole, tmp_path, stop_at):
     stop(root, tmp_path / "x", stop_at, *ALL, "training.save_steps=1", "data.workers=2")
     assert_uninterrupted(root, tmp_path / "x", whole, *ALL)

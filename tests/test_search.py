@@ -30,6 +30,7 @@ from asr.search.beam import BeamSearch, beam_search
 from asr.search.greedy import attention_greedy
 from asr.search.length import LengthBonus
 
+each = pytest.mark.parametrize
 WIDE = {"beam": 500, "pre_beam": 1.0}  # wider than all that tiny vocabularies go on
 
 
@@ -52,8 +53,8 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.parametrize("more", COMBINATIONS)
-@pytest.mark.parametrize("weight", [0.0, 0.4, 1.0])
+@each("more", COMBINATIONS)
+@each("weight", [0.0, 0.4, 1.0])
 def test_every_combination_of_scorers_equals_exhaustive_search(weight, more, language):
     V, limits, seed, forbidden = 5, [4, 0, 3, 4, 1], 11 + len(more), 0.4 * (len(more) % 2)
     X, X_lens = log_probs([6, 1, 3, 7, 4], V, seed)
@@ -71,7 +72,7 @@ def test_every_combination_of_scorers_equals_exhaustive_search(weight, more, lan
             assert_equal(got, best[:nbest])
 
 
-@pytest.mark.parametrize("case", partly(range(130), 4))
+@each("case", partly(range(130), 4))
 def test_equals_the_reference_search(case):
     """Narrow beams, any weights, impossible labels, mixed lengths; without attention CTC scores all labels."""
     draw, alone = random.Random(case), case >= 100
@@ -95,7 +96,7 @@ def test_equals_the_reference_search(case):
         assert_equal(got, reference_search(plain, b, limits[b], V, **options))
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+@each("weight", [0.0, 0.3, 1.0])
 def test_equals_the_reference_search_of_a_real_model(weight):
     model, H, H_lens, ctc = tiny(V=12, seed=1)
     limits, options = H_lens.tolist(), {"beam": 4, "nbest": 3, "pre_beam": 1.5}
@@ -122,7 +123,7 @@ def test_a_beam_of_one_is_attention_greedy():
         assert got.score == pytest.approx(h.score, abs=1e-4)
 
 
-@pytest.mark.parametrize(
+@each(
     "full, weight, message",
     [(False, 1.0, "got a,"), (True, -1.0, "got {'a': -1.0}"), (True, 0.0, "above")],
 )
@@ -131,8 +132,8 @@ def test_weights_and_scorers_that_cannot_be_searched(full, weight, message):
         search({"a": (random_function(0, 5), full, weight)}, [1], 5)
 
 
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("seed", partly(range(4), 4))
+@each("full", [False, True])
+@each("seed", partly(range(4), 4))
 def test_any_slot_schedule_changes_nothing(seed, full):
     """Utterances enter at random moments, in random groups and order; the results are those of each alone."""
     draw, order = random.Random(seed), list(range(14))
@@ -170,7 +171,7 @@ def test_patience_shortens_the_list_but_not_the_best():
     assert sum(map(len, lists[1])) < sum(map(len, lists[0]))
 
 
-@pytest.mark.parametrize("alpha, labels, score", [(0.0, 0, -1.0), (1.0, 6, -0.8)])
+@each("alpha, labels, score", [(0.0, 0, -1.0), (1.0, 6, -0.8)])
 def test_divided_by_its_length_a_long_hypothesis_wins(alpha, labels, score):
     """Each label costs 0.1, an end 1 wherever it comes: undivided, the shortest is the best."""
     costs = {"a": (lambda b, labels: [-INF, -0.1, -9.0, -1.0], True, 1.0)}

@@ -23,6 +23,7 @@ from asr.training.settings import LoopSettings
 from asr.training.totals import Requests
 from asr.training.trainer import MicroBatch, Trainer
 
+each = pytest.mark.parametrize
 ALONE = Group()
 
 
@@ -102,8 +103,8 @@ def gradient(model):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize("where", ["forward", "backward"])
-@pytest.mark.parametrize("fits", [1, 3, 5])
+@each("where", ["forward", "backward"])
+@each("fits", [1, 3, 5])
 def test_a_batch_that_does_not_fit_is_split_with_the_same_gradient(where, fits):
     (whole, _), (trainer, said) = make(), make(fits, where)
     expected, result = (one.train_step(batches(4, 9, 2), 3) for one in (whole, trainer))
@@ -157,7 +158,7 @@ def test_other_errors_are_not_taken_for_it():
     assert is_oom(RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"))
 
 
-@pytest.mark.parametrize("fault", [math.nan, math.inf])
+@each("fault", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_is_placed_and_changes_no_weight(fault):
     trainer, _ = make()
     share, before = batches(2, 3, 4), weights(trainer)

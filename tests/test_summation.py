@@ -8,7 +8,7 @@ import math
 import forked
 import pytest
 import torch
-from small import near, noise
+from small import each, near, noise, slow
 from test_step import NumbersTask, batches
 from torch import nn
 
@@ -34,7 +34,7 @@ def under(node, n):
     return range(r, n, 2**m)
 
 
-@pytest.mark.parametrize("size", [*range(1, 9), 12, 16])
+@each("size", [*range(1, 9), 12, 16])
 def test_slots_are_shared_out_and_their_nodes_make_a_tree(size):
     for n in range(1, 35):
         shares = [replicas.slots(n, rank, size) for rank in range(size)]
@@ -80,7 +80,7 @@ def tree(values):
     return tree(values[::2]) + tree(values[1::2])
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 13, 16])
+@each("n", [1, 2, 3, 4, 5, 8, 13, 16])
 def test_one_process_adds_by_the_tree_in_whatever_order_they_come(n):
     """Against a recursion; on the shelf are no more than the tree is deep."""
     values = torch.randn(n, generator=torch.Generator().manual_seed(n))
@@ -152,8 +152,8 @@ def alone(tmp_path_factory):
     return folder, torch.load(folder / "1-0")
 
 
-@pytest.mark.parametrize("size", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4))])
-@pytest.mark.slow
+@each("size", [3, *(pytest.param(n, marks=slow) for n in (2, 4))])
+@slow
 def test_any_number_of_processes_comes_to_the_same_bits(alone, size):
     """Weights, moments, sums and norms, of every optimizer, also where a process has no batch of a step."""
     folder, expected = alone

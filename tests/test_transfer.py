@@ -21,6 +21,7 @@ from asr.training.build import build, fine_tune
 from asr.training.identity import stamp_of
 from asr.training.layers import freeze
 
+each = pytest.mark.parametrize
 OLD, NEW = "LOW MID HIGH", "HI WORLD"  # characters of the old and of the new texts
 OLD_IDS = [0, 1, 2, 4, 5, 6, 8, 9, 10]  # <blank>, " DHILOW" in code points, <sos/eos>
 NEW_IDS = [0, 1, 2, 3, 4, 5, 6, 8, 9]
@@ -67,7 +68,7 @@ def take(root, name, *overrides, base=None):
 # ---- what fits
 
 
-@pytest.mark.parametrize("name", ["x", "lm"])
+@each("name", ["x", "lm"])
 def test_a_model_of_the_same_sizes_and_tokenizer_takes_all(root, name):
     _, model, transfer = take(root, name)
     assert_same(weights(model), weights(type(model).load(root / f"base-{name}")))
@@ -75,7 +76,7 @@ def test_a_model_of_the_same_sizes_and_tokenizer_takes_all(root, name):
     assert transfer.has_statistics == (name == "x")
 
 
-@pytest.mark.parametrize("name", ["x", "lm"])
+@each("name", ["x", "lm"])
 def test_by_token_are_the_modules_whose_shape_follows_the_vocabulary(root, name):
     old, new = (shapes(load(root, name, f"tokenizer={root}/{t}")) for t in ("tokenizer", "new"))
     modules = {n.rpartition(".")[0] for n in old}
@@ -112,7 +113,7 @@ def test_tokens_are_paired_by_their_text_and_roles():
     assert of_few == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("old, new", [("false", "true"), ("true", "false"), ("true", "true")])
+@each("old, new", [("false", "true"), ("true", "false"), ("true", "true")])
 def test_tied_weights(root, tmp_path, old, new):
     source = save(tmp_path, load(root, "lm", f"model.tied={old}"))
     _, model, transfer = take(root, "lm", f"model.tied={new}", base=tmp_path)
@@ -153,7 +154,7 @@ def test_statistics_of_another_normalization_are_not_taken(root):
     assert note.startswith(f"features.cmvn is 'utterance', that of {root}/base-x 'global'")
 
 
-@pytest.mark.parametrize("change", ["mels=20", "mel_floor=1e4"])
+@each("change", ["mels=20", "mel_floor=1e4"])
 def test_other_features_are_told(root, change):
     *_, transfer = take(root, "x", f"features.fbank.{change}")
     [note] = transfer.notes
@@ -178,9 +179,7 @@ def test_many_other_shapes_are_told_in_few_lines(root):
     assert "expected (8, 8); not used" in transfer.lines()
 
 
-@pytest.mark.parametrize(
-    "change", ["encoder.ff=8", "encoder.layers=1", "encoder.subsampling=8", "fbank.mels=20"]
-)
+@each("change", ["encoder.ff=8", "encoder.layers=1", "encoder.subsampling=8", "fbank.mels=20"])
 def test_settings_that_decide_about_shapes_are_compared(root, change):
     change = f"{'features' if 'mels' in change else 'model'}.{change}"
     settings, (name, _, value) = load(root, "x", change), change.partition("=")
@@ -221,7 +220,7 @@ WIDTHS = ["model.d_model=8", "model.heads=1", "model.ff=4"]
 LANGUAGE_MODEL = r"base-lm: holds a language model \(model.kind: lm\), expected a recognizer"
 
 
-@pytest.mark.parametrize(
+@each(
     "name, base, more, message",
     [
         ("x", "base-lm", [], LANGUAGE_MODEL),
@@ -234,7 +233,7 @@ LANGUAGE_MODEL = r"base-lm: holds a language model \(model.kind: lm\), expected 
 def test_what_cannot_begin_a_training_is_refused(root, name, base, more, message):
     bad = shutil.copytree(root / "base-x", root / "bad", dirs_exist_ok=True)
     (bad / "model.safetensors").write_bytes(b"no weights")
-    more = [each.format(root=root) for each in more]
+    more = [text.format(root=root) for text in more]
     with pytest.raises(UserError, match=f"init_from: .*{message}"):
         tune(load(root, name, f"init_from={root}/{base}", *more))
 
@@ -262,7 +261,7 @@ def test_frozen_parameters(root):
     assert not tied.model.decoder.embedding.weight.requires_grad
 
 
-@pytest.mark.parametrize("patterns, message", {
+@each("patterns, message", {
     ("model.encoder.layer.*",): "'model.encoder.layer.*' matches no .*; did you mean 'model.enc",
     ("Q",): "'Q' matches no parameter; names are as 'model.ctc_out.bias'",
     ("model.encoder.*", "*"): r"model.encoder.\*, \* leaves no parameter to train",
@@ -279,7 +278,7 @@ FINE = ["training.epochs=2", "freeze=[model.encoder.*]", "init_from={root}/base-
 
 
 def fine(root, out, *more):
-    return weights(train(root, out, *(each.format(root=root) for each in FINE), *more))
+    return weights(train(root, out, *(text.format(root=root) for text in FINE), *more))
 
 
 @pytest.fixture(scope="module")
@@ -311,11 +310,11 @@ def test_processes_begin_with_the_same_weights(root, tmp_path):
     assert_same(*made)
 
 
-@pytest.mark.parametrize("stop_at", [1, 4])
+@each("stop_at", [1, 4])
 def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(
     root, tuned, tmp_path, monkeypatch, stop_at
 ):
-    arguments = [each.format(root=root) for each in FINE]
+    arguments = [text.format(root=root) for text in FINE]
     stop(root, tmp_path / "x", stop_at, *arguments, "training.save_steps=1")
     listed = (tmp_path / "x/transfer.tsv").read_text()
     anew = lambda *_: pytest.fail("a resumed run has its own weights")  # noqa: E731

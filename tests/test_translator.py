@@ -9,19 +9,29 @@ import io
 import json
 import math
 import random
+import shutil
 import subprocess
 import sys
 import unicodedata
+from statistics import mean
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from miniatures import write
 from partly import partly
-from runs import Stop, assert_processes_change_nothing, history, stopping, weights
-from runs import train_as_is as train
+from runs import (
+    Stop,
+    assert_processes_change_nothing,
+    assert_uninterrupted,
+    history,
+    stop,
+    train,
+    weights,
+)
 from searches import exhaustive
-from small import PART, near, rows
+from small import PART, each, near, rows, slow
 from torch import nn
 
 from asr import api, config, tasks
@@ -31,10 +41,11 @@ from asr.data.parallel import join
 from asr.data.texts import Text, tokenize
 from asr.errors import UserError
 from asr.models import translator as translators
-from asr.models.lm import LanguageModel, LMSettings
+from asr.models.lm import FolderSettings, LanguageModel, LMSettings
 from asr.models.transfer import load_what_fits
 from asr.models.translator import TranslationModel, Translator, TranslatorSettings
 from asr.nn.positions import sinusoids
+from asr.ops import causal_mask
 from asr.preflight.check import check
 from asr.scoring.translation import score_translations
 from asr.tasks.translator import TranslatorTask
@@ -48,7 +59,6 @@ from asr.translation import translate as translation
 from asr.translation.translate import translate
 from scripts import letters
 
-each = pytest.mark.parametrize
 V_SOURCE, V = 8, 7
 VARIANTS = {
     "pre-norm": {},
@@ -61,19 +71,14 @@ VARIANTS = {
 }
 
 
-def settings(encoder=None, decoder=None, **more):
-    parts = {
-        "encoder": PART | {"subsampling": 1} | (encoder or {}),
-        "decoder": PART | (decoder or {}),
-    }
-    return TranslatorSettings(kind="translator", source="text", **parts, **more)
-
-
 def build(variant="pre-norm"):
     """A model with weights so large that a mistake shows."""
     torch.manual_seed(1)
-    more = VARIANTS[variant]
-    model = TranslationModel(settings(**more), V if more.get("shared") else V_SOURCE, V)
+    more = {"encoder": {}, "decoder": {}} | VARIANTS[variant]
+    more["encoder"] = PART | {"subsampling": 1} | more["encoder"]
+    more["decoder"] = PART | more["decoder"]
+    settings = TranslatorSettings(kind="translator", source="text", **more)
+    model = TranslationModel(settings, V if settings.shared else V_SOURCE, V)
     for parameter in model.parameters():
         parameter.data += torch.randn_like(parameter) * 0.2
     return model.double().eval()
@@ -92,15 +97,12 @@ def batch(padding=-1):
 @each("variant", VARIANTS)
 def test_padding_never_matters_on_both_sides_and_batched_is_alone(variant):
     model, (X, X_lens, Y, Y_lens) = build(variant), batch()
-    logits = model(X, X_lens, Y, Y_lens)
+    logits, real = model(X, X_lens, Y, Y_lens), torch.arange(7) <= Y_lens[:, None]
     assert logits.shape == (4, 7, V)
-    for n, (S, U) in enumerate(zip(X_lens.tolist(), Y_lens.tolist(), strict=True)):
-        alone = model(X[n : n + 1, :S], X_lens[n : n + 1], Y[n : n + 1, :U], Y_lens[n : n + 1])
-        near(logits[n : n + 1, : U + 1], alone, 1e-12)
+    for x, S, y, U, row in zip(X, X_lens, Y, Y_lens, logits, strict=True):
+        near(row[: U + 1], model(x[None, :S], S[None], y[None, :U], U[None])[0], 1e-12)
     for padding in (0, 3):  # a valid id
-        other = batch(padding)
-        real = torch.arange(7) <= Y_lens[:, None]
-        near(model(*other)[real], logits[real])
+        near(model(*batch(padding))[real], logits[real])
     wide = [F.pad(ids, (0, 3), value=-1) for ids in (X, Y)]
     near(model(wide[0], X_lens, wide[1], Y_lens)[:, :7][real], logits[real], 1e-12)
 
@@ -117,28 +119,25 @@ def test_padding_has_no_gradient():
 @each("variant", VARIANTS)
 def test_the_loss_is_that_of_each_pair_label_by_label(variant):
     model, (X, X_lens, Y, Y_lens) = build(variant), batch()
-    smoothed = nll = correct = 0.0
-    for x, S, y, U in zip(X, X_lens.tolist(), Y, Y_lens.tolist(), strict=True):
-        sentence = [*y[:U].tolist(), V - 1]
+    smoothed = nll = correct = 0
+    for x, S, y, U in zip(X, X_lens, Y, Y_lens, strict=True):
+        sentence = [*y[:U], V - 1]
         for n, label in enumerate(sentence):
             before = torch.tensor([sentence[:n]], dtype=torch.long)
-            logits = model(x[None, :S], torch.tensor([S]), before, torch.tensor([n]))[0, -1]
+            logits = model(x[None, :S], S[None], before, torch.tensor([n]))[0, -1]
             log_probs = logits.log_softmax(0)
             nll -= log_probs[label].item()
             smoothed -= (0.9 * log_probs[label] + 0.1 * log_probs.mean()).item()
             correct += int(logits.argmax() == label)
     loss = model.loss(X, X_lens, Y, Y_lens)
-    assert (float(loss.total), float(loss.correct), int(loss.tokens)) == (
-        pytest.approx(nll, rel=1e-5),
-        correct,
-        15,
-    )
+    assert loss.total.item() == pytest.approx(nll, rel=1e-5)
+    assert (loss.correct, loss.tokens) == (correct, 15)
     model.train()
     for module in model.modules():  # the labels alone are another in training
         for name in ("p", "dropout"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
-    assert float(model.loss(X, X_lens, Y, Y_lens).total) == pytest.approx(smoothed, rel=1e-5)
+    assert model.loss(X, X_lens, Y, Y_lens).total.item() == pytest.approx(smoothed, rel=1e-5)
 
 
 # PyTorch's own Transformer: name of a part of a layer → ours
@@ -154,12 +153,12 @@ PARTS = {
 }
 
 
-def pytorchs(stack, layers):
+def pytorchs(stack, ours, pre_norm):
     """PyTorch's stack of layers with the weights of ours."""
     kind = f"Transformer{stack.capitalize()}"
-    layer = getattr(nn, f"{kind}Layer")(12, 3, 16, 0.0, batch_first=True)
-    theirs = getattr(nn, kind)(layer, len(layers)).double().eval()
-    for their, our in zip(theirs.layers, layers, strict=True):
+    layer = getattr(nn, f"{kind}Layer")(12, 3, 16, 0.0, batch_first=True, norm_first=pre_norm)
+    theirs = getattr(nn, kind)(layer, 2, ours.norm).double().eval()
+    for their, our in zip(theirs.layers, ours.layers, strict=True):
         for name, ours in PARTS[stack].items():
             module, given = their.get_submodule(name), our.get_submodule(ours)
             if isinstance(module, nn.MultiheadAttention):
@@ -172,24 +171,24 @@ def pytorchs(stack, layers):
 
 
 @torch.no_grad()
-def test_the_model_is_the_paper_s():
-    """Post-norm, sinusoids, embeddings · √D: by PyTorch's Transformer, which pads and masks by itself."""
-    model, (X, X_lens, Y, Y_lens) = build("post-norm"), batch(padding=0)
+@each("norm", ["pre-norm", "post-norm"])
+def test_the_model_is_the_paper_s(norm):
+    """Sinusoids, embeddings · √D: by PyTorch's Transformer, which pads and masks by itself."""
+    model, (X, X_lens, Y, Y_lens) = build(norm), batch(padding=0)
     ends = F.pad(X, (0, 1)).scatter(1, X_lens[:, None], V_SOURCE - 1)  # (B, S + 1)
     starts = F.pad(Y, (1, 0), value=V - 1)  # (B, U + 1)
     X_, Y_ = (
         part.weight[ids] * math.sqrt(12) + sinusoids(ids.size(1), 12)
         for part, ids in ((model.embedding, ends), (model.decoder.embedding, starts))
     )
-    padding = torch.arange(6) > X_lens[:, None]
-    H = pytorchs("encoder", model.encoder.layers)(X_, src_key_padding_mask=padding)
-    future = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    decoder = pytorchs("decoder", model.decoder.layers)
+    padding, future = torch.arange(6) > X_lens[:, None], causal_mask(7)
+    encoder, decoder = (
+        pytorchs(stack, getattr(model, stack), norm == "pre-norm") for stack in PARTS
+    )
+    H = encoder(X_, src_key_padding_mask=padding)
     Z = decoder(Y_, H, tgt_mask=future, memory_key_padding_mask=padding)
-    real = torch.arange(7) <= Y_lens[:, None]
-    near(
-        model(X, X_lens, Y, Y_lens)[real], model.decoder.out(Z)[real], 1e-6
-    )  # sinusoids are float32
+    real, got = torch.arange(7) <= Y_lens[:, None], model(X, X_lens, Y, Y_lens)
+    near(got[real], model.decoder.out(Z)[real], 1e-6)  # sinusoids are float32
 
 
 def test_the_base_model_has_the_paper_s_size():
@@ -206,29 +205,28 @@ def test_the_base_model_has_the_paper_s_size():
 def searcher(model, limit, **options):
     model.limits = lambda H_lens: torch.full_like(H_lens, limit)
     fake = SimpleNamespace(model=model, tokenizer=None, parameters=model.parameters)
-    return Searcher(fake, SearchOptions("attention", **options))
+    return Searcher(fake, SearchOptions("attention", beam=200, nbest=9, **options))
 
 
 @torch.no_grad()
 @each("options", partly([{"length_norm": 0.6}, {}, {"length_bonus": 0.7}, {"length_norm": 2.0}], 2))
 def test_the_search_is_exhaustive_on_a_tiny_vocabulary(options):
-    model, (X, X_lens, *_) = build(), batch()
-    limit, bonus = 3, options.get("length_bonus", 0.0)
+    model, (X, X_lens, *_), limit = build(), batch(), 3
+    bonus, alpha = (options.get(name, 0.0) for name in ("length_bonus", "length_norm"))
 
     @functools.cache
     def log_probs(b, labels):
-        S, y = int(X_lens[b]), torch.tensor([labels], dtype=torch.long)
-        logits = model(X[b : b + 1, :S], X_lens[b : b + 1], y, torch.tensor([len(labels)]))[0, -1]
+        S, y = X_lens[b], torch.tensor([labels], dtype=torch.long)
+        logits = model(X[b][None, :S], S[None], y, torch.tensor([len(labels)]))[0, -1]
         return (logits.log_softmax(0) + bonus * (torch.arange(V) < V - 1)).tolist()
 
-    found = searcher(model, limit, beam=200, nbest=9, **options).search(*model.encode(X, X_lens))
+    found = searcher(model, limit, **options).search(*model.encode(X, X_lens))
     for b, nbest in enumerate(found):
         every = exhaustive({"a": (log_probs, True, 1.0)}, b, limit, V)
-        alpha = options.get("length_norm", 0.0)
         every = [(total / ((6 + len(y)) / 6) ** alpha, y) for total, y in every]
-        expected = sorted(every, reverse=True)[:9]
-        assert [h.tokens for h in nbest] == [y for _, y in expected]
-        assert [h.score for h in nbest] == pytest.approx([x for x, _ in expected], abs=1e-5)
+        scores, labels = zip(*sorted(every, reverse=True)[:9], strict=True)
+        assert [h.tokens for h in nbest] == [*labels]
+        assert [h.score for h in nbest] == pytest.approx(scores, abs=1e-5)
 
 
 # training, on letters that are reversed or copied
@@ -272,17 +270,15 @@ def whole(root):
 def test_the_metrics_are_plain_computations(root, whole):
     loaded = translators.load(whole[0])
     lines = [(root / f"dev.{side}").read_text().splitlines() for side in ("src", "tgt")]
-    nll, correct, tokens = 0.0, 0, 0
-    for source, target in zip(*lines, strict=True):
-        x, y = (torch.tensor([loaded.tokenizer.encode(text)]) for text in (source, target))
-        logits = loaded.model(x, torch.tensor([x.size(1)]), y, torch.tensor([y.size(1)]))[
-            0
-        ].detach()
+    losses, correct = [], []
+    for pair in zip(*lines, strict=True):
+        x, y = (torch.tensor([loaded.tokenizer.encode(text)]) for text in pair)
+        logits = loaded.model(x, torch.tensor([x.size(1)]), y, torch.tensor([y.size(1)]))[0]
         targets = torch.tensor([*y[0], loaded.model.sos_eos])
-        nll += float(F.cross_entropy(logits.double(), targets, reduction="sum"))
-        correct, tokens = correct + int((logits.argmax(1) == targets).sum()), tokens + len(targets)
+        losses += F.cross_entropy(logits.double(), targets, reduction="none").tolist()
+        correct += (logits.argmax(1) == targets).tolist()
     dev = join(*(tokenize(root / f"dev.{side}", loaded.tokenizer) for side in ("src", "tgt")))
-    expected = {"loss": nll / tokens, "accuracy": correct / tokens}
+    expected = {"loss": mean(losses), "accuracy": mean(correct)}
     expected["perplexity"] = math.exp(expected["loss"])
     for size in (1, 300):
         data = PairDataSettings(train="x", dev="x", batch_tokens=size)
@@ -294,32 +290,23 @@ def test_the_metrics_are_plain_computations(root, whole):
 
 
 @each("stop_at", partly([3, 15], 2))
-def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
-    stopping(monkeypatch, stop_at)
-    with pytest.raises(Stop):
-        train(root, tmp_path / "stopped", "training.save_steps=1")
-    monkeypatch.undo()
-    near(weights(train(root, tmp_path / "stopped")), whole[1])
-    assert history(tmp_path / "stopped") == history(whole[0])
+def test_continued_equals_uninterrupted(root, whole, tmp_path, stop_at):
+    stop(root, tmp_path / "stopped", stop_at, "training.save_steps=1")
+    assert_uninterrupted(root, tmp_path / "stopped", whole)
 
 
-@pytest.mark.slow
+@slow
 def test_the_number_of_processes_changes_nothing(root, tmp_path):
     assert_processes_change_nothing(root, tmp_path)
 
 
-@pytest.mark.slow
+@slow
 def test_a_table_is_the_same_as_two_files(root, whole, tmp_path):
     for name in ("train", "dev"):
         both = ((root / f"{name}.{side}").read_text().splitlines() for side in ("src", "tgt"))
-        lines = "".join(f"{x}\t{y}\n" for x, y in zip(*both, strict=True))
-        (tmp_path / f"{name}.tsv").write_text(lines)
+        write(tmp_path / f"{name}.tsv", map("\t".join, zip(*both, strict=True)))
     files = [f"data.{name}={tmp_path}/{name}.tsv" for name in ("train", "dev")]
     near(weights(train(root, tmp_path / "x", *files)), whole[1])
-
-
-def settings_of(folder):
-    return config.load(tasks.Experiment, folder / "config.yaml").model
 
 
 @pytest.fixture(scope="module")
@@ -334,25 +321,25 @@ def test_two_tokenizers_make_a_folder_that_gives_them_back(root, apart, tmp_path
     assert loaded.source_tokenizer.symbols() == list(tokenizer.load(root / "other").symbols())
     assert loaded.tokenizer.symbols() != loaded.source_tokenizer.symbols()
     near(weights(loaded), weights(apart))
-    damaged = root / "apart/source/tokenizer.json"
-    before = damaged.read_text()
-    tokenizer.train("characters", ["hgfedcbz"]).save(damaged.parent)
+    damaged = shutil.copytree(root / "apart", tmp_path / "damaged")
+    tokenizer.train("characters", ["hgfedcbz"]).save(damaged / "source")
     with pytest.raises(UserError, match="source/tokenizer.json: .* changed since"):
-        translators.load(root / "apart")
-    damaged.write_text(before)
+        translators.load(damaged)
 
 
 def test_weights_of_other_tokens_are_taken_by_their_rows(root, apart):
     """Of the source by its tokenizer, of the target by its own."""
     source, target = (tokenizer.train("characters", [text]) for text in ("bcdefghxy", "hgf edcba"))
-    old = translators.load(root / "apart")
-    model = Translator(settings_of(root / "apart"), target, source)
+    settings = config.load(tasks.Experiment, root / "apart/config.yaml").model
+    model, old = Translator(settings, target, source), translators.load(root / "apart")
     transfer = load_what_fits(model, root / "apart")
     assert transfer.rows["model.embedding.weight"] == (9, 11)
-    place = {name: n for n, name in enumerate(old.source_tokenizer.symbols())}
-    for n, name in enumerate(source.symbols()):
-        if name in place and name not in "xy":
-            near(model.model.embedding.weight[n], old.model.embedding.weight[place[name]])
+    rows, theirs = (
+        dict(zip(made.source_tokenizer.symbols(), made.model.embedding.weight, strict=True))
+        for made in (model, old)
+    )
+    for name in rows.keys() & theirs.keys():
+        near(rows[name], theirs[name])
     assert "model.decoder.embedding.weight" in transfer.loaded
 
 
@@ -377,9 +364,7 @@ def test_long_pairs_are_left_out_together(root, tmp_path, capsys):
 def test_pairs_are_joined_by_lines(tmp_path):
     tokens = tokenizer.train("characters", ["abc"])
     texts = {"x": ["a", "ab" * 9, "", "b", "c"], "y": ["c" * 9, "c", " ", "cc", "aa"]}
-    for name, lines in texts.items():
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    pairs = join(*(tokenize(tmp_path / name, tokens, 8) for name in texts))
+    pairs = join(*(tokenize(write(tmp_path / name, texts[name]), tokens, 8) for name in texts))
     made = pairs.batch([1, 0])
     assert made.source.Y.tolist() == [tokens.encode("c"), tokens.encode("b")]
     assert made.target.Y.tolist() == [tokens.encode("aa"), tokens.encode("cc")]
@@ -408,10 +393,9 @@ model.decoder.d_model=64       | shared: got encoder.d_model = 32 and decoder.d_
 
 @each("override, message", rows(MISTAKES))
 def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, override, message):
-    for name in ("dev.src", "dev.tgt"):
-        (tmp_path / name).write_text((root / name).read_text())
+    for name in ("dev.src", "dev.tgt", "other"):
+        (tmp_path / name).symlink_to(root / name)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "other").symlink_to(root / "other")
     lines = (root / "dev.src").read_text().splitlines()
     (tmp_path / "short.src").write_text("a\nb\n")
     (tmp_path / "empty.src").write_text("\n".join([lines[0], "", *lines[2:]]) + "\n")
@@ -424,37 +408,23 @@ def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, 
 
 
 def test_the_check_before_training_finds_what_training_refuses(root, tmp_path):
-    def looked(*overrides):
-        return check(config.load(tasks.Experiment, root / "x.yaml", overrides))
-
-    report = looked()
-    assert not report.refused and report.prediction.examples == 300
     (tmp_path / "short").write_text("a\nb\n")
-    report = looked(f"data.dev=[{tmp_path}/short,{root}/dev.tgt]")
+    change = f"data.dev=[{tmp_path}/short,{root}/dev.tgt]"
+    report = check(config.load(tasks.Experiment, root / "x.yaml", [change]))
     assert report.refused and "got 2 and 40 lines" in report.text()
     (tmp_path / "test").write_text("".join(f"{word}\tabc\n" for word in ("xa", "bcd", "zz")))
-    found = check(config.load(tasks.Experiment, root / "x.yaml"), [str(tmp_path / "test")]).problems
-    assert {(p.role, p.count, p.of) for p in found if p.stops or p.role == "test"} == {
-        ("test", 2, 3)
-    }
+    report = check(config.load(tasks.Experiment, root / "x.yaml"), [str(tmp_path / "test")])
+    assert not report.refused and report.prediction.examples == 300
+    [found] = (p for p in report.problems if p.stops or p.role == "test")
+    assert (found.role, found.count, found.of) == ("test", 2, 3)
 
 
 # commands
 
 
-def run_command(command, *arguments, stdin=""):
-    """Run a command as a process of its own: status, standard output, standard error."""
-    words = [sys.executable, "-m", f"asr.cli.{command}", *map(str, arguments)]
-    done = subprocess.run(words, input=stdin, capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr
-
-
-def refused(capsys, command, *arguments):
-    """What a command says that ends with status 2."""
-    with pytest.raises(SystemExit) as ended:
-        command.main(list(map(str, arguments)))
-    assert ended.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+def decoded(model, source, options=""):
+    """Call asr-decode."""
+    decode.main(f"--model {model} {source} {options}".split())
 
 
 def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch):
@@ -465,18 +435,15 @@ def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch)
     options = SearchOptions("attention", beam=4, nbest=3, length_norm=0.6)
     together = list(translate(model, texts, options))
     assert [found.id for found in together] == [text.where for text in texts]
-    assert [
-        found.text for found, line in zip(together, lines, strict=True) if not line.strip()
-    ] == ["", ""]
+    assert together[1].text == together[4].text == ""
     alone = [found for text in texts for found in translate(model, [text], options)]
     monkeypatch.setitem(translation.WINDOW, "cpu", 7)
     monkeypatch.setitem(translation.BATCH_TOKENS, "cpu", 40)
-    for other in (alone, list(translate(model, texts, options))):
+    for other in (alone, translate(model, texts, options)):
         for one, same in zip(together, other, strict=True):
             assert [a.tokens for a in one.nbest] == [a.tokens for a in same.nbest]
-            assert [a.score for a in one.nbest] == pytest.approx(
-                [a.score for a in same.nbest], abs=1e-4
-            )
+            scores = [a.score for a in same.nbest]
+            assert [a.score for a in one.nbest] == pytest.approx(scores, abs=1e-4)
 
 
 def test_python_translates_in_one_call(whole):
@@ -490,46 +457,47 @@ def test_python_translates_in_one_call(whole):
 
 
 def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):
-    source = (root / "dev.src").read_text()
-    status, out, err = run_command("decode", "--model", whole[0], stdin="abc\n\n" + source)
-    assert (status, len(out.splitlines())) == (
-        0,
-        42,
-    ) and "41 lines translated, 1 without a token" in err
-    files = ["--out", tmp_path / "x.txt", "--json", tmp_path / "x.json", "--nbest", 2]
-    how = ["--model", whole[0], root / "dev.src", *files]
-    decode.main(list(map(str, how)))
-    assert (tmp_path / "x.txt").read_text().splitlines() == out.splitlines()[2:]
-    for line, text in zip(
-        (tmp_path / "x.json").read_text().splitlines(), out.splitlines()[2:], strict=True
-    ):
-        found = json.loads(line)
-        assert found["text"] == text and len(found["nbest"]) == 2
-        assert found["nbest"][0]["score"] >= found["nbest"][1]["score"]
-    assert found["id"] == f"{root}/dev.src:40"
+    given = "abc\n\n" + (root / "dev.src").read_text()
+    command = [sys.executable, "-m", "asr.cli.decode", "--model", whole[0]]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    _, empty, *lines = done.stdout.splitlines()
+    assert not empty and "41 lines translated, 1 without a token" in done.stderr
+    texts, table = tmp_path / "x.txt", tmp_path / "x.json"
+    decoded(whole[0], root / "dev.src", f"--out {texts} --json {table} --nbest 2")
+    assert texts.read_text().splitlines() == lines
+    found = [json.loads(line) for line in table.read_text().splitlines()]
+    assert [one["text"] for one in found] == lines and found[-1]["id"] == f"{root}/dev.src:40"
+    for one in found:
+        best, second = one["nbest"]
+        assert best["score"] >= second["score"]
 
 
 def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, monkeypatch):
-    how = ["--model", str(whole[0]), str(root / "dev.src"), "--out", str(tmp_path / "x")]
-    decode.main(how)
-    decode.main(how)
-    assert "is up to date" in capsys.readouterr().err
-    decode.main([*how, "--length-norm", "1"])
-    assert "40 lines translated" in capsys.readouterr().err
-    for line in ("a", "b"):  # standard input is another one each time
-        given = io.TextIOWrapper(io.BytesIO(f"{line}\n".encode()))
-        monkeypatch.setattr("sys.stdin", given)
-        decode.main(["--model", str(whole[0]), "--out", str(tmp_path / "y")])
+    for option, message in (
+        ("", "40 lines translated"),
+        ("", "is up to date"),
+        ("--length-norm 1", "40 lines translated"),
+    ):
+        decoded(whole[0], root / "dev.src", f"--out {tmp_path}/x {option}")
+        assert message in capsys.readouterr().err
+    for line in (b"a\n", b"b\n"):  # standard input is another one each time
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(line)))
+        decoded(whole[0], "", f"--out {tmp_path}/y")
         assert "1 lines translated" in capsys.readouterr().err
 
 
-@each("change", ["", "options", "lines"])
-def test_a_killed_translation_goes_on_to_the_same_bytes(whole, root, tmp_path, monkeypatch, change):
+@each(
+    "change, again",
+    [("", [8, 16, 9]), ("lines", [1, 8, 16, 9]), ("options", [1, 2, 4, 8, 16, 9])],
+)
+def test_a_killed_translation_goes_on_to_the_same_bytes(
+    whole, root, tmp_path, monkeypatch, change, again
+):
     """Killed within a write; what is finished is not searched again, unless options or its lines are others."""
     source = tmp_path / "src"
     source.write_text((root / "dev.src").read_text())
     outputs = tmp_path / "x", tmp_path / "x.json"
-    how = f"--model {whole[0]} {source} --out {outputs[0]} --json {outputs[1]} --nbest 2".split()
+    how = f"--out {outputs[0]} --json {outputs[1]} --nbest 2"
     journal, searched, stop_at, search = tmp_path / ".x.journal", [], 4, translation.search
 
     def counted(searcher, window):
@@ -540,19 +508,18 @@ def test_a_killed_translation_goes_on_to_the_same_bytes(whole, root, tmp_path, m
 
     monkeypatch.setattr(translation, "search", counted)
     with pytest.raises(Stop):
-        decode.main(how)
+        decoded(whole[0], source, how)
     journal.write_bytes(journal.read_bytes()[:-9])
     assert searched == [1, 2, 4, 8] and not any(path.exists() for path in outputs)
     searched, stop_at = [], None
     if change == "lines":
         source.write_text("abc\n" + source.read_text().split("\n", 1)[1])
-    how += ["--length-norm", "1"] * (change == "options")
-    decode.main(how)
-    again = {"": [8, 16, 9], "lines": [1, 8, 16, 9], "options": [1, 2, 4, 8, 16, 9]}
+    how += " --length-norm 1" * (change == "options")
+    decoded(whole[0], source, how)
     found = [path.read_bytes() for path in outputs]
-    assert searched == again[change] and not journal.exists()
-    decode.main([*how, "--beam", "9"])
-    decode.main(how)
+    assert searched == again and not journal.exists()
+    for option in (" --beam 9", ""):
+        decoded(whole[0], source, how + option)
     assert found == [path.read_bytes() for path in outputs]
 
 
@@ -610,8 +577,7 @@ def faulty(root):
     (root / "sound").write_bytes(b"RIFF\xff\xff")
     (root / "gap").write_text("a\n\nb\n")
     (root / "none").write_text("")
-    (root / "lm").mkdir()
-    (root / "lm/config.yaml").write_text("model: {kind: lm}\n")
+    write(root / "lm/config.yaml", ["model: {kind: lm}"])
     (root / "pairs").mkdir()
     for name, sides in PAIRS.items():
         for language, text in zip(("en", "de"), sides, strict=True):
@@ -623,25 +589,22 @@ def faulty(root):
 def test_refusals(whole, faulty, capsys, name, arguments, message):
     words = {"m": whole[0], "r": faulty, "l": faulty / "lm"}
     command = {"decode": decode, "score": score, "plot": plot, "prepare": prepare}[name]
-    assert message.format(**words) in refused(capsys, command, *arguments.format(**words).split())
+    with pytest.raises(SystemExit, match="2"):
+        command.main(arguments.format(**words).split())
+    assert message.format(**words) in capsys.readouterr().err.splitlines()[-1]
     assert not (faulty / "out").exists()
 
 
 def test_a_recognizer_does_not_translate_nor_the_other_way_round(whole, root, tmp_path):
     with pytest.raises(UserError, match="holds a translator .*, expected a recognizer"):
         api.load(whole[0], "cpu")
-    LanguageModel(LMSettings(**PART | {"kind": "lm"}), tokenizer.load(root / "tokenizer")).save(
-        tmp_path / "lm", "model: {kind: lm}\n"
-    )
-    with pytest.raises(UserError, match=r"holds a language model .*, expected a translator"):
-        translators.load(tmp_path / "lm")
+    lm, folder = LMSettings(**PART | {"kind": "lm"}), tmp_path / "lm"
     other = tokenizer.train("characters", ["abcdefgz"])
-    LanguageModel(LMSettings(**PART | {"kind": "lm"}), other).save(
-        tmp_path / "lm",
-        "model: {kind: lm, d_model: 12, layers: 2, heads: 3, ff: 16, dropout: 0.1}\n",
-    )
+    LanguageModel(lm, other).save(folder, config.dump(FolderSettings(model=lm)))
+    with pytest.raises(UserError, match=r"holds a language model .*, expected a translator"):
+        translators.load(folder)
     with pytest.raises(UserError, match="a language model of other tokens"):
-        options = SearchOptions("attention", lm=str(tmp_path / "lm"))
+        options = SearchOptions("attention", lm=str(folder))
         list(translate(translators.load(whole[0]), [Text("x", 1, "a")], options))
 
 
@@ -653,16 +616,14 @@ def test_characters_that_no_token_has_are_left_out(whole, capsys):
 
 
 def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, capsys):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/train.en").write_text("a  dog\n\ncafe\u0301 \n")
+    write(tmp_path / "in/train.en", ["a  dog", "", "cafe\u0301 "])
     with gzip.open(tmp_path / "in/train.de.gz", "wt") as file:
         file.write("ein\tHund\n \nCafe\u0301\n")
-    prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
+    for message in ("train: 2 pairs, 3 and 3 words, 1 empty ones left out", "is up to date"):
+        prepare.main(f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split())
+        assert message in capsys.readouterr().err
     assert (tmp_path / "out/train.en").read_text() == "a dog\ncafé\n"
     assert (tmp_path / "out/train.de").read_text() == "ein Hund\nCafé\n"
-    assert "train: 2 pairs, 3 and 3 words, 1 empty ones left out" in capsys.readouterr().err
-    prepare.main([*f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split()])
-    assert "is up to date" in capsys.readouterr().err
 
 
 def test_scores_are_sacrebleu_s(tmp_path, capsys):
@@ -685,30 +646,21 @@ def test_scores_are_sacrebleu_s(tmp_path, capsys):
     ]
     ref = [" ".join(draw.choices(words, k=9)) for _ in range(30)]
     hyp, other = ([" ".join(draw.sample(line.split(), n)) for line in ref] for n in (9, 4))
-    for name, lines in (("ref", ref), ("hyp", hyp), ("other", other)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    paths = [str(tmp_path / name) for name in ("ref", "hyp")]
-    more = [
-        "--tokenize",
-        "none",
-        "--lowercase",
-        "--against",
-        str(tmp_path / "other"),
-        "--json",
-        "-",
+    paths = [
+        str(write(tmp_path / name, lines))
+        for name, lines in (("ref", ref), ("hyp", hyp), ("other", other))
     ]
-    score.main([*paths, "--bleu", *more])
+    how = ["--bleu", "--tokenize", "none", "--lowercase", "--json", "-", "--against"]
+    score.main([*paths[:2], *how, paths[2]])
     found = json.loads(capsys.readouterr().out)
-    how = {"tokenize": "none", "lowercase": True}
-    best = sacrebleu.corpus_bleu(hyp, [ref], **how).score
-    assert found["bleu"]["score"] == pytest.approx(best)
+    bleu, how = found["bleu"], {"tokenize": "none", "lowercase": True}
+    best, least = (sacrebleu.corpus_bleu(lines, [ref], **how).score for lines in (hyp, other))
     chrf = sacrebleu.CHRF(lowercase=True).corpus_score(hyp, [ref]).score
-    assert found["chrf"]["score"] == pytest.approx(chrf)
-    difference = best - sacrebleu.corpus_bleu(other, [ref], **how).score
-    assert found["bleu"]["difference"] == pytest.approx(difference) and found["bleu"]["p"] < 0.01
-    assert found["bleu"]["low"] < best < found["bleu"]["high"] and found["lines"] == 30
-    assert "|case:lc|eff:no|tok:none|" in found["bleu"]["signature"]
-    score.main([*paths, "--bleu"])
+    scores = bleu["score"], found["chrf"]["score"], bleu["difference"]
+    assert scores == pytest.approx((best, chrf, best - least))
+    assert bleu["p"] < 0.01 and bleu["low"] < best < bleu["high"] and found["lines"] == 30
+    assert "|case:lc|eff:no|tok:none|" in bleu["signature"]
+    score.main([*paths[:2], "--bleu"])
     cased = sacrebleu.corpus_bleu(hyp, [ref]).score
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"BLEU {cased:.2f} [") and "|case:mixed|eff:no|tok:13a|" in first
@@ -717,12 +669,11 @@ def test_scores_are_sacrebleu_s(tmp_path, capsys):
 WEAK = [*[""] * 18, "der Hund", "geht über Gräser"]
 
 
-@pytest.mark.parametrize("hyp", [WEAK, ["x"] * 18 + WEAK[18:]], ids=["empty lines", "no match"])
+@each("hyp", [WEAK, ["x"] * 18 + WEAK[18:]], ids=["empty lines", "no match"])
 def test_intervals_of_weak_systems_are_possible_scores(tmp_path, hyp):
     pytest.importorskip("sacrebleu")
-    (tmp_path / "ref").write_text("\n".join(["der Hund geht über Gräser"] * 20))
-    (tmp_path / "hyp").write_text("\n".join([*hyp, ""]))
-    for metric in score_translations(tmp_path / "ref", tmp_path / "hyp").metrics.values():
+    reference = write(tmp_path / "ref", ["der Hund geht über Gräser"] * 20)
+    for metric in score_translations(reference, write(tmp_path / "hyp", hyp)).metrics.values():
         assert 0 <= metric.low <= metric.score <= metric.high <= 100
 
 
@@ -736,39 +687,36 @@ def test_a_system_does_not_differ_from_itself_nor_from_its_decomposed_form(tmp_p
 
 
 def test_what_is_printed_is_printed_again(whole, root, tmp_path, capsys):
-    printed = []
-    for _ in range(2):
-        decode.main(
-            ["--model", str(whole[0]), str(root / "dev.src"), "--json", str(tmp_path / "j")]
-        )
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1] and len(printed[0].splitlines()) == 40
+    decoded(whole[0], root / "dev.src", f"--json {tmp_path}/x")
+    printed = capsys.readouterr().out
+    decoded(whole[0], root / "dev.src", f"--json {tmp_path}/x")
+    assert printed == capsys.readouterr().out and len(printed.splitlines()) == 40
 
 
 def test_tuning_prints_the_bleu_of_each_setting(whole, root, tmp_path, capsys):
     """As asr-score finds it of what asr-decode writes."""
-    how = ["--model", str(whole[0]), str(root / "dev.src")]
-    decode.main([*how, "--tune", "length-norm=0,2", "--reference", str(root / "dev.tgt")])
+    given = whole[0], root / "dev.src"
+    decoded(*given, f"--tune length-norm=0,2 --reference {root}/dev.tgt")
     printed, told = capsys.readouterr()
-    decode.main([*how, "--length-norm", "2", "--out", str(tmp_path / "x")])
-    score.main([str(root / "dev.tgt"), str(tmp_path / "x"), "--bleu"])
+    decoded(*given, f"--length-norm 2 --out {tmp_path}/x")
+    score.main(f"{root}/dev.tgt {tmp_path}/x --bleu".split())
     bleu = capsys.readouterr().out.split()[1]
     assert printed.splitlines()[1] == f"{bleu}\t--length-norm 2.0" and "best: --length-norm" in told
 
 
 def test_attention_is_drawn_source_by_target(whole, root, tmp_path, capsys):
-    path = str(root / "dev.src")
-    plot.main(["--model", str(whole[0]), path, "--line", "3", "--out", str(tmp_path / "x.png")])
+    path, image = root / "dev.src", tmp_path / "x.png"
+    plot.main(f"--model {whole[0]} {path} --line 3 --out {image}".split())
     where, text = capsys.readouterr().out.rstrip("\n").split("\t")
-    assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG" and where == f"{path}:3"
-    line = Text(where, 3, (root / "dev.src").read_text().splitlines()[2])
+    assert image.read_bytes()[:4] == b"\x89PNG" and where == f"{path}:3"
+    line = Text(where, 3, path.read_text().splitlines()[2])
     seen = attention.observe(translators.load(whole[0]), line, SearchOptions("attention"))
     assert seen.attention.shape == (1, 2, len(text) + 1, len(line.text) + 1) and seen.text == text
     assert ["".join(side[:-1]) for side in (seen.source, seen.target)] == [line.text, text]
     assert seen.attention.sum(3) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.slow
+@slow
 @each("turn", [1, -1])
 def test_letters_are_copied_and_reversed(tmp_path, turn):
     """All held-out words of the lengths of the training come out right."""

@@ -11,7 +11,7 @@ import soundfile
 import torch
 from pytest import approx
 from runs import history, train
-from small import near
+from small import each, near, slow
 from torch.testing import assert_close
 
 from asr import config, tasks
@@ -115,8 +115,8 @@ def test_the_running_average_takes_every_step(root, tmp_path, monkeypatch):
 BEST = {"loss": 2, "accuracy": 1, "wer": 1, "ctc_wer": 2}
 
 
-@pytest.mark.parametrize("best_by", BEST)
-@pytest.mark.slow
+@each("best_by", BEST)
+@slow
 def test_the_best_epoch_is_so_by_the_figure_asked_for(root, tmp_path, monkeypatch, best_by):
     """The figures are given; the last epoch, whose weights are kept as such, is neither best nor worst by any."""
     values = (3.0, 0.3, 0.5, 0.9), (1.0, 0.1, 0.9, 0.5), (2.0, 0.2, 0.6, 0.6)
@@ -158,7 +158,7 @@ def test_validation_encodes_once_drops_nothing_and_knows_its_two_searches_apart(
     assert found[:2] == found[2:] and found[0] != found[1]
 
 
-@pytest.mark.parametrize("mode, weights", {
+@each("mode, weights", {
     "joint": {"attention": 0.6, "ctc": 0.4},
     "attention": {"attention": 1.0},
     "ctc": {"ctc": 1.0},
