@@ -15,7 +15,7 @@ from asr.hub.results import Result
 from asr.info import folders
 from asr.info.folders import Finding
 from asr.info.look import look
-from asr.model_files import KINDS, kind_of
+from asr.model_files import CONFIG, KINDS, kind_of
 
 MARK = "<!-- written by asr-push -->"  # in a card that another push may replace
 LIBRARY = "asr-toolkit"
@@ -133,7 +133,7 @@ def _metadata(kind: str, about: About, results: Iterable[Result]) -> str:
 
 def _summary(kind: str, found: Finding, about: About) -> str:
     facts = found.facts
-    spoken = f" of {', '.join(about.languages)}" * bool(about.languages)
+    spoken = f" for {', '.join(about.languages)}" * bool(about.languages)
     lines = [f"A {KINDS[kind]}{spoken}, {facts['parameters']:,} parameters."]
     for part in ("encoder", "decoder", "layers"):
         if isinstance(sizes := facts.get(part), dict):
@@ -170,7 +170,7 @@ def _table(results: Sequence[Result]) -> str:
 
 
 def _training(folder: Path, found: Finding) -> str:
-    tree = folders.read_small_tree(folder / "config.yaml")
+    tree = folders.read_small_tree(folder / CONFIG)
     lines = [
         f"- {split}: {_amount(path)}"
         for split in ("train", "dev")

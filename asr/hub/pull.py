@@ -21,6 +21,7 @@ NAME = re.compile(
     r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(@(?P<revision>[\w][\w./-]*))?", re.ASCII
 )
 CARD = "README.md"
+COMMIT = "[0-9a-f]{40}"  # in full: the hub needn't be asked
 SMALL = 64 << 20  # bytes of a file that is none of weights
 
 
@@ -50,24 +51,21 @@ def names_of_model() -> list[str]:
 
 
 def _download(repository: str, revision: str | None) -> Path:
-    """Download the files of a model that aren't in the cache; say what it is."""
+    """Find a model in the cache, or download it; say what it is."""
     hub = imports.huggingface_hub("huggingface_hub")
-    constants = imports.huggingface_hub("huggingface_hub.constants")
+    offline = imports.huggingface_hub("huggingface_hub.constants").is_offline_mode()
     given = f"{repository}@{revision}" if revision else repository
     try:
-        if constants.is_offline_mode():
-            folder = hub.snapshot_download(
-                repository,
-                revision=revision,
-                allow_patterns=names_of_model(),
-                local_files_only=True,
-            )
-        else:
-            about = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
-            sizes = {file.rfilename: file.size or 0 for file in about.siblings}
-            wanted = check_files(given, sizes)
-            logger.info(f"{repository}@{about.sha}: {_in_words(wanted)}")
-            folder = hub.snapshot_download(repository, revision=about.sha, allow_patterns=[*wanted])
+        if offline or re.fullmatch(COMMIT, revision or ""):
+            try:
+                return check_place(_cached(repository, revision))
+            except hub.errors.LocalEntryNotFoundError:
+                if offline:
+                    raise
+        about = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
+        wanted = check_files(given, {file.rfilename: file.size or 0 for file in about.siblings})
+        logger.info(f"{repository}@{about.sha}: {_in_words(wanted)}")
+        folder = hub.snapshot_download(repository, revision=about.sha, allow_patterns=[*wanted])
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
@@ -75,6 +73,20 @@ def _download(repository: str, revision: str | None) -> Path:
             f"{given}: no such folder here, and the Hugging Face Hub doesn't give it ({reason(error)})"
         ) from None
     return check_place(Path(folder))
+
+
+def _cached(repository: str, revision: str | None) -> Path:
+    """Find a model in the cache.
+
+    raises   huggingface_hub's LocalEntryNotFoundError if it isn't there, or not whole
+    """
+    hub = imports.huggingface_hub("huggingface_hub")
+    names = names_of_model()
+    return Path(
+        hub.snapshot_download(
+            repository, revision=revision, allow_patterns=names, local_files_only=True
+        )
+    )
 
 
 def check_files(name: str, sizes: Mapping[str, int]) -> dict[str, int]:

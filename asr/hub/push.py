@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from asr import imports
 from asr.errors import UserError, shorten
@@ -12,7 +13,7 @@ from asr.hub.card import MARK, About, write_card
 from asr.hub.pull import CARD, NAME, names_of_model, reason
 from asr.hub.results import Result
 from asr.logging import logger
-from asr.model_files import WEIGHTS, read_header
+from asr.model_files import CONFIG, WEIGHTS, read_header
 from asr.models import weights
 from asr.models.folder import check_bound
 from asr.yaml_tree import read_tree
@@ -49,7 +50,7 @@ def prepare(folder: Path, about: About, results: Sequence[Result]) -> Upload:
     read = weights.read(folder / WEIGHTS)
     check_bound(folder / WEIGHTS, read.bound)
     files = {name: folder / name for name in names_of_model() if (folder / name).is_file()}
-    if private := private_paths(read_tree(folder / "config.yaml")[0]):
+    if private := private_paths(read_tree(folder / CONFIG)[0]):
         logger.warning(
             f"config.yaml names places of this machine, which become public: {shorten(private)}"
         )
@@ -94,7 +95,7 @@ def push(name: str, upload: Upload, private: bool = False, message: str = "") ->
     return f"{name}@{commit.oid}"
 
 
-def _may_replace_card(hub, api, name: str, head: str) -> bool:  # noqa: ANN001 - modules without types
+def _may_replace_card(hub: Any, api: Any, name: str, head: str) -> bool:
     """Tell whether the published card is one of ours, or there is none."""
     if not api.file_exists(name, CARD, revision=head):
         return True

@@ -43,7 +43,7 @@ class Result:
 
 
 def find_results(model: Path, folder: Path) -> list[Result]:
-    """Score the decodings of manifests in a folder that these weights have made.
+    """Score the decodings of manifests in a folder that these weights have made → the best of each set first.
 
     Decodings whose manifest has changed or is gone, or which aren't finished, are named and left out.
     """
@@ -55,12 +55,10 @@ def find_results(model: Path, folder: Path) -> list[Result]:
             stamped = stamp.read(output)
             if stamped["command"] == "asr-decode" and _is_of(stamped["inputs"], weights):
                 result = _scored(output, stamped)
-                results.setdefault(
-                    (result.dataset, result.search), result
-                )  # --out and --json: once
+                results[result.dataset, result.search] = result  # --out and --json: once
         except UserError as error:
             logger.warning(f"{output}: left out of the card ({error})")
-    return list(results.values())
+    return sorted(results.values(), key=lambda result: (result.dataset, result.value))
 
 
 def read_scores(dataset: str, path: str) -> list[Result]:
