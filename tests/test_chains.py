@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from small import each, options
-from test_audio import refused
+from test_audio import unreadable
 
 from asr.audio import decoder_messages, mp3, ogg
 from asr.audio import load as audio
@@ -107,7 +107,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path, monkeypatch, owner, name,
 @each("kind", ["mp3", "ogg", "wav"])
 def test_joined_files_of_two_rates_are_refused_with_what_makes_one_of_them(tmp_path, kind):
     (tmp_path / f"x.{kind}").write_bytes(encoded(speech(1), kind) + encoded(speech(1), kind, 8000))
-    refused(tmp_path / f"x.{kind}", r".*16000 Hz × 1, 8000 Hz × 1\); join them: ffmpeg -i .*x\.")
+    unreadable(tmp_path / f"x.{kind}", r".*16000 Hz × 1, 8000 Hz × 1\); join them: ffmpeg -i .*x\.")
 
 
 @each("kind", ["mp3", "cbr.mp3"])
@@ -180,7 +180,7 @@ FLAC_MONO_16 = (RATE << 44) | (15 << 36)  # of STREAMINFO's 64 bits the last 36 
 )
 def test_a_header_that_lies_is_refused_by_both(tmp_path, kind, place, form, value, says):
     (tmp_path / f"x.{kind}").write_bytes(claiming(kind, place, form, value))
-    refused(tmp_path / f"x.{kind}", says)
+    unreadable(tmp_path / f"x.{kind}", says)
 
 
 @each("kind", ["ogg", "opus"])
@@ -189,7 +189,7 @@ def test_a_damaged_page_is_not_passed_over(tmp_path, kind):
     assert len(ogg.links(bytes(content))) == 1
     content[len(content) // 2] ^= 1
     (tmp_path / "x.ogg").write_bytes(content)
-    refused(tmp_path / "x.ogg", "truncated or damaged: an Ogg page")
+    unreadable(tmp_path / "x.ogg", "truncated or damaged: an Ogg page")
 
 
 # what is no regular file
@@ -197,7 +197,7 @@ def test_a_damaged_page_is_not_passed_over(tmp_path, kind):
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "x.wav")
-    refused(tmp_path / "x.wav", "is a device or a pipe")
+    unreadable(tmp_path / "x.wav", "is a device or a pipe")
     assert audio.find(tmp_path) == []
 
 
