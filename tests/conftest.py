@@ -83,6 +83,12 @@ def heeded():
 
 
 @pytest.fixture
+def stderr(capsys):
+    """What has been written on stderr since it was asked last."""
+    return lambda: capsys.readouterr().err
+
+
+@pytest.fixture
 def server():
     """A server on this machine that misbehaves as told."""
     with Server() as server:

@@ -129,12 +129,10 @@ def import_all() -> None:
     import asr
 
     sys.path.insert(0, str(Path(__file__).parent))
-    for each in pkgutil.walk_packages(asr.__path__, "asr."):
-        importlib.import_module(each.name)
-    importlib.import_module("torch._dynamo")
-    importlib.import_module("torch.utils.tensorboard")
-    importlib.import_module("matplotlib.backends.backend_agg")
-    importlib.import_module("sentencepiece")
+    own = (each.name for each in pkgutil.walk_packages(asr.__path__, "asr."))
+    others = "matplotlib.backends.backend_agg", "sentencepiece"
+    for name in (*own, "torch._dynamo", "torch.utils.tensorboard", *others):
+        importlib.import_module(name)
     tasks = Path("/proc/self/task")
     assert not tasks.is_dir() or len(list(tasks.iterdir())) == 1, "a fork would lose threads"
 
@@ -142,8 +140,7 @@ def import_all() -> None:
 def memory_of_data() -> int:
     """Bytes of this process that RLIMIT_DATA counts."""
     try:
-        status = Path("/proc/self/status").read_text()
-        return int(status.split("VmData:")[1].split()[0]) << 10
+        return int(Path("/proc/self/status").read_text().split("VmData:")[1].split()[0]) << 10
     except (OSError, IndexError):
         return 0
 
@@ -240,10 +237,8 @@ def finished(main) -> int:
         except Exception as error:  # noqa: BLE001 - as the interpreter has it
             status = 120
             with contextlib.suppress(Exception):
-                print(
-                    f"Exception ignored in: {stream!r}\n{type(error).__name__}: {error}",
-                    file=sys.stderr,
-                )
+                said = f"{type(error).__name__}: {error}"
+                print(f"Exception ignored in: {stream!r}\n{said}", file=sys.stderr)
     return status & 0xFF
 
 

@@ -117,19 +117,14 @@ LAUNCHED = []  # processes that a test has started, each with a process group of
 
 def in_group(command):
     """Start a process in a group of its own, which ends with its test, and with the one that runs the tests."""
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=end_with_parent,
-    )
+    how = {"start_new_session": True, "preexec_fn": end_with_parent}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how)
     LAUNCHED.append(process)
     return process
 
 
 def end_with_parent():
-    if sys.platform == "linux":
+    if PRCTL:
         PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -143,8 +143,7 @@ def test_zero_samples(tmp_path):
 )
 def test_what_is_truncated_is_refused(tmp_path, kind, kept, says):
     path = tmp_path / f"a.{kind}"
-    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 48000)
-    soundfile.write(path, noise, 16000, **KINDS[kind])
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, 48000), 16000, **KINDS[kind])
     content = path.read_bytes()
     assert len(content) > kept
     path.write_bytes(content[:kept])
@@ -152,12 +151,10 @@ def test_what_is_truncated_is_refused(tmp_path, kind, kept, says):
         unreadable(path, f"truncated or damaged: {says}", **part)
 
 
-@each("start, duration, end", [(0.5, 0.6, 1.1), (0.5, 0.502, 1.002), (2.0, None, 1.0)])
-def test_a_part_beyond_the_end(tmp_path, start, duration, end):
+@each("at, duration, end", [(0.5, 0.6, 1.1), (0.5, 0.502, 1.002), (2.0, None, 1.0)])
+def test_a_part_beyond_the_end(tmp_path, at, duration, end):
     path = save(tmp_path / "a.wav")
-    refused(
-        f"^{path}: {start:.3f} to {end:.3f} s .* 1.000 s$", audio.load, path, 16000, start, duration
-    )
+    refused(f"^{path}: {at:.3f} to {end:.3f} s .* 1.000 s$", audio.load, path, 16000, at, duration)
 
 
 @each("value", [np.nan, np.inf])

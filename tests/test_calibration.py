@@ -149,8 +149,7 @@ def test_words_are_right_by_their_alignment():
 def test_the_file_is_strict_and_of_its_weights(tmp_path, caplog):
     for name, digest in (("m", "one"), ("o", "other")):
         (tmp_path / name).mkdir()
-        weights = tmp_path / name / "model.safetensors"
-        save_file({"x": torch.zeros(2)}, weights, {"sha256": digest})
+        save_file({"x": torch.zeros(2)}, tmp_path / name / "model.safetensors", {"sha256": digest})
     curve, search = BetaCurve(a=1, b=2, c=-0.5), {"mode": "joint", "beam": 10, "ctc_weight": 0.3}
     kept = Calibration(weights="one", search=search, words=curve, utterances=curve)
     assert confidence.load(tmp_path / "m") is None and not caplog.text
@@ -159,14 +158,8 @@ def test_the_file_is_strict_and_of_its_weights(tmp_path, caplog):
     path = tmp_path / "m/calibration.yaml"
     shutil.copy(path, tmp_path / "o")
     assert confidence.load(tmp_path / "o") is None and "of other weights" in caplog.text
-    for old, new, says in (
-        ("a: 1.0", "a: -1.0", "words.a: got -1.0"),
-        ("method: beta", "method: platt", "method: got 'platt'"),
-        ("words:", "word:", "word: no such setting; did you mean 'words'"),
-    ):
-        path.write_text(path.read_text().replace(old, new, 1))
-        refused(f"calibration.yaml: {says}", confidence.load, tmp_path / "m")
-        kept.save(tmp_path / "m")
+    path.write_text(path.read_text().replace("a: 1.0", "a: -1.0", 1))
+    refused("calibration.yaml: words.a: got -1.0", confidence.load, tmp_path / "m")
     for content in ("", "\0" * 99, "w: {}\nwords: {}", "x: 1"):
         path.write_text(content)
         assert confidence.is_calibration(path) == (content != "x: 1")

@@ -12,6 +12,7 @@ import soundfile
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from lhotse.audio import AudioSource
 from refusals import refused
+from runs import status_of
 
 from asr.audio import load as audio
 from asr.cli import prepare as command
@@ -127,8 +128,7 @@ def test_what_asr_prepare_writes_is_equal_to_lhotses_and_says_what_is_meant(
     [u] = manifest.read(made)
     assert (u.channel, u.path) == (channel, str(path))
     np.testing.assert_allclose(heard(u), expected)
-    recording = Recording.from_file(path, recording_id="u")
-    theirs = cut(recording, "u", channel or 0, custom=custom)
+    theirs = cut(Recording.from_file(path, recording_id="u"), "u", channel or 0, custom=custom)
     assert list(CutSet.from_file(made)) == [theirs]
     assert json.loads(gzip.decompress(made.read_bytes())) == theirs.to_dict()
     assert manifest.Utterance.of_cut(theirs) == manifest.Utterance.of_line(u.line()) == u
@@ -143,28 +143,26 @@ def test_a_stereo_line_of_before_is_refused_for_it_may_mean_either(tmp_path, pat
 def run(tmp_path, *lines, more=()):
     """Have asr-prepare read a table; its exit status."""
     (tmp_path / "x.tsv").write_text("\n".join(["id\tpath\ttext\tchannel", *lines, ""]))
-    with pytest.raises(SystemExit) as end:
-        command.main(["tsv", str(tmp_path / "x.tsv"), str(tmp_path / "out"), *more])
-    return end.value.code
+    return status_of(command.main, "tsv", tmp_path / "x.tsv", tmp_path / "out", *more)
 
 
 def test_a_table_says_the_channel_of_each_and_a_file_without_it_is_a_bad_one(
-    tmp_path, path, capsys
+    tmp_path, path, stderr
 ):
     soundfile.write(tmp_path / "mono.wav", LEFT, RATE, subtype="FLOAT")
     rows = ["a\tcall.wav\tA\t1", "b\tcall.wav\tB\t0", "c\tmono.wav\tC\t", "d\tmono.wav\tD\t1"]
     assert run(tmp_path, *rows) == 3
-    assert "has 1 channel, counted from 0; channel 1 was requested" in capsys.readouterr().err
+    assert "has 1 channel, counted from 0; channel 1 was requested" in stderr()
     found = {u.id: heard(u)[0] for u in manifest.read(tmp_path / "out/x.jsonl.gz")}
     assert found == pytest.approx({"a": -0.25, "b": 0.5, "c": 0.5})
     assert run(tmp_path, "a\tcall.wav\tA\tleft") == 2
-    assert "x.tsv:2: channel: got 'left', expected a number from 0" in capsys.readouterr().err
+    assert "x.tsv:2: channel: got 'left', expected a number from 0" in stderr()
 
 
 @pytest.mark.parametrize("wish", ["-1", "left", "1.5", "99999999999999999999"])
-def test_a_channel_that_is_no_number_is_refused(tmp_path, path, wish, capsys):
+def test_a_channel_that_is_no_number_is_refused(tmp_path, wish, stderr):
     assert run(tmp_path, "a\tcall.wav\tA\t", more=["--channel", wish]) == 2
-    assert "--channel" in capsys.readouterr().err
+    assert "--channel" in stderr()
 
 
 def test_channels_that_cancel_each_other_out_are_noted(tmp_path):

@@ -48,16 +48,14 @@ def test_damaged_states_make_room_not_good_ones(tmp_path, states):
     later.write_bytes(later.read_bytes()[:-1] + b"?")
     assert states.load()["n"] == 1
     assert states.paths() == [later, good]  # nothing is taken away before there is more
-    newest = states.save({"n": 3})
-    assert states.paths() == [newest, good]
+    assert [states.save({"n": 3}), good] == states.paths()
     assert Checkpoints(tmp_path / "c", 2, print).load()["n"] == 3
 
 
 def test_what_a_kill_left_is_removed_and_never_read(tmp_path, states):
     (tmp_path / "c/.partial-123-state.pt").write_bytes(b"half")
     assert states.load() is None
-    path = states.save({"n": 1})
-    assert [*(tmp_path / "c").iterdir()] == [path]
+    assert [states.save({"n": 1})] == [*(tmp_path / "c").iterdir()]
 
 
 def test_a_state_runs_no_code(tmp_path, capsys, states):

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import pytest
 import yaml
+from checkouts import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
@@ -37,8 +38,8 @@ optimizer: {kind: adam, lr: 5e-4}
 schedule: {kind: noam, warmup: 1000}
 training: {epochs: 10}
 """
-MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
-CONFIGURATIONS = sorted((Path(__file__).parents[1] / "conf").glob("*.yaml"))
+MISTAKES = yaml.safe_load((ROOT / "tests/mistakes.yaml").read_text("utf-8"))
+CONFIGURATIONS = sorted((ROOT / "conf").glob("*.yaml"))
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ YAML = MISTAKES["yaml"] | {
         "depth of keys": ("? " * 20_000 + "x", f":2: {DEEP}"),
         "digits": (
             "seed: 1" + "0" * 5000,
-            ":2: seed: got a number of 5001 digits, expected 100 at",
+            ":2: seed: got a number of 5001 digits, expected 100",
         ),
         "size": (f"{'x' * 20_000_000}: 1", ": larger than 200 kB"),
     }.items()

@@ -199,15 +199,15 @@ def test_weights_changed_by_a_program_that_keeps_the_digest(folder):
     assert_same(named_until_accepted(folder, WEIGHTS).state_dict()[BIAS], tensors[BIAS])
 
 
-def test_a_folder_without_checksums_loads_and_is_told_once(folder, capsys):
+def test_a_folder_without_checksums_loads_and_is_told_once(folder, stderr):
     save_file(load_file(folder / WEIGHTS), folder / WEIGHTS)
     for _ in range(3):
         recognizer.load(folder)
-    said = capsys.readouterr().err
+    said = stderr()
     assert said.count("\n") == 1 and f"asr-info --accept {folder}" in said
     assert accept(folder)
     recognizer.load(folder)
-    assert not capsys.readouterr().err
+    assert not stderr()
     change(folder / CONFIG, "dropout: 0.1", "dropout: 0.2")
     assert str(folder / CONFIG) in refusal(recognizer.load, folder)
 
@@ -336,9 +336,9 @@ def test_a_training_larger_than_the_memory_is_refused(made):
     )
 
 
-def header(text, length=None):
+def header(text, length=0):
     """A file of weights that begins with this."""
-    return struct.pack("<Q", len(text) if length is None else length) + text
+    return struct.pack("<Q", length or len(text)) + text
 
 
 SHAPE = b'{"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,4]}}'

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import count
 from math import inf
 from operator import length_hint
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def given(ready):
 
 
 @pytest.fixture
-def run(given, capsys):
+def run(given, folder, capsys):
     """Run asr-decode; its exit status, what it printed, and what it said."""
 
     return lambda *arguments: (status_of(decode.main, *given, *arguments), *capsys.readouterr())
@@ -88,13 +88,7 @@ def stop(run, meanwhile):
     """Stop a decoding at its third batch; what it said."""
 
     def stop(*arguments):
-        batches = count()
-
-        def interrupt(_):
-            if next(batches) == 2:
-                raise KeyboardInterrupt
-
-        meanwhile(interrupt)
+        meanwhile(mock.Mock(side_effect=[None, None, KeyboardInterrupt]))
         status, _, err = run("wavs", "--batch-seconds", "1", *arguments)
         assert status == 130
         return err
@@ -112,7 +106,7 @@ def left(folder):
 
 
 @pytest.mark.slow
-def test_the_end_says_where_bf16_would_be_faster(folder, run, monkeypatch):
+def test_the_end_says_where_bf16_would_be_faster(run, monkeypatch):
     for native in (False, True):
         monkeypatch.setattr("asr.device.has_bf16", lambda native=native: native)
         assert ("--precision bf16" in run("wavs")[2]) == native
@@ -192,7 +186,7 @@ def out_of_memory(samples, batch):
     return check
 
 
-def test_what_is_too_long_for_memory_is_a_failure_and_the_rest_is_done(folder, run, meanwhile):
+def test_what_is_too_long_for_memory_is_a_failure_and_the_rest_is_done(run, meanwhile):
     expected = run("wavs")[1]
     sizes = {name: soundfile.info(name).frames for name in ids(expected)}
     *short, _, _ = sorted(sizes, key=sizes.get)
@@ -203,7 +197,7 @@ def test_what_is_too_long_for_memory_is_a_failure_and_the_rest_is_done(folder, r
     assert all(f"{name}: out of memory at" in err for name in sizes.keys() - short)
 
 
-def test_a_batch_that_does_not_fit_is_done_one_by_one(folder, run, meanwhile):
+def test_a_batch_that_does_not_fit_is_done_one_by_one(run, meanwhile):
     expected = run("wavs")[1]
     meanwhile(out_of_memory(inf, 1))
     assert run("wavs")[:2] == (0, expected)
@@ -216,7 +210,7 @@ def test_tuning_that_does_not_fit_in_memory_says_what_helps(ready, run, meanwhil
     assert status == 2 and "out of memory; " in err and "--batch-seconds or --beam" in err
 
 
-def test_recordings_far_longer_than_those_of_training_are_told(ready, folder, run):
+def test_recordings_far_longer_than_those_of_training_are_told(ready, run):
     heard = max(u.duration for u in manifest.read(ready / "data/train.jsonl.gz"))
     for name, seconds in (("a", 1.4 * heard), ("b", 1.6 * heard)):
         soundfile.write(f"{name}.wav", np.zeros(int(seconds * RATE)), RATE)
@@ -235,7 +229,7 @@ def streaming(ready):
     return str(ready / "streaming")
 
 
-def test_files_are_decoded_as_streams_of_that_latency_are_read(folder, run, streaming):
+def test_files_are_decoded_as_streams_of_that_latency_are_read(run, streaming):
     """Encoder outputs are those of `step`; the command's are by default those of whole utterances."""
     recognizer, waveform = load(streaming), audio.load("wavs/train000.wav", RATE)
     for chunk, frames in (("0.08", 2), (0.32, 8), ("whole", WHOLE)):
@@ -252,14 +246,14 @@ def test_files_are_decoded_as_streams_of_that_latency_are_read(folder, run, stre
     assert printed[0] == printed[1] and len(set(printed)) == 3
 
 
-def test_a_chunk_identifies_the_work(folder, run, streaming, searched):
+def test_a_chunk_identifies_the_work(run, streaming, searched):
     calls = searched()
     for chunk, times in (("0.08", 1), ("0.08", 1), ("0.32", 2)):
         assert run("wavs", "--out", "o.txt", "--model", streaming, "--chunk", chunk)[0] == 0
         assert sum(calls) == times * COUNT
 
 
-def test_chunks_that_the_model_does_not_know_are_refused(folder, run, streaming):
+def test_chunks_that_the_model_does_not_know_are_refused(run, streaming):
     status, _, err = run("wavs", "--chunk", "0.32")
     assert status == 2 and "--chunk: got 0.32, but the model has no chunks" in err
     for chunk in ("0.5", "all", "nan"):
@@ -382,7 +376,7 @@ def test_a_dash_is_standard_output(folder, run):
     assert "standard input isn't read" in run("-")[2]
 
 
-def test_a_name_may_begin_with_a_dash(folder, run):
+def test_a_name_may_begin_with_a_dash(run):
     shutil.copy("wavs/train000.wav", "-dash.wav")
     status, out, _ = run("--", "-dash.wav", "wavs/train001.wav")
     assert status == 0 and ids(out) == ["./-dash.wav", "wavs/train001.wav"]

@@ -7,7 +7,6 @@ Python run. The answers are constructed: tones that a recognizer learns, layouts
 import os
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import soundfile
@@ -110,18 +109,13 @@ def test_what_a_section_adds_works(prepared, tmp_path, heading):
     """One new file, changes of others, then what the page runs and the check, all with the copy of the package."""
     copy(tmp_path, "asr")
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    added, changed, commands = [], [], []
-    for file, kind, text in SECTIONS[heading]:
-        if not file:
-            commands.append((kind, text))
-        elif kind == "python":
-            added.append(file)
-            (tmp_path / file).write_text(text)
-        else:
-            changed.append(file)
-            (tmp_path / file).write_text(change((tmp_path / file).read_text(), text))
-    assert len(added) == 1 and not (ROOT / added[0]).exists() and changed
-    path = f"{tmp_path}{os.pathsep}{Path(__file__).parent}"
+    blocks = SECTIONS[heading]
+    commands = [(kind, text) for file, kind, text in blocks if not file]
+    files = [(tmp_path / file, kind, text) for file, kind, text in blocks if file]
+    assert [file.exists() for file, kind, _ in files if kind == "python"] == [False] and files[1:]
+    for file, kind, text in files:
+        file.write_text(text if kind == "python" else change(file.read_text(), text))
+    path = f"{tmp_path}{os.pathsep}{ROOT / 'tests'}"
     for kind, text in [*commands, ("python", CHECKS[heading])]:
         if kind == "sh":
             text = re.sub(r"(?m)^asr-(\w+)", r"python -m asr.cli.\1", text)

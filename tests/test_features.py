@@ -245,9 +245,7 @@ def test_a_fault_in_a_thread_is_raised(threads):
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.skipif(
-    "fork" not in multiprocessing.get_all_start_methods(), reason="this system can't fork"
-)
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_forked_process_has_threads_of_its_own(threads):
     """It has none of its parent's, and would wait for them for ever."""
     threads(2)

@@ -12,12 +12,11 @@ import torch
 from partly import partly
 from pretended_gpu import gpu, pretended_gpu
 from runs import assert_same, dev_losses, history, stop, train, weights
-from small import hybrid, near, options
+from small import hybrid, near, options, sizes
 
 from asr.cli import train as command
 from asr.data.dataset import collate
 from asr.features.frontend import FrontendSettings
-from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
 from asr.tasks.recognizer import RecognizerTask
 from asr.training.distributed.flat import FlatWeights
@@ -65,8 +64,8 @@ GPU = "training.device=cuda"
 )
 def test_training_is_a_cpus(root, tmp_path, encoder, more):
     """Without dropout, whose masks a GPU draws in its own way; in fp32, up to the order of additions."""
-    sizes = options(f"{encoder}, d_model: 32, layers: 2, heads: 2, ff: 64, dropout: 0, channels: 8")
-    more = [f"model.encoder={sizes}", "model.decoder.dropout=0", "training.epochs=1", *more]
+    encoder = f"{{{encoder}, d_model: 32, layers: 2, heads: 2, ff: 64, dropout: 0, channels: 8}}"
+    more = [f"model.encoder={encoder}", "model.decoder.dropout=0", "training.epochs=1", *more]
     one, other = tmp_path / "cpu", tmp_path / "gpu"
     train(root, one, *more, "training.processes=1")
     with pretended_gpu() as device, device.counting() as counts:
@@ -94,14 +93,11 @@ def make_trainer(encoder, optimizer="adamw", precision="bf16", bf16=None, p=0.1,
         fbank={"sample_rate": 8000, "mels": 24},
         specaugment=options("freq_masks: 2, freq_width: 4, time_masks: 2, time_width: 5"),
     )
-    sizes = {"d_model": 16, "heads": 2, "ff": 24, "dropout": p, "attention_dropout": p}
-    parts = {
-        "encoder": {**sizes, "layers": layers[0], "channels": 4, **options(encoder)},
-        "decoder": {**sizes, "layers": layers[1], "kind": "transformer"},
-    }
-    tokenizer = SimpleNamespace(vocabulary=30)
-    model = Recognizer(features, HybridSettings(kind="hybrid", **parts), tokenizer)
-    model = model.to("cuda").train()
+    settings = sizes(
+        f"""both: {{d_model: 16, heads: 2, ff: 24, dropout: {p}, attention_dropout: {p}}},
+        encoder: {{layers: {layers[0]}, {encoder}}}, decoder: {{layers: {layers[1]}}}"""
+    )
+    model = Recognizer(features, settings, SimpleNamespace(vocabulary=30)).to("cuda").train()
     kind = {"adamw": AdamWSettings, "muon": MuonSettings}[optimizer](kind=optimizer, lr=1e-3)
     replicas = WholeModel(model, kind.build, Group(), precision == "bf16" if bf16 is None else bf16)
     data, schedule = SimpleNamespace(), ConstantSettings(kind="constant", warmup=1)
@@ -204,7 +200,7 @@ def test_flat_weights_are_the_models_with_gradients_in_their_layout():
 
 def test_memory_that_is_out_is_split_on_a_gpu(monkeypatch):
     with pretended_gpu():
-        trainers = [make_trainer(ENCODERS[0], "adamw", "fp32", p=0, layers=(1, 1)) for _ in "ab"]
+        trainers = [make_trainer(ENCODERS[0], precision="fp32", p=0, layers=(1, 1)) for _ in "ab"]
         norms, loss = [], RecognizerTask.loss
 
         def without_memory(self, model, batch, epoch):

@@ -7,12 +7,12 @@ the folders is compared with what is on disk. The checkers are shown to refuse p
 import ast
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from checkouts import ROOT
 from small import rows
 
-PACKAGE = Path(__file__).parents[1] / "asr"
+PACKAGE = ROOT / "asr"
 ROOMS = """
 cli api
 tasks serving
@@ -88,7 +88,7 @@ def mapped(page):
 
 
 def test_the_map_of_the_documentation_and_the_layers_are_what_is_on_disk():
-    page = (PACKAGE.parent / "docs/architecture.md").read_text("utf-8")
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
     folders = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.rglob("*/__init__.py")}
     there = (folders | {path.name for path in PACKAGE.glob("*.py")}) - {"./", "__init__.py"}
     assert mapped(page[page.index("```\nasr/\n") :]) == there

@@ -15,6 +15,7 @@ import pytest
 import soundfile
 import yaml
 from refusals import refused
+from runs import status_of
 from small import rows
 from tones import CONFIG, write_corpus
 
@@ -213,22 +214,19 @@ def test_what_is_nothing_names_what_is_near(root, tmp_path):
 
 
 def test_one_bad_of_several(root, tmp_path, capsys):
-    gone = str(tmp_path / "gone")
-    with pytest.raises(SystemExit, match="3"):
-        main(["--json", str(root / "lm.arpa"), gone, str(root / "tokenizer")])
+    gone = tmp_path / "gone"
+    assert status_of(main, "--json", root / "lm.arpa", gone, root / "tokenizer") == 3
     said = capsys.readouterr()
     assert "1 of 3 couldn't be described" in said.err and f"{gone}: no such" in said.err
     kinds = [json.loads(line)["kind"] for line in said.out.splitlines()]
     assert kinds == ["n-gram language model (ARPA)", "tokenizer"]
-    with pytest.raises(SystemExit, match="2"):
-        main([gone, gone])
+    assert status_of(main, gone, gone) == 2
 
 
 def test_a_terminal_gets_no_commands():
     assert printable("a\x1b[2J\u202eb\udcff ä") == "a\\x1b[2J\\u202eb\\udcff ä"
     facts = {"first": "\x07", "list": ["\x9b"], "dict": {"\x1b": 1}}
-    shown = Finding("\x1b", "text", facts).text()
-    assert not set(shown) & set("\x1b\x07\x9b")
+    assert not set(Finding("\x1b", "text", facts).text()) & set("\x1b\x07\x9b")
 
 
 def test_a_person_reads_numbers():
@@ -237,12 +235,12 @@ def test_a_person_reads_numbers():
     assert shown == "m: model\n  parameters  1,234,567\n  there       yes\n  wer         0.1235"
 
 
-def test_accepting(copied, capsys):
+def test_accepting(copied, stderr):
     settings = copied / "config.yaml"
     settings.write_text(settings.read_text().replace("dropout: 0.05", "dropout: 0.1"))
     for says in ("accepted, with changes to config.yaml", "accepted, nothing had changed"):
-        main(["--accept", str(copied)])
-        assert f"{copied}: {says}" in capsys.readouterr().err
+        status_of(main, "--accept", copied)
+        assert f"{copied}: {says}" in stderr()
 
 
 def test_it_is_told_without_pytorch(root):

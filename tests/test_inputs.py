@@ -54,7 +54,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(model, capsys, monkeypatch):
+def run(model, folder, capsys, monkeypatch):
     """Run asr-decode with something on stdin; its exit status, texts by id, and messages."""
 
     def run(*arguments, stdin=b""):
@@ -93,7 +93,7 @@ def test_formats_replace_their_own_files_alone(folder, run):
 
 
 @each("out", [("--out-dir", "calls/o", "--format", "txt"), ("--out", "calls/o")])
-def test_an_output_within_the_input_s_folder_repeats_nothing(folder, run, out):
+def test_an_output_within_the_input_s_folder_repeats_nothing(run, out):
     assert "RTF" in run("calls", *out)[2]
     status, _, err = run("calls", *out)
     assert status == 0 and "up to date" in err and "RTF" not in err
@@ -112,7 +112,7 @@ def test_formats_of_parts_are_written_when_they_are_joined(folder, run):
 
 
 @each("option, name", [("--json", "a.wav.json"), ("--out", "a.wav.txt")])
-def test_formats_replace_no_other_output(folder, run, option, name):
+def test_formats_replace_no_other_output(run, option, name):
     kind = name[-4:].strip(".")
     how = "calls/a.wav", option, f"o/calls/{name}", "--out-dir", "o", "--format", kind
     for _ in range(2):
@@ -140,7 +140,7 @@ def test_patterns_name_what_a_shell_would(folder, pattern, names):
     assert matching(pattern) == names
 
 
-def test_a_pattern_that_names_nothing_is_refused(folder, run):
+def test_a_pattern_that_names_nothing_is_refused(run):
     status, _, err = run("calls/*.mp9")
     assert status == 2 and "calls/*.mp9: names no file" in err
 
@@ -219,7 +219,7 @@ def test_raw_samples_are_kept_exactly_in_blocks_of_any_size(monkeypatch):
         (b"\0\0", "8000", ["-"], "too short"),
     ],
 )
-def test_what_are_no_raw_samples_is_refused(folder, run, stdin, rate, more, fact):
+def test_what_are_no_raw_samples_is_refused(run, stdin, rate, more, fact):
     status, texts, err = run("--raw", rate, *more, stdin=stdin)
     assert (status, texts) == (2, {}) and fact in err and "Traceback" not in err
 
@@ -227,7 +227,7 @@ def test_what_are_no_raw_samples_is_refused(folder, run, stdin, rate, more, fact
 # --- channels
 
 
-def test_channels_give_the_texts_of_their_own_files(folder, run):
+def test_channels_give_the_texts_of_their_own_files(run):
     """By number, and all; files of one channel have that; what lacks the channel is named."""
     _, alone, _ = run("calls")
     a, b = alone.values()
@@ -320,7 +320,7 @@ def test_damage_and_tricks_in_containers_are_named(folder, run, tmp_path):
 
 
 @NEEDS_FFMPEG
-def test_limits_of_time_and_size_end_ffmpeg(folder, run, monkeypatch):
+def test_limits_of_time_and_size_end_ffmpeg(run, monkeypatch):
     convert("x.m4a")
     for limit, value, fact in (
         ("BYTES", 999, "has .* when it is decoded"),

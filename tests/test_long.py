@@ -40,6 +40,11 @@ def sound(path, parts, noise=1e-4):
 
 
 @pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
 def pieces_of(tmp_path):
     """Write a waveform; its pieces."""
 
@@ -122,9 +127,9 @@ def swelling(n, seed=1):
     return 10 ** (np.interp(np.arange(n) / RATE, np.arange(len(levels)), levels) / 20)
 
 
-def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(pieces_of):
+def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(pieces_of, rng):
     n = 60 * RATE
-    rng, time = np.random.default_rng(0), np.arange(n) / RATE
+    time = np.arange(n) / RATE
     faint = 0.003 * rng.standard_normal(n)
     hum = sum(0.1 / k * np.sin(2 * np.pi * 50 * k * time) for k in range(1, 8))
     pieces = pieces_of(hum * swelling(n) + faint)
@@ -137,9 +142,9 @@ def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(pieces_of):
 
 
 @each("beyond", [0.2, 0.32])
-def test_a_piece_ends_before_noise_that_ends_at_once(pieces_of, beyond):
+def test_a_piece_ends_before_noise_that_ends_at_once(pieces_of, rng, beyond):
     """A noise gate that opens some tenths of a second before speech, and closes as long after it: a step of 40 dB."""
-    rng, parts, steps, at = np.random.default_rng(0), [], [], 0.0
+    parts, steps, at = [], [], 0.0
     for _ in range(20):
         n = round(rng.uniform(1, 3) * RATE)
         noise = 0.01 * rng.standard_normal(n + round(2 * beyond * RATE))
@@ -153,9 +158,9 @@ def test_a_piece_ends_before_noise_that_ends_at_once(pieces_of, beyond):
         assert start <= piece.start <= start + 0.2 and end - 0.2 <= piece.end <= end
 
 
-def test_faint_sounds_at_the_ends_of_clean_speech_are_kept(pieces_of):
+def test_faint_sounds_at_the_ends_of_clean_speech_are_kept(pieces_of, rng):
     """As the S of SIX and of NIGHTS: 35 dB below the vowels, with a closure of 0.1 s before the last one."""
-    rng, n = np.random.default_rng(0), round(0.2 * RATE)
+    n = round(0.2 * RATE)
     faint, silence = 0.005 * rng.standard_normal((2, n)), np.zeros(RATE)
     vowels = 0.3 * gliding(2 * RATE)
     waveform = np.concatenate([silence, faint[0], vowels, silence[: n // 2], faint[1], silence])
@@ -163,9 +168,9 @@ def test_faint_sounds_at_the_ends_of_clean_speech_are_kept(pieces_of):
     assert piece.start <= 1.0 and piece.end >= 3.5
 
 
-def test_a_quiet_reply_behind_loud_speech_with_noise_is_kept(pieces_of):
+def test_a_quiet_reply_behind_loud_speech_with_noise_is_kept(pieces_of, rng):
     """By the threshold of the piece alone it would be silent; but it isn't noise."""
-    rng, n = np.random.default_rng(0), 3 * RATE
+    n = 3 * RATE
     loud = 0.3 * gliding(n) * (np.arange(n) // (RATE // 4) % 3 > 0) + 0.05 * rng.standard_normal(n)
     gap, reply = np.zeros(round(0.15 * RATE)), 0.03 * gliding(round(0.5 * RATE))
     silence = np.zeros(2 * RATE)
@@ -174,18 +179,16 @@ def test_a_quiet_reply_behind_loud_speech_with_noise_is_kept(pieces_of):
     assert pieces[0].start <= 2.0 and pieces[-1].end >= 5.65
 
 
-def test_music_is_doubted_and_believed_where_the_model_is_sure(pieces_of):
+def test_music_is_doubted_and_believed_where_the_model_is_sure(pieces_of, rng):
     """Notes of 0.3 s with their harmonics, a pause after each twenty, are doubtful; a gliding voice isn't."""
-    rng, time = np.random.default_rng(0), np.arange(round(0.3 * RATE)) / RATE
+    time = np.arange(round(0.3 * RATE)) / RATE
     notes = [
         sum(np.sin(2 * np.pi * pitch * k * time) / k for k in (1, 2, 3)) * np.exp(-3 * time)
         for pitch in 220 * 2 ** (rng.integers(0, 24, 200) / 12)
     ]
-    silence = np.zeros(RATE)
-    music = 0.2 * np.concatenate(
-        [x for n in range(0, 200, 20) for x in [*notes[n : n + 20], silence]]
-    )
-    voice = np.concatenate([silence, 0.2 * gliding(round(1.5 * RATE)), silence])
+    gap = np.zeros(RATE)
+    music = 0.2 * np.concatenate([x for n in range(0, 200, 20) for x in [*notes[n : n + 20], gap]])
+    voice = np.concatenate([gap, 0.2 * gliding(round(1.5 * RATE)), gap])
 
     def doubtful(*parts):
         return [piece.doubtful for piece in pieces_of(np.concatenate(parts))]
@@ -285,8 +288,7 @@ def test_a_piece_without_times_or_words_loses_no_word_of_its_neighbors():
     first, last = heard((0.0, "a"), (1.0, "b")), heard((3.2, "c"), (4.0, "d"))
     pieces = [Piece(0.0, 2.0), Piece(1.5, 3.5, 0.5), Piece(3.0, 5.0, 0.5)]
     for text in ("", "untimed"):
-        transcripts = [first, Transcript("x", text), last]
-        made = joined(Recording("x", "x", 0.0, 5.0), pieces, transcripts)
+        made = joined(Recording("x", "x", 0.0, 5.0), pieces, [first, Transcript("x", text), last])
         assert made.text == f"a b {text} c d".replace("  ", " ")
 
 

@@ -80,7 +80,7 @@ def test_free_memory_is_shared_by_processes_on_a_cpu():
 
 
 @pytest.mark.slow
-def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys, measured, noted):
+def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, stderr, measured, noted):
     """Where a second of padded audio takes 1 MB, and 12.4 MB are free."""
     sizes = noted(lambda model, batch: batch.elements / 8000)
     monkeypatch.setattr(memory, "free_bytes", lambda device, processes: 12.4e6 / processes)
@@ -90,7 +90,7 @@ def test_batches_as_large_as_memory_allows(root, tmp_path, monkeypatch, capsys, 
     tried = sizes[: next(n for n, size in enumerate(sizes) if size > 12.4 / 4) + 1]
     assert len(tried) > 2 and tried == sorted(tried)
     assert json.loads((tmp_path / "x/batch_seconds.json").read_text()) == 12.0
-    assert "data.batch_seconds: auto: 12 s of audio fit in memory" in capsys.readouterr().err
+    assert "data.batch_seconds: auto: 12 s of audio fit in memory" in stderr()
     expected = train(root, tmp_path / "y", "data.batch_seconds=12", "training.epochs=1")
     assert_same(made, weights(expected))
 

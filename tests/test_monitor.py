@@ -70,7 +70,7 @@ def test_lines_are_means_since_the_line_before(tmp_path):
     assert len(log) == 2 and re.fullmatch(rf"{DATE}epoch   0\.50 step      2 \| {shown}", log[0])
 
 
-def test_a_validation_is_said_logged_and_recorded_and_begins_new_means(tmp_path, capsys):
+def test_a_validation_is_said_logged_and_recorded_and_begins_new_means(tmp_path, stderr):
     monitor = build(tmp_path, log_every=100)
     figures = options("loss: 1.5, accuracy: 0.75, wer: 0.25, made_up: 0.66666667")
     take(monitor, 1, ctc=4.0)
@@ -83,7 +83,7 @@ def test_a_validation_is_said_logged_and_recorded_and_begins_new_means(tmp_path,
 epoch   1 step      2 | train {SHOWN} | dev loss 1.500 acc 75.0% wer 25.00% made_up 0.6667 *
 epoch   2 step      3 | train ctc 0.500 att 1.000 acc 50.0% | 40 s/s wait 10% | dev loss inf wer nan%
 """
-    assert capsys.readouterr().err == expected
+    assert stderr() == expected
     log = (tmp_path / "train.log").read_text()
     assert re.sub(f"^{DATE}", "", log, flags=re.M) == expected != log
     unknown = options("kind: dev, epoch: 2, step: 3, loss: null, wer: null")  # JSON knows no NaN
@@ -163,7 +163,7 @@ def test_a_rewind_leaves_the_log_and_if_it_fails_the_metrics_too(tmp_path, monke
     assert re.fullmatch(DATE + "continuing at epoch 1, batch 1\n", added)
 
 
-def test_skipped_steps_are_said_and_too_many_in_a_row_end_the_training(tmp_path, capsys):
+def test_skipped_steps_are_said_and_too_many_in_a_row_end_the_training(tmp_path, stderr):
     monitor, other = build(tmp_path), build(tmp_path, speaks=False)
     for _ in range(2):  # with a good step between them, the count begins anew
         for n in range(1, MOST_SKIPPED):
@@ -171,7 +171,7 @@ def test_skipped_steps_are_said_and_too_many_in_a_row_end_the_training(tmp_path,
             take(monitor, n, norm=math.nan)  # is none
         last = json.dumps(monitor.state)
         take(monitor, 10)
-    log = capsys.readouterr().err
+    log = stderr()
     assert log.startswith("step 1 left out: its loss isn't finite; utterances a, b\n")
     message = "10 steps in a row .* its gradient isn't finite; .*optimizer.lr.*precision=fp32$"
     for each in (monitor, other):  # another process counts alike, and a continued one
@@ -180,13 +180,13 @@ def test_skipped_steps_are_said_and_too_many_in_a_row_end_the_training(tmp_path,
     assert (tmp_path / "train.log").read_text().endswith(f" {said}\n")
 
 
-def test_the_candidates_are_shown_as_a_table(tmp_path, capsys):
+def test_the_candidates_are_shown_as_a_table(tmp_path, stderr):
     monitor = build(tmp_path)
     figures = "average of the best 3: {loss: 0.5, wer: 0.0831}, ema: {loss: 12.25, wer: 0.1}"
     monitor.chosen("ema", options(f"{figures}, best: {{loss: 2}}"), 4, 40)
     monitor.chosen("last", {}, 4, 40)
     assert (
-        capsys.readouterr().err
+        stderr()
         == """\
 the model is: ema
                            loss     wer
@@ -217,7 +217,7 @@ def test_other_processes_write_nothing_and_keep_the_same_state(tmp_path, monkeyp
 
 
 def test_the_bar_is_silent_without_a_terminal_and_shows_the_means_and_the_time_left(
-    tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, stderr
 ):
     monitor, clock, posts = build(tmp_path, log_every=100), iter([0.0, 60.0]), []
     with monitor.bar(total=8, done=2, epoch=1, epochs=3) as bar:
@@ -228,7 +228,7 @@ def test_the_bar_is_silent_without_a_terminal_and_shows_the_means_and_the_time_l
         take(monitor, 6)  # epoch 1.5, a minute later: three minutes to epoch 3
         bar.update(1)
     assert posts == [SHOWN, f"in all 03:00 | {SHOWN}"]
-    assert capsys.readouterr().err == ""
+    assert stderr() == ""
 
 
 # ---- pictures
@@ -283,8 +283,7 @@ def test_the_curves_are_the_figures():
 
 def test_the_curves_of_a_language_model_show_perplexities():
     line = options("kind: dev, step: 1, epoch: 1, loss: 2.1, perplexity: 8.2")
-    expected = {"dev ppl, best 8.20": [(1, 8.2)]}
-    assert panels(plots.curves([line]))["perplexity on dev"] == expected
+    assert panels(plots.curves([line]))["perplexity on dev"] == {"dev ppl, best 8.20": [(1, 8.2)]}
 
 
 @pytest.mark.parametrize(
@@ -314,13 +313,13 @@ def test_pictures_are_drawn_at_the_end_and_not_too_often_before(tmp_path, monkey
     assert image.step == 8 and image.encoded_image_string.startswith(b"\x89PNG\r\n")
 
 
-def test_without_matplotlib_it_is_said_once_and_training_goes_on(tmp_path, monkeypatch, capsys):
+def test_without_matplotlib_it_is_said_once_and_training_goes_on(tmp_path, monkeypatch, stderr):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(plots, "PAUSE", 0.0)
     monitor = build(tmp_path)
     run(monitor, 1, 12)
     monitor.close()
-    [reason] = re.findall(r"(?m)^no plots .*matplotlib.*$", capsys.readouterr().err)
+    [reason] = re.findall(r"(?m)^no plots .*matplotlib.*$", stderr())
     assert re.search(r"\(.*None in sys.modules\); pip install 'matplotlib>=3.8'", reason)
     assert len(steps(tmp_path, "dev")) == 3 and not (tmp_path / "curves.png").exists()
     refused("^matplotlib can't be imported", imports.matplotlib, "matplotlib.figure")

@@ -43,13 +43,13 @@ ONCE, ALWAYS, FAULT = "os.remove('fatal'); os._exit(9)", "os._exit(9)", "raise L
 
 
 @pytest.fixture
-def run(ready, tmp_path, capsys, monkeypatch):
+def run(ready, tmp_path, stderr, monkeypatch):
     """Run asr-decode in a folder that has 16 recordings in wavs/; its exit status and messages."""
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "wavs", {"file": 16}, seed=5)
 
     def run(*arguments):
-        return status_of(decode.main, *command(ready)[3:], *arguments), capsys.readouterr().err
+        return status_of(decode.main, *command(ready)[3:], *arguments), stderr()
 
     return run
 
@@ -72,8 +72,7 @@ def fatal(monkeypatch, path, action):
     """Have new processes end, or fail, at a recording."""
     Path("sitecustomize.py").write_text(FATAL.format(action=action))
     Path("fatal").write_text(path)
-    root = str(Path(__file__).parents[1])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.getcwd(), root]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.getcwd(), str(Path(__file__).parents[1])]))
 
 
 # --- pieces

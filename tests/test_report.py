@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 import soundfile
+from runs import status_of
 
 from asr.cli import score as command
 from asr.data import manifest
@@ -49,17 +50,15 @@ def spoken(id, *words):
 def made(tmp_path):
     """A test set of three utterances, one of them hostile, and two systems; run asr-score --report on it."""
     waves, rate = (0.003 * RNG.standard_normal((2, 32_000))).cumsum(1), 16_000
-    paths = [f"{tmp_path}/{name}.wav" for name in ("a b#0", "a b#1", "gone")]
-    for path, wave in zip(paths, waves, strict=False):
-        soundfile.write(path, np.clip(wave, -1, 1), rate)
-    said = [
-        ("u0", 0.5, 1.5, "GO ON UP", "ann"),
-        (ATTACK, 0.0, 2.0, f"GO {ATTACK}", ATTACK),
-        ("u2", 0.0, 2.0, "UP UP", "ann"),
-    ]
+    for n, wave in enumerate(waves):
+        soundfile.write(tmp_path / f"a b#{n}.wav", np.clip(wave, -1, 1), rate)
     cuts = [
-        Utterance(name, path, rate, 2 * rate, 1, *facts)
-        for (name, *facts), path in zip(said, paths, strict=True)
+        Utterance(name, f"{tmp_path}/{file}.wav", rate, 2 * rate, 1, start, 2 - start, text, who)
+        for name, file, start, text, who in (
+            ("u0", "a b#0", 0.5, "GO ON UP", "ann"),
+            (ATTACK, "a b#1", 0.0, f"GO {ATTACK}", ATTACK),
+            ("u2", "gone", 0.0, "UP UP", "ann"),
+        )
     ]
     manifest.write(tmp_path / "r.jsonl.gz", cuts)
     systems = {
@@ -79,9 +78,9 @@ def made(tmp_path):
         (tmp_path / name).write_text("\n".join(lines), "utf-8")
 
     def run(*more, out="page.html"):
-        files = [f"{tmp_path}/{name}" for name in ("r.jsonl.gz", "h.json", out)]
-        command.main([*files[:2], *more, "--report", files[2]])
-        return (tmp_path / out).read_text("utf-8")
+        files = [tmp_path / name for name in ("r.jsonl.gz", "h.json", out)]
+        status_of(command.main, *files[:2], *more, "--report", files[2])
+        return files[2].read_text("utf-8")
 
     run.folder, run.waves = tmp_path, waves
     return run
@@ -268,8 +267,9 @@ def test_sound_that_is_not_embedded_is_linked(made, monkeypatch, capfd):
 def test_texts_alone_make_a_page_too(tmp_path):
     for name, text in (("r", "A B"), ("h", "A C")):
         (tmp_path / name).write_text(f"u\t{text}\n")
-    command.main([f"{tmp_path}/r", f"{tmp_path}/h", "--report", f"{tmp_path}/page.html"])
-    found = Page((tmp_path / "page.html").read_text())
+    files = [tmp_path / name for name in ("r", "h", "page.html")]
+    status_of(command.main, *files[:2], "--report", files[2])
+    found = Page(files[2].read_text())
     assert found.utterances["u"]["readings"][0]["pairs"] == [["A", 0], ["B", "C"]]
     assert "Calibration" not in found.text and "speaker" not in found.text.split("Utterances")[1]
 
@@ -329,8 +329,7 @@ class TestBrowser:
         made()
         found = opened(made.folder / "page.html", CLICKS)
         states = json.loads(found.tags("body")[0]["data-states"])
-        some = [f"{n} of 3 utterances" for n in (3, 2, 3, 1, 3, 1)]
-        assert states == [*some, 3, "IN"]
+        assert states == [*[f"{n} of 3 utterances" for n in (3, 2, 3, 1, 3, 1)], 3, "IN"]
         # the third word begins 0.9 s into the utterance
         assert 0.84 < float(found.tags("body")[0]["data-at"]) < 1.5
 

@@ -5,10 +5,10 @@ And that what published results were trained with is what their configurations h
 
 import functools
 import re
-from pathlib import Path
 
 import pytest
 import torch
+from checkouts import ROOT
 from pytest import approx
 from small import options
 
@@ -19,7 +19,7 @@ from asr.nn.layers import Dropout
 from asr.tasks import Experiment
 
 each = pytest.mark.parametrize
-CONF = Path(__file__).parents[1] / "conf"
+CONF = ROOT / "conf"
 # ESPnet's READMEs: configuration → tokens, millions of parameters
 PUBLISHED = options("""
     librispeech100-e_branchformer: [5000, 38.47], librispeech100-conformer: [5000, 34.23],

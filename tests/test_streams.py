@@ -8,6 +8,7 @@ import textwrap
 import time
 
 import pytest
+from runs import status_of
 
 from asr import memory
 from asr.cli.command import command
@@ -117,9 +118,7 @@ finally:
 
 def run(capsys, act):
     """Run a command in this process that calls `act`; its exit status and what it wrote on stderr."""
-    with pytest.raises(SystemExit) as caught:
-        command(lambda argv: act())([])
-    return caught.value.code, capsys.readouterr().err
+    return status_of(command(lambda argv: act())), capsys.readouterr().err
 
 
 def throw(error):
@@ -147,9 +146,9 @@ def test_a_main_s_status_is_the_command_s(capsys):
     assert run(capsys, lambda: 3) == (3, "")
 
 
-def test_nothing_said_can_steer_a_terminal(capsys):
+def test_nothing_said_can_steer_a_terminal(stderr):
     logger.info("a\x1b[2Jb\x9bc\u202ed\ue000é\udce9\n  second line")
-    assert capsys.readouterr().err == "a\\x1b[2Jb\\x9bc\\u202ed\ue000é\\udce9\n  second line\n"
+    assert stderr() == "a\\x1b[2Jb\\x9bc\\u202ed\ue000é\\udce9\n  second line\n"
     assert printable("plain é 漢\t1") == "plain é 漢\t1"
 
 

@@ -12,16 +12,16 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
+from checkouts import ROOT
 
 pytest.importorskip("espeakng_loader", reason="these need espeak-ng: pip install espeakng-loader")
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = ROOT / "recipes"
 sys.path[:0] = [str(RECIPES / "mini"), str(RECIPES / "aishell"), str(RECIPES)]
 
 import grammar  # noqa: E402
@@ -133,10 +133,10 @@ def test_interrupted_work_continues_and_finished_work_rests(made, tmp_path):
         made.corpora.synthesize(tmp_path, **made.tiny, seed=2)
 
 
-def test_a_missing_espeak_is_one_sentence_and_status_2(made, tmp_path, monkeypatch, capsys):
+def test_a_missing_espeak_is_one_sentence_and_status_2(made, tmp_path, monkeypatch, stderr):
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
     assert command(made.corpora.synthesize, "", 1.2, [str(tmp_path / "new")]) == 2
-    message = capsys.readouterr().err
+    message = stderr()
     assert "pip install espeakng-loader" in message and message.count("\n") == 1
     assert not (tmp_path / "new").exists()
 

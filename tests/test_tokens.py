@@ -98,12 +98,12 @@ def stopped(root, monkeypatch, blocks, saving=True, **how):
 
 
 @each("blocks", [1, 7, 15])
-def test_an_interrupted_text_goes_on_where_it_was_saved(root, monkeypatch, capsys, blocks):
+def test_an_interrupted_text_goes_on_where_it_was_saved(root, monkeypatch, stderr, blocks):
     for number in (blocks, 2 * blocks):
         stopped(root, monkeypatch, number)
-    assert ("tokens: going on after" in capsys.readouterr().err) == (blocks > 1)
+    assert ("tokens: going on after" in stderr()) == (blocks > 1)
     assert_same(store(root), in_memory(root))
-    assert "tokens: going on after" in capsys.readouterr().err
+    assert "tokens: going on after" in stderr()
 
 
 @each("change", CHANGES)

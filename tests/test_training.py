@@ -79,8 +79,7 @@ def test_parts_of_a_training_set_are_the_whole(root, tmp_path):
     assert got == [*read(path)[:2]] and len(got[0]) == 40
     assert [inputs[part] for part in parts] == [fingerprint(Path(part)) for part in parts]
     manifest.write(parts[1], utterances[9:])
-    named = ", ".join(parts) + r": 2 ids are repeated \(train009, train010\)"
-    refused(named, read, parts)
+    refused(", ".join(parts) + r": 2 ids are repeated \(train009, train010\)", read, parts)
 
 
 def test_another_seed_other_losses(root, whole, tmp_path):
@@ -116,16 +115,16 @@ def flip_a_bit(path):
     path.write_bytes(content)
 
 
-def test_a_damaged_state_is_passed_over(root, whole, tmp_path, capsys):
+def test_a_damaged_state_is_passed_over(root, whole, tmp_path, stderr):
     """Of two, of a run that was stopped in its second epoch."""
     stop(root, tmp_path / "x", 8, "training.save_steps=2")
     newest = max((tmp_path / "x/checkpoints").glob("state-*"))
     flip_a_bit(newest)
     assert_uninterrupted(root, tmp_path / "x", whole)
-    assert re.search(rf"{newest}: damaged \(.*\), so it is passed over", capsys.readouterr().err)
+    assert re.search(rf"{newest}: damaged \(.*\), so it is passed over", stderr())
 
 
-def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, capsys):
+def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, stderr):
     """Each candidate but the running average is made here from the kept weights, and judged."""
     out = tmp_path / "x"
     train(root, out, "training.epochs=5", "training.ema=0.7", "training.best_by=loss")
@@ -142,7 +141,7 @@ def test_the_model_is_the_best_of_the_averages_on_the_dev_set(root, tmp_path, ca
         means = {n: sum(each[n].double() for each in kept) / len(kept) for n in kept[0]}
         model.load_state_dict(means)
         assert chosen <= task.validate("fp32", Group())["loss"] + 1e-6
-    said = capsys.readouterr().err
+    said = stderr()
     for name in ("the best", "average of the 2 best", "running average"):
         assert name in said
 
@@ -157,26 +156,26 @@ def unchosen(root, tmp_path_factory):
     return out
 
 
-def test_the_choice_of_weights_is_told_when_it_is_left(root, whole, unchosen, tmp_path, capsys):
+def test_the_choice_of_weights_is_told_when_it_is_left(root, whole, unchosen, tmp_path, stderr):
     out = shutil.copytree(unchosen, tmp_path / "x")
     assert_uninterrupted(root, out, whole)
-    said = capsys.readouterr().err
+    said = stderr()
     assert "only the choice of weights is left" in said and "continuing at" not in said
 
 
-def test_lost_validated_weights_are_left_out_of_the_choice(root, unchosen, tmp_path, capsys):
+def test_lost_validated_weights_are_left_out_of_the_choice(root, unchosen, tmp_path, stderr):
     """One damaged, then the others missing, too: then it is the end of the training that is the model."""
     one, none = (shutil.copytree(unchosen, tmp_path / name) for name in ("one", "none"))
     first, *others = sorted(path.name for path in (one / "checkpoints").glob("epoch-*"))
     for out in (one, none):
         flip_a_bit(out / "checkpoints" / first)
     train(root, one)
-    assert f"{first}: damaged" in capsys.readouterr().err and others
+    assert f"{first}: damaged" in stderr() and others
     judged = {line["name"] for line in history(one) if line["kind"] == "candidate"}
     assert judged and not any(str(len(others) + 1) in name for name in judged)
     for other in others:
         (none / "checkpoints" / other).unlink()
-    made, said = weights(train(root, none)), capsys.readouterr().err
+    made, said = weights(train(root, none)), stderr()
     for name in (first, *others, "no validated weights are left"):
         assert name in said
     assert_same(made, Checkpoints(none / "checkpoints", 2, print).load()["model"])

@@ -3,11 +3,11 @@
 import importlib
 import inspect
 import re
-from pathlib import Path
 
 import pytest
+from checkouts import ROOT
 
-PAGE = (Path(__file__).parents[1] / "docs/transformer.md").read_text("utf-8")
+PAGE = (ROOT / "docs/transformer.md").read_text("utf-8")
 ROW = re.compile(
     r"^\| (?P<section>[\d.]+) \| .* \| `(?P<line>.+)` \| `(?P<file>\S+)\.py` `(?P<name>[\w.]+)` \|$",
     re.M,

@@ -59,17 +59,14 @@ def test_units(row):
 def test_mixed_error_rate(row):
     """Reference, hypothesis, and hits, substitutions, deletions, insertions."""
     reference, hypothesis, counts = row[:3]
-    expected = [ErrorRate(*map(int, counts.split()))]
-    assert error_rates([reference], [hypothesis], "mixed") == expected
+    assert error_rates([reference], [hypothesis], "mixed") == [ErrorRate(*map(int, counts.split()))]
 
 
 @given(st.data())
 @each("alphabet, unit", [("AB'É 1.", "word"), ("今天气好", "char")])
 def test_of_one_kind_of_characters_it_is_the_word_or_character_error_rate(alphabet, unit, data):
-    texts = (
-        [data.draw(st.text(alphabet, min_size=1).filter(str.strip))],
-        [data.draw(st.text(alphabet))],
-    )
+    reference = data.draw(st.text(alphabet, min_size=1).filter(str.strip))
+    texts = [reference], [data.draw(st.text(alphabet))]
     assert error_rates(*texts, "mixed") == error_rates(*texts, unit)
 
 

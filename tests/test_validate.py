@@ -37,8 +37,7 @@ def test_lhotse_cuts_are_checked_too(good):
     lines = [u.line() for u in (good, replace(good, samples=32000))]
     cuts = [MonoCut.from_dict({k: v for k, v in line.items() if k != "type"}) for line in lines]
     check_audio(cuts[:1])
-    says = f"u1: {good.path} has 1.000 s, the manifest says 2.000 s"
-    refused(says, check_audio, cuts)
+    refused(f"u1: {good.path} has 1.000 s, the manifest says 2.000 s", check_audio, cuts)
 
 
 DISAGREE = """

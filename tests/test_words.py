@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from checkouts import ROOT
 from small import rows
 
 from asr import __version__
 
-ROOT = Path(__file__).parents[1]
 SUFFIXES = {".py", ".md", ".sh", ".sbatch", ".yaml", ".toml", ".cff"}
 LISTS = {"tests/test_words.py", "CONTRIBUTING.md"}  # of the retired words
 # grammars of corpora that don't change any more
@@ -90,12 +90,9 @@ def retired_names(path, source):
     """Retired names that a file of asr/ defines (functions, classes, arguments, variables, attributes), or has."""
     found = [Path(path).stem]
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.append(node.name)
-        elif isinstance(node, ast.arg):
-            found.append(node.arg)
-        elif isinstance(getattr(node, "ctx", None), ast.Store):
-            found.append(getattr(node, "id", "") or getattr(node, "attr", ""))
+        names = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.arg
+        if isinstance(node, names) or isinstance(getattr(node, "ctx", None), ast.Store):
+            found += [getattr(node, field, "") for field in ("name", "arg", "id", "attr")]
     return [bare for name in found if (bare := name.strip("_")) in RETIRED.split()]
 
 
