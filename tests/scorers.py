@@ -1,32 +1,34 @@
 """The laws of a scorer, whatever a search does to its states, each proved in one call.
 
-`check_scorer(scorer, V, sequences)`, of a scorer whose state is a number for each hypothesis: it has the same scores
-alone as in any batch; candidates are scored as all labels are, never above the ceiling; select, merge and reorder go on
-as the sequences would straight. test_ngram.py plants a fault against each. `check_walk`, of any scorer: a search at
-random scores as a reference does that reads each hypothesis from its beginning.
+`check_walk`, of any scorer: a search at random scores as a reference does that reads each hypothesis from its
+beginning. `check_scorer`, of one that reads no frames: the scores of such a search are those of each hypothesis alone,
+candidates are scored as all labels are, never above the ceiling. test_ngram.py plants a fault against each.
 """
 
 import random
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
 
 EQUAL = {"atol": 0, "rtol": 0}
 
 
-def check_scorer(scorer, V: int, sequences: list[list[int]]) -> None:
-    """Prove the laws on sequences of labels, 6 or more."""
-    check_batch(scorer, V, sequences)
-    B, K = len(sequences) // 3, 3
-    Y = torch.tensor([y[: min(map(len, sequences))] for y in sequences[: B * K]]).view(B, K, -1)
-    state = scorer.reorder(
-        start(scorer, B), torch.zeros(B, K, dtype=torch.long)
-    )  # from 1 to K hypotheses
-    for y in Y.unbind(2):
-        check_candidates(scorer, state, V)
-        state = scorer.step(y, state)
-    check_states(scorer, state)
+def check_scorer(scorer) -> None:
+    """Prove of one that reads no frames that its scores are those of each hypothesis alone, to the bit."""
+
+    def expected(_, labels):
+        state = start(scorer, 1)
+        for label in labels:
+            state = scorer.step(torch.tensor([[label]]), state)
+        scores = scorer.score(state, None)[0, 0]
+        assert (scores[1:] <= scorer.ceiling).all()  # nor is any NaN
+        return scores
+
+    H, H_lens = torch.full((6, 1, 1), torch.nan), torch.ones(6, dtype=torch.long)
+    beams = (1, 3, 3, 2, 4, 4, 1, 3) * 2
+    check_walk(scorer, H, H_lens, expected, beams, dense=True, **EQUAL)
 
 
 def start(scorer, B: int) -> Tensor:
@@ -36,64 +38,34 @@ def start(scorer, B: int) -> Tensor:
 
 def read(scorer, sequences: list[list[int]], V: int) -> list[list[float]]:
     """Scores of each label of the sequences and of the end behind; an utterance each, of mixed lengths."""
-    U = max(map(len, sequences)) + 1
-    Y = torch.tensor(
-        [[*y, V - 1] + [1] * (U - 1 - len(y)) for y in sequences]
-    )  # (B, U), any label behind the end
+    ended = [torch.tensor([*y, V - 1]) for y in sequences]
+    Y = pad_sequence(ended, True, 1)  # (B, U), any label behind the end
     state, scores = start(scorer, len(Y)), []
     for y in Y.T.unsqueeze(2):  # (B, 1)
         scores.append(scorer.score(state, y.unsqueeze(2)).flatten())
         state = scorer.step(y, state)
-    return [
-        row[: len(y) + 1] for row, y in zip(torch.stack(scores, 1).tolist(), sequences, strict=True)
-    ]
-
-
-def check_batch(scorer, V: int, sequences: list[list[int]]) -> None:
-    assert read(scorer, sequences, V) == [read(scorer, [y], V)[0] for y in sequences]
-
-
-def check_candidates(scorer, state: Tensor, V: int) -> None:
-    dense, draw = scorer.score(state, None), random.Random(0)
-    assert dense.shape == (*state.shape, V) and not dense.isnan().any()
-    assert (dense[..., 1:] <= scorer.ceiling).all()
-    for C in (1, 5, V):
-        candidates = torch.tensor([[draw.choices(range(1, V), k=C) for _ in row] for row in state])
-        assert_close(scorer.score(state, candidates), dense.gather(2, candidates), **EQUAL)
-
-
-def check_states(scorer, state: Tensor) -> None:
-    (B, K), draw = state.shape, random.Random(0)
-    straight = scorer.score(state, None)
-    parents = torch.tensor([[draw.randrange(K) for _ in range(K + 1)] for _ in range(B)])
-    utterances = torch.tensor(draw.choices(range(B), k=B + 2))
-    expected = straight[torch.arange(B).unsqueeze(1), parents]
-    followed = scorer.reorder(state, parents)
-    assert_close(scorer.score(followed, None), expected, **EQUAL)
-    assert_close(
-        scorer.score(scorer.select(followed, utterances), None), expected[utterances], **EQUAL
-    )
-    some, others = (scorer.select(state, rows) for rows in torch.arange(B).split((1, B - 1)))
-    assert_close(scorer.score(scorer.merge(some, others), None), straight, **EQUAL)
+    return [row[: len(y)].tolist() for row, y in zip(torch.stack(scores, 1), ended, strict=True)]
 
 
 def check_device(scorer, V: int) -> None:
     """Prove that a scorer whose tables are on the device "meta", which computes nothing, works there alone."""
-    state = scorer.start(torch.empty(3, 1, 1, device="meta"), torch.empty(3, device="meta"))
-    state = scorer.reorder(state, torch.zeros(3, 2, dtype=torch.long, device="meta"))
-    state = scorer.step(torch.empty(3, 2, dtype=torch.long, device="meta"), state)
-    state = scorer.merge(
-        scorer.select(state, torch.zeros(4, dtype=torch.long, device="meta")), state
-    )
-    for candidates, C in ((None, V), (torch.empty(7, 2, 5, dtype=torch.long, device="meta"), 5)):
+
+    def ids(*shape):
+        return torch.empty(shape, dtype=torch.long, device="meta")
+
+    state = scorer.reorder(scorer.start(ids(3, 1, 1), ids(3)), ids(3, 2))
+    state = scorer.step(ids(3, 2), state)
+    state = scorer.merge(scorer.select(state, ids(4)), state)
+    for candidates, C in ((None, V), (ids(7, 2, 5), 5)):
         scores = scorer.score(state, candidates)
         assert scores.shape == (7, 2, C) and scores.device.type == "meta"
 
 
-def check_walk(scorer, H, H_lens, expected, beams, **close) -> None:
+def check_walk(scorer, H, H_lens, expected, beams, dense=False, **close) -> None:
     """Prove that any scorer scores as `expected(utterance, labels)` → (V,) whatever a search does to its states.
 
     beams   number of hypotheses, step by step
+    dense   whether the scores of all labels at once are as close as those of candidates
     close   tolerances
 
     At random, hypotheses go on from any of their utterance, utterances leave, and others, which have just begun, come.
@@ -109,8 +81,10 @@ def check_walk(scorer, H, H_lens, expected, beams, **close) -> None:
         pairs = zip(rows, prefixes, strict=True)
         scores = torch.stack([torch.stack([expected(b, y) for y in ys]) for b, ys in pairs])
         V, shape = scores.size(2), scores.shape[:2]
-        if scorer.full:  # first of all labels, as in a search
-            scorer.score(state, None)
+        if scorer.full or dense:  # first of all labels, as in a search
+            every = scorer.score(state, None)
+        if dense:
+            assert_close(every[..., 1:], scores[..., 1:], check_dtype=False, **close)
         got = scorer.score(state, torch.arange(V).expand_as(scores))
         assert_close(got[..., 1:], scores[..., 1:], check_dtype=False, **close)
         few = torch.randint(1, V, (*shape, 4))
