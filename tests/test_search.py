@@ -27,7 +27,6 @@ from searches import (
 )
 
 from asr.search.beam import BeamSearch, beam_search
-from asr.search.greedy import attention_greedy
 from asr.search.length import LengthBonus
 
 each = pytest.mark.parametrize
@@ -111,16 +110,6 @@ def test_nothing_possible_gives_empty_lists():
 
     nothing, something = search({"a": (function, True, 1.0)}, [3, 3], 5, beam=3)
     assert nothing == [] and len(something) == 1
-
-
-def test_a_beam_of_one_is_attention_greedy():
-    model, H, H_lens, _ = tiny(V=20, seed=3)
-    state = model.decoder.start(H, H_lens)
-    greedy = attention_greedy(model.decoder.step, state, len(H), model.sos_eos, H_lens)
-    beams = search(real_scorers(model, 0.0), H_lens.tolist(), 20, H, H_lens, beam=1)
-    for [got], h in zip(beams, greedy, strict=True):
-        assert (got.tokens, got.reason) == (h.tokens, h.reason)
-        assert got.score == pytest.approx(h.score, abs=1e-4)
 
 
 @each(
