@@ -8,20 +8,28 @@ test_model.py plants a fault against each of them.
 """
 
 import torch
+from small import near, noise
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 LENS = (61, 33, 47, 61)  # frames; the longest isn't the first, so that no order is assumed
+CUTS = range(7, 61, 7), range(1, 33), (0, 31, 36, 36, 47), ()  # of streams of these, into parts
 
 
 def check_encoder(
-    encoder: nn.Module, features: int, lens=LENS, idle: tuple[str, ...] = ("key.bias",), atol=1e-8
+    encoder: nn.Module,
+    features: int,
+    lens=LENS,
+    idle: tuple[str, ...] = ("key.bias",),
+    atol=1e-8,
+    streams=1e-10,
 ) -> None:
     """Prove the laws of an encoder, in float64 and evaluation mode.
 
     lens    frames of the utterances of the batch
     idle    endings of the names of parameters that have no gradient by nature: the bias of keys adds the same to all
             scores of a query, which softmax ignores
+    streams  the tolerance of streams
     """
     encoder = encoder.double().eval()
     X, X_lens = padded(features, lens)
@@ -30,7 +38,7 @@ def check_encoder(
     check_batching(encoder, X, X_lens, atol)
     check_gradient(encoder, X, X_lens, idle, atol)
     if getattr(encoder, "chunk", None):
-        check_streams(encoder, X, X_lens, max(atol, 1e-6))  # tables of sinusoids are float32
+        check_streams(encoder, X, X_lens, streams)
 
 
 def encode(encoder: nn.Module, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,14 +49,7 @@ def encode(encoder: nn.Module, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tenso
 
 def padded(features: int, lens, fill: float = torch.nan) -> tuple[Tensor, Tensor]:
     """Random features (B, T, F) in float64, `fill` beyond the lengths (B,)."""
-    X = torch.randn(
-        len(lens),
-        max(lens),
-        features,
-        dtype=torch.double,
-        generator=torch.Generator().manual_seed(1),
-    )
-    X_lens = torch.tensor(lens)
+    X, X_lens = noise(len(lens), max(lens), features, seed=1), torch.tensor(lens)
     return X.masked_fill((torch.arange(max(lens)) >= X_lens[:, None])[:, :, None], fill), X_lens
 
 
@@ -56,12 +57,12 @@ def check_lengths(encoder: nn.Module, X: Tensor, X_lens: Tensor) -> None:
     """Output lengths are integers, those of each utterance alone; the longest fills the output; the input stays."""
     before = X.clone()
     H, H_lens = encode(encoder, X, X_lens)
-    assert_close(X, before, rtol=0, atol=0, equal_nan=True, msg="the encoder changes its input")
+    near(X, before, equal_nan=True, msg="the encoder changes its input")
     assert H.dim() == 3 and len(H) == len(X), f"H: got shape {tuple(H.shape)}"
     assert H_lens.dtype == torch.int64, f"H_lens: got {H_lens.dtype}"
     alone = [
-        encode(encoder, X[n : n + 1, :length], X_lens[n : n + 1])[0].size(1)
-        for n, length in enumerate(X_lens)
+        encode(encoder, x[None, :length], length[None])[0].size(1)
+        for x, length in zip(X, X_lens, strict=True)
     ]
     assert H_lens.tolist() == alone, f"H_lens: got {H_lens.tolist()}, alone {alone}"
     assert H.size(1) == max(alone), f"H: got {H.size(1)} frames, expected {max(alone)}"
@@ -83,11 +84,10 @@ def check_batching(encoder: nn.Module, X: Tensor, X_lens: Tensor, atol: float) -
     """Each utterance alone and without padding gives the same as in the batch, and so does another order."""
     H, H_lens = encode(encoder, X, X_lens)
     for n, length in enumerate(X_lens):
-        alone, _ = encode(encoder, X[n : n + 1, :length], X_lens[n : n + 1])
-        same(alone, H[n : n + 1], H_lens[n : n + 1], atol, f"utterance {n} alone")
-    order = torch.arange(len(X)).flip(0)
-    turned, _ = encode(encoder, X[order], X_lens[order])
-    same(turned, H[order], H_lens[order], atol, "another order")
+        alone, _ = encode(encoder, X[[n], :length], X_lens[[n]])
+        same(alone, H[[n]], H_lens[[n]], atol, f"utterance {n} alone")
+    turned, _ = encode(encoder, X.flip(0), X_lens.flip(0))
+    same(turned, H.flip(0), H_lens.flip(0), atol, "another order")
 
 
 def check_gradient(
@@ -97,42 +97,40 @@ def check_gradient(
     X = X.clone().requires_grad_()
     encoder.zero_grad()
     H, H_lens = encode(encoder, X, X_lens)
-    weights = torch.randn(H.shape, dtype=torch.double, generator=torch.Generator().manual_seed(2))
     real = torch.arange(H.size(1)) < H_lens[:, None]
-    (H * weights)[real].sum().backward()
+    (H * noise(*H.shape, seed=2))[real].sum().backward()
     for name, parameter in encoder.named_parameters():
         assert parameter.grad is not None, f"no gradient reaches {name}"
         assert parameter.grad.isfinite().all(), f"the gradient of {name} isn't finite"
-        assert name.endswith(idle) or parameter.grad.abs().max() > atol, (
-            f"the gradient of {name} is zero"
-        )
+        moved = parameter.grad.abs().max() > atol
+        assert moved or name.endswith(idle), f"the gradient of {name} is zero"
     padding = torch.arange(X.size(1)) >= X_lens[:, None]
     assert not X.grad[padding].any(), "gradient reaches the padding"
     for n, length in enumerate(X_lens):
         used = X.grad[n, :length].abs().amax(1) > 0
         last = len(used) - int(used.flip(0).int().argmax())
-        assert used[:last].all() and length - last < 8, (
-            f"no gradient reaches some frames of utterance {n}"
-        )
+        message = f"no gradient reaches some frames of utterance {n}"
+        assert used[:last].all() and length - last < 8, message
 
 
 def check_streams(encoder: nn.Module, X: Tensor, X_lens: Tensor, atol: float) -> None:
-    """`step`, fed part by part, gives what `forward` gives with chunks of the same size."""
-    for n, length in enumerate(X_lens):
+    """`step`, fed part by part, gives what `forward` gives with chunks of the same size; of two streams at once."""
+    for x, length, cuts in zip(X, X_lens, CUTS, strict=True):
+        x = torch.stack([x[:length], x[:length].flip(0)])
+        parts = x.tensor_split([*cuts], 1)
         for size in encoder.chunk.sizes:
-            x, state, parts = X[n : n + 1, :length], encoder.start(1, size), []
-            for part in x.split(7, 1):
-                H, state = encoder.step(part, state)
-                parts.append(H)
-            parts.append(encoder.step(x[:, :0], state, last=True)[0])
-            whole = encoder(x, X_lens[n : n + 1], chunk=size)
-            same(torch.cat(parts, 1), whole.H, whole.H_lens, atol, f"a stream in chunks of {size}")
+            state, results = encoder.start(2, size), []
+            for n, part in enumerate(parts, 1):
+                H, state = encoder.step(part, state, last=n == len(parts))
+                results.append(H)
+            H, whole = torch.cat(results, 1), encoder(x, length.repeat(2), chunk=size)
+            same(H, whole.H, whole.H_lens, atol, f"a stream in chunks of {size}")
+            assert state.frames.tolist() == [H.size(1)] * 2 == whole.H_lens.tolist()
 
 
 def same(H: Tensor, expected: Tensor, H_lens: Tensor, atol: float, what: str) -> None:
     """Compare the real frames."""
     for n, length in enumerate(H_lens):
-        assert expected[n, :length].isfinite().all(), f"{what}: NaN"
-        assert_close(
-            H[n, :length], expected[n, :length], rtol=0, atol=atol, msg=lambda m: f"{what}: {m}"
-        )
+        got, right = H[n, :length], expected[n, :length]
+        assert right.isfinite().all(), f"{what}: NaN"
+        near(got, right, atol, msg=lambda m: f"{what}: {m}")
