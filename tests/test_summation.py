@@ -100,7 +100,8 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.first = nn.Linear(3, 8)
-        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+        tall_and_wide = nn.Sequential(nn.Linear(8, 12), nn.Linear(12, 8))
+        self.layers = nn.ModuleList([tall_and_wide, nn.Linear(8, 8)])
         self.last = nn.Linear(8, 2)
 
     def forward(self, X):
