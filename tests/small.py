@@ -46,3 +46,13 @@ def sizes(text: str = "") -> HybridSettings:
 def hybrid(text: str = "", features: int = FEATURES, vocabulary: int = VOCABULARY) -> Hybrid:
     torch.manual_seed(1)
     return Hybrid(sizes(text), features, vocabulary)
+
+
+class Malicious:
+    """A pickle that would make a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")

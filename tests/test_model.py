@@ -14,7 +14,7 @@ import torch.nn.functional as F
 import yaml
 from contracts import check_encoder, padded
 from safetensors.torch import load_file, save_file
-from small import FEATURES, each, hybrid, near, noise, rows, sizes
+from small import FEATURES, Malicious, each, hybrid, near, noise, rows, sizes
 from small import VOCABULARY as V
 from torch import nn
 from torch.testing import assert_close
@@ -338,16 +338,6 @@ def test_the_lengths_of_a_recognizer(recognizer):
     for samples in (fewest, 5000, 8000):
         H, H_lens = recognizer.encode(torch.zeros(1, samples), torch.tensor([samples]))
         assert recognizer.encoder_frames(samples) == H.size(1) == H_lens[0]
-
-
-class Malicious:
-    """A pickle that would make a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
 
 
 @each("name", [WEIGHTS, CONFIG, "tokenizer.json"])

@@ -4,6 +4,7 @@ References: the losses put together by hand, of single views and of encoders cut
 to the bit, alone = in a padded batch, stopped and continued = uninterrupted with all options on.
 """
 
+import itertools
 import math
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 from contracts import encode
 from runs import assert_same, assert_uninterrupted, history, make_root, stop, train, weights
-from small import each, noise, options, slow
+from small import each, noise, options, rows, slow
 from test_model import data, sizes
 from torch.testing import assert_close
 
@@ -94,16 +95,18 @@ def test_intermediate_ctc_is_that_of_an_encoder_cut_short(encoder):
         by_hand.append(criterion.ctc(model.ctc_log_probs(H), H_lens, Y, Y_lens))
     first, second, last = by_hand
     assert first != second != last
-    ctc = 0.7 * last + 0.3 * (first + second) / 2
-    expected = 0.3 * ctc + 0.7 * loss.terms["attention"]  # ctc_weight is 0.3 too
-    got = (loss.terms["inter"], loss.terms["ctc"], loss.total)
-    assert_close(got, ((first + second) / 2, last, expected), rtol=1e-6, atol=1e-6)
+    inter = (first + second) / 2
+    total = (
+        0.3 * (0.7 * last + 0.3 * inter) + 0.7 * loss.terms["attention"]
+    )  # ctc_weight is 0.3 too
+    got = loss.terms["inter"], loss.terms["ctc"], loss.total
+    assert_close(got, (inter, last, total), rtol=1e-6, atol=1e-6)
 
 
 def test_layers_are_counted_by_their_place_when_some_are_left_out():
     model = hybrid("layers: 4, layer_dropout: 0.5")
     X, X_lens, *_ = data()
-    encoder, layers, met = model.encoder, list(model.encoder.layers), set()
+    encoder, layers, met = model.encoder, model.encoder.layers, set()
     for seed in range(12):
         torch.manual_seed(seed)
         taken = (torch.rand(4) >= 0.5).tolist()
@@ -112,12 +115,9 @@ def test_layers_are_counted_by_their_place_when_some_are_left_out():
         inner = encoder(X, X_lens, [1, 3]).layers
         encoder.layer_dropout = 0
         for n, Z in zip([1, 3], inner, strict=True):
-            cut = [
-                layer for layer, takes_part in zip(layers[:n], taken, strict=False) if takes_part
-            ]
-            encoder.layers = torch.nn.ModuleList(cut)
+            encoder.layers = torch.nn.ModuleList(itertools.compress(layers[:n], taken))
             assert_close(Z, encoder(X, X_lens).H)
-        encoder.layers, encoder.layer_dropout = torch.nn.ModuleList(layers), 0.5
+        encoder.layers, encoder.layer_dropout = layers, 0.5
     assert len(met) > 4
 
 
@@ -170,8 +170,8 @@ def test_the_loss_of_two_views_is_the_mean_of_theirs_and_their_consistency(epoch
     X, X_lens = model.frontend(waveforms, lens, seeds, views=2)
     assert not X[:3].equal(X[3:])
     views = [
-        figures(plain.model.loss(X[part], X_lens[part], Y, Y_lens, epoch))
-        for part in (slice(3), slice(3, 6))
+        figures(plain.model.loss(*view, Y, Y_lens, epoch))
+        for view in zip(X.split(3), X_lens.split(3), strict=True)
     ]
     H, H_lens = encode(model.model.encoder, X, X_lens)
     log_probs = model.model.ctc_log_probs(H).unflatten(0, (2, 3))
@@ -213,19 +213,22 @@ def test_a_flat_start_takes_the_place_of_ctc_in_training():
     assert first.terms["ctc"] == late.terms["ctc"]
 
 
+def assert_sum_of_utterances(model, batch, atol, gradients_atol):
+    """The loss and gradients of a batch are the sums of those of its utterances alone; return the loss."""
+    waveforms, lens, Y, Y_lens, seeds = batch
+    loss, gradients = result(model, batch)
+    alone = [
+        result(model, (waveforms[[n], :S], lens[[n]], Y[[n], :U], Y_lens[[n]], seeds[[n]]))
+        for n, (S, U) in enumerate(zip(lens, Y_lens, strict=True))
+    ]
+    assert_close(loss, sum(found for found, _ in alone), rtol=1e-4, atol=atol)
+    expected = {name: sum(its[name] for _, its in alone) for name in gradients}
+    assert_close(gradients, expected, rtol=1e-3, atol=gradients_atol)
+    return loss
+
+
 def test_an_utterance_alone_has_the_loss_that_it_has_in_a_batch():
-    model, (waveforms, lens, Y, Y_lens, seeds) = recognizer(f"{INTER}, {CONSISTENCY}"), speech()
-    together, gradients = result(model, (waveforms, lens, Y, Y_lens, seeds))
-    parts, sums = zip(
-        *(
-            result(model, (waveforms[[n], :S], lens[[n]], Y[[n], :U], Y_lens[[n]], seeds[[n]]))
-            for n, (S, U) in enumerate(zip(lens, Y_lens, strict=True))
-        ),
-        strict=True,
-    )
-    assert_close(together, sum(parts), rtol=1e-4, atol=1e-3)
-    expected = {name: sum(its[name] for its in sums) for name in gradients}
-    assert_close(gradients, expected, rtol=1e-3, atol=2e-3)
+    assert_sum_of_utterances(recognizer(f"{INTER}, {CONSISTENCY}"), speech(), 1e-3, 2e-3)
 
 
 def test_consistency_without_masks_is_refused():
@@ -233,21 +236,21 @@ def test_consistency_without_masks_is_refused():
         recognizer(CONSISTENCY, None)
 
 
-TERMS_OF_CTC = {
-    "intermediate_ctc": "{layers: [1]}",
-    "consistency": "{weight: 0.2}",
-    "flat_start_epochs": "3",
-}
+TERMS_OF_CTC = """
+intermediate_ctc  | {layers: [1]}
+consistency       | {weight: 0.2}
+flat_start_epochs | 3
+"""
 
 
-@each("name", TERMS_OF_CTC)
-def test_terms_of_ctc_without_ctc_are_refused(name):
-    conf, setting = Path(__file__).parents[1] / "conf/english.yaml", "model.{}={}".format
-    none = [setting(other, "null") for other in TERMS_OF_CTC]
-    none = [*none[:2], "model.flat_start_epochs=0", "model.ctc_weight=0"]
+@each("name, setting", rows(TERMS_OF_CTC))
+def test_terms_of_ctc_without_ctc_are_refused(name, setting):
+    conf = Path(__file__).parents[1] / "conf/english.yaml"
+    none = [f"model.{term}" for term in ("intermediate_ctc=null", "consistency=null")]
+    none += ["model.flat_start_epochs=0", "model.ctc_weight=0"]
     assert config.load(tasks.Experiment, conf, none).model.ctc_weight == 0
     with pytest.raises(UserError, match=f"model: {name}: .* CTC, which model.ctc_weight: 0"):
-        config.load(tasks.Experiment, conf, [*none, setting(name, TERMS_OF_CTC[name])])
+        config.load(tasks.Experiment, conf, [*none, f"model.{name}={setting}"])
 
 
 # --- chunks of several sizes ----------------------------------------------------------------------
@@ -256,35 +259,23 @@ CHUNKS = "encoder: {chunk: {frames: [2, 4, whole], left: 1}}"
 
 
 def test_in_training_each_utterance_draws_its_chunk_whatever_the_company():
-    """A batch's loss and gradient are the sums of those of its utterances alone."""
     model, (*batch, _) = recognizer(CHUNKS), speech()
     drawn = model.model.encoder.draw_chunks(torch.arange(40)).tolist()
-    chosen = [drawn.index(size) for size in (2, 4, WHOLE)]
-    batch = *batch, torch.tensor(chosen)
-    loss, gradients = result(model, batch)
-    alone = []
-    for n in range(3):
-        waveforms, lens, Y, Y_lens, seeds = (x[n : n + 1] for x in batch)
-        one = waveforms[:, :lens], lens, Y[:, :Y_lens], Y_lens, seeds
-        alone.append(result(model, one))
-    assert_close(loss, sum(figures for figures, _ in alone), rtol=1e-4, atol=1e-4)
-    for name, gradient in gradients.items():
-        expected = sum(found[name] for _, found in alone)
-        assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
-    same, _ = result(model, (*batch[:4], torch.tensor(chosen[:1] * 3)))
+    seeds = torch.tensor([drawn.index(size) for size in (2, 4, WHOLE)])
+    loss = assert_sum_of_utterances(model, (*batch, seeds), 1e-4, 1e-4)
+    same, _ = result(model, (*batch, seeds[[0, 0, 0]]))
     assert abs(same[0] - loss[0]) > 1e-3
 
 
-@each("training, seeds, drawn", [(True, True, True), (False, True, False), (True, False, False)])
-def test_both_views_have_the_same_chunks_and_evaluation_the_default(
-    training, seeds, drawn, monkeypatch
-):
-    model, chunks = recognizer(f"{CHUNKS}, {CONSISTENCY}").train(training), []
-    encoder, (*batch, given) = model.model.encoder, speech()
-    draw, expected = encoder.draw_chunks, [encoder.draw_chunks(given).tolist() * 2] * drawn
-    monkeypatch.setattr(encoder, "draw_chunks", lambda s: chunks.append(draw(s)) or chunks[-1])
-    model.loss(*batch, given if seeds else None)
-    assert [chunk.tolist() for chunk in chunks] == expected
+def test_both_views_have_the_same_chunks_and_evaluation_the_default(monkeypatch):
+    model, drawn = recognizer(f"{CHUNKS}, {CONSISTENCY}"), []
+    encoder, (*batch, seeds) = model.model.encoder, speech()
+    draw, expected = encoder.draw_chunks, encoder.draw_chunks(seeds).tolist() * 2
+    monkeypatch.setattr(encoder, "draw_chunks", lambda s: drawn.append(draw(s)) or drawn[-1])
+    model.loss(*batch, seeds)
+    model.loss(*batch)
+    model.eval().loss(*batch, seeds)
+    assert [chunks.tolist() for chunks in drawn] == [expected]
 
 
 # --- all of it in a run ---------------------------------------------------------------------------
@@ -321,7 +312,7 @@ def whole(root):
     return root / "whole", weights(train(root, root / "whole", *ALL))
 
 
-@each("stop_at", [8, *(pytest.param(n, marks=slow) for n in (3, 12))])
+@each("stop_at", [8, 3, 12])
 @slow
 def test_continued_equals_uninterrupted_whatever_the_workers(root, whole, tmp_path, stop_at):
     stop(root, tmp_path / "x", stop_at, *ALL, "training.save_steps=1", "data.workers=2")
