@@ -9,14 +9,16 @@ import math
 import random
 import re
 from dataclasses import replace
+from statistics import mean
 
 import pytest
 import torch
 import torch.nn.functional as F
+from miniatures import write
 from partly import partly
-from runs import Stop, assert_processes_change_nothing, history, stopping, weights
+from runs import Stop, assert_processes_change_nothing, assert_uninterrupted, history, stop, weights
 from runs import train_as_is as train
-from small import PART, each, near, rows, slow
+from small import PART, each, near, options, rows, slow
 from tones import write_corpus
 
 from asr.cli import decode
@@ -34,13 +36,7 @@ from asr.training.settings import TextDataSettings
 from asr.training.trainer import Trainer
 
 V, EOS = 9, 8
-SHAPES = {
-    "pre-norm": {},
-    "post-norm": {"norm": "post"},
-    "tied": {"tied": True},
-    "d_k and d_v": {"d_k": 5, "d_v": 3},
-    "gelu": {"activation": "gelu"},
-}
+SHAPES = ["", "norm: post", "tied: true", "d_k: 5, d_v: 3", "activation: gelu"]
 CONFIG = """
 out: {root}/model
 seed: 3
@@ -53,14 +49,14 @@ training: {{epochs: 3, average: 2, device: cpu, processes: 1}}
 """
 
 
-def sizes(**more):
-    return LMSettings(**PART | {"kind": "lm"} | more)
+def sizes(text=""):
+    return LMSettings(**PART | {"kind": "lm"} | options(text))
 
 
-def build(**more):
+def build(shape=""):
     """A model with weights so large that a mistake shows."""
     torch.manual_seed(1)
-    model = TransformerLM(sizes(**more), V).double().eval()
+    model = TransformerLM(sizes(shape), V).double().eval()
     for parameter in model.parameters():
         parameter.data += torch.randn_like(parameter) * 0.2
     return model
@@ -75,24 +71,23 @@ def batch():
 @each("shape", SHAPES)
 def test_the_loss_is_that_of_each_sentence_label_by_label(shape):
     """Each label's from what stands before it alone: neither the future nor the padding matters."""
-    model, (Y, Y_lens) = build(**SHAPES[shape]), batch()
-    total, correct = torch.zeros((), dtype=torch.double), 0
-    for y, length in zip(Y, Y_lens.tolist(), strict=True):
-        sentence = [*y[:length].tolist(), EOS]
+    model, (Y, Y_lens), total, correct = build(shape), batch(), 0, 0
+    for y, length in zip(Y, Y_lens, strict=True):
+        sentence = [*y[:length], EOS]
         for n, label in enumerate(sentence):
             before = torch.tensor([sentence[:n]], dtype=torch.long)
             logits = model(before, torch.tensor([n]))
             assert logits.shape == (1, n + 1, V)
-            total = total - logits[0, -1].log_softmax(0)[label]
-            correct += int(logits[0, -1].argmax() == label)
+            total -= logits[0, -1].log_softmax(0)[label]
+            correct += logits[0, -1].argmax() == label
     loss = model.loss(Y, Y_lens)
     near(loss.total.double(), total, 1e-4)  # it is summed in float32
-    assert (int(loss.correct), int(loss.tokens)) == (correct, 12)
+    assert (loss.correct, loss.tokens) == (correct, 12)
     assert loss.total.requires_grad and not loss.terms["nll"].requires_grad
 
 
 def test_tied_weights_are_one_tensor_of_the_embedding_s_size():
-    model = TransformerLM(sizes(tied=True, d_model=96), 500)
+    model = TransformerLM(sizes("tied: true, d_model: 96"), 500)
     assert model.decoder.out.weight is model.decoder.embedding.weight
     assert model.decoder.embedding.weight.std().item() == pytest.approx(96**-0.5, rel=0.02)
 
@@ -156,48 +151,45 @@ def test_a_language_is_learned_to_its_perplexity(root, tmp_path, capsys):
 
 def test_perplexity_is_a_plain_computation(root, whole):
     loaded = lm.load(whole[0])
-    lines, nll, tokens = (root / "dev.txt").read_text().splitlines(), 0.0, 0
-    for line in lines:
+    text, losses = (root / "dev.txt").read_text(), []
+    for line in text.splitlines():
         y = torch.tensor([loaded.tokenizer.encode(line)])
-        logits = loaded.model(y, torch.tensor([y.size(1)]))[0].detach().double()
-        nll += float(
-            F.cross_entropy(logits, torch.tensor([*y[0], loaded.model.sos_eos]), reduction="sum")
-        )
-        tokens += len(logits)
-    words = sum(len(line.split()) for line in lines)
+        logits = loaded.model(y, torch.tensor([y.size(1)]))[0].double()
+        targets = torch.tensor([*y[0], loaded.model.sos_eos])
+        losses += F.cross_entropy(logits, targets, reduction="none").tolist()
+    words = len(text.split()) + text.count("\n")  # and the ends
     dev = tokenize(root / "dev.txt", loaded.tokenizer)
-    expected = {
-        "loss": nll / tokens,
-        "perplexity": math.exp(nll / tokens),
-        "word_perplexity": math.exp(nll / (words + len(lines))),
-    }
+    expected = mean(losses), math.exp(mean(losses)), math.exp(sum(losses) / words)
     for batch_tokens in (1, 300):
         data = TextDataSettings(train="", dev="", batch_tokens=batch_tokens)
         figures = LanguageModelTask(loaded, data, dev, dev, 0).validate("fp32", Group())
-        assert {name: figures[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+        found = [figures[name] for name in ("loss", "perplexity", "word_perplexity")]
+        assert found == pytest.approx(expected, rel=1e-6)
     recorded = history(whole[0])[-1]
     assert {name: recorded[name] for name in figures} == pytest.approx(figures, rel=1e-6)
 
 
-@each("stop_at", partly([3, 20, 0], 3))
-def test_continued_equals_uninterrupted(root, whole, tmp_path, monkeypatch, stop_at):
-    """Stopped in the first epoch, in the second, and (0) after the end, when the average has been judged already."""
+@each("stop_at", partly([3, 20], 2))
+def test_continued_equals_uninterrupted(root, whole, tmp_path, stop_at):
+    stop(root, tmp_path / "x", stop_at, "training.save_steps=1")
+    assert_uninterrupted(root, tmp_path / "x", whole)
+
+
+@slow
+def test_a_run_stopped_after_its_end_equals_an_uninterrupted_one(
+    root, whole, tmp_path, monkeypatch
+):
+    """When the average has been judged already."""
     fit = Trainer.fit
 
     def stopping_at_the_end(self, out):
         fit(self, out)
         raise Stop
 
-    if stop_at:
-        stopping(monkeypatch, stop_at)
-    else:
-        monkeypatch.setattr(Trainer, "fit", stopping_at_the_end)
-    with pytest.raises(Stop):
-        train(root, tmp_path / "stopped", "training.save_steps=1")
-    monkeypatch.undo()
-    continued = weights(train(root, tmp_path / "stopped"))
-    near(continued, whole[1])
-    assert history(tmp_path / "stopped") == history(whole[0])
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(Trainer, "fit", stopping_at_the_end)
+        train(root, tmp_path / "x", "training.save_steps=1")
+    assert_uninterrupted(root, tmp_path / "x", whole)
 
 
 @slow
@@ -219,12 +211,11 @@ def test_lines_are_named_whose_loss_is_not_finite_or_that_are_too_long(
     root, tmp_path, monkeypatch, capsys
 ):
     """Of the training set; the dev set keeps what is too long."""
+    loss, factors = LanguageModel.loss, itertools.chain([1, math.nan], itertools.repeat(1))
 
-    loss, steps = LanguageModel.loss, itertools.count(1)
-
-    def poisoned(self, Y, Y_lens):
-        made = loss(self, Y, Y_lens)
-        return replace(made, total=made.total * (math.nan if next(steps) == 2 else 1))
+    def poisoned(self, *batch):
+        made = loss(self, *batch)
+        return replace(made, total=made.total * next(factors))
 
     monkeypatch.setattr(LanguageModel, "loss", poisoned)
     long = " ".join("ab" * 30) + "\n"
@@ -265,11 +256,10 @@ def test_a_recognizer_is_no_language_model_nor_the_other_way_round(root, whole, 
         decode.main(["--model", str(whole[0]), "--device", "cpu", str(tmp_path / "test000.wav")])
     message = "whole: holds a language model (model.kind: lm), expected a recognizer (hybrid)\n"
     assert capsys.readouterr().err.endswith(message)
-    cases = {
-        "features: {}\nmodel: {kind: hybrid}\n": r"m: holds a recognizer \(model.kind: hybrid\)",
-        "model: {kind: lm, layers: 1}\n": "config.yaml: model.d_model: missing",
-    }
-    for text, message in cases.items():
-        LanguageModel(sizes(), tokenizer.load(root / "tokenizer")).save(tmp_path / "m", text)
+    for text, message in (
+        ("features: {}\nmodel: {kind: hybrid}", r"m: holds a recognizer \(model.kind: hybrid\)"),
+        ("model: {kind: lm, layers: 1}", "config.yaml: model.d_model: missing"),
+    ):
+        write(tmp_path / "m/config.yaml", [text])
         with pytest.raises(UserError, match=message):
             lm.load(tmp_path / "m")

@@ -6,6 +6,7 @@ The reference is `forward`, in float64; the searches are random walks of all tha
 import pytest
 import torch
 from scorers import check_walk
+from small import each
 from test_lm import EOS, SHAPES, build, sizes
 from torch.testing import assert_close
 
@@ -17,10 +18,10 @@ from asr.text import tokenizer
 from asr.transcription.searcher import load_network
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each("shape", SHAPES)
 @torch.no_grad()
 def test_step_is_forward_whatever_a_search_does(shape):
-    model = build(**SHAPES[shape])
+    model = build(shape)
     scorer = NetworkScorer(model.decoder, EOS)
 
     def expected(_, labels):

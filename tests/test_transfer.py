@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from runs import assert_same, make_root, stop, train, weights
+from small import each, rows, slow
 from test_lm import CONFIG as LM_CONFIG
 
 from asr import config, tasks
@@ -21,11 +22,17 @@ from asr.training.build import build, fine_tune
 from asr.training.identity import stamp_of
 from asr.training.layers import freeze
 
-each = pytest.mark.parametrize
 OLD, NEW = "LOW MID HIGH", "HI WORLD"  # characters of the old and of the new texts
 OLD_IDS = [0, 1, 2, 4, 5, 6, 8, 9, 10]  # <blank>, " DHILOW" in code points, <sos/eos>
 NEW_IDS = [0, 1, 2, 3, 4, 5, 6, 8, 9]
-ROWS = ["ctc_out.weight", "ctc_out.bias", "decoder.embedding.weight", "decoder.out.weight"]
+ROWS = [f"model.decoder.{name}" for name in ("embedding.weight", "out.weight", "out.bias")]
+ROWS += ["model.ctc_out.weight", "model.ctc_out.bias"]
+SHAPE = """
+model.encoder.ff          | 8
+model.encoder.layers      | 1
+model.encoder.subsampling | 8
+features.fbank.mels       | 20
+"""
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +86,21 @@ def test_a_model_of_the_same_sizes_and_tokenizer_takes_all(root, name):
 @each("name", ["x", "lm"])
 def test_by_token_are_the_modules_whose_shape_follows_the_vocabulary(root, name):
     old, new = (shapes(load(root, name, f"tokenizer={root}/{t}")) for t in ("tokenizer", "new"))
-    modules = {n.rpartition(".")[0] for n in old}
-    follow = {n.rpartition(".")[0] for n in old if old[n] != new[n]}
+    modules, follow = (
+        {name.rpartition(".")[0] for name, _ in some}
+        for some in (old.items(), old.items() - new.items())
+    )
     assert follow and follow == modules & BY_TOKEN.keys()
 
 
 def test_rows_of_shared_characters_are_carried_over(root):
     before, model, transfer = take(root, "x", f"tokenizer={root}/new")
     expected = weights(recognizer.load(root / "base-x"))
-    names = [f"model.{name}" for name in (*ROWS, "decoder.out.bias")]
-    for name in names:
+    for name in ROWS:
         rows = expected[name][OLD_IDS]
         expected[name] = before[name].index_copy(0, torch.tensor(NEW_IDS), rows)
     assert_same(weights(model), expected)
-    assert transfer.rows == dict.fromkeys(names, (9, 10))
+    assert transfer.rows == dict.fromkeys(ROWS, (9, 10))
     assert "70 of 75 tensors loaded, 5 by their tokens' rows\n" in transfer.message
     assert "model.decoder.out.* (2): 9 of 10 rows" in transfer.message
 
@@ -101,9 +109,8 @@ def test_tokens_count_and_not_their_number(root, tmp_path):
     """Tokenizers of one size and other characters: shapes agree, rows don't."""
     tokenizer.train("characters", ["ABCDEFGHI"]).save(tmp_path)
     before, model, transfer = take(root, "x", f"tokenizer={tmp_path}")
-    name = "model.ctc_out.bias"
-    assert transfer.rows[name] == (6, 11)  # D G H I, blank and <sos/eos>
-    assert_same(model.model.ctc_out.bias[1], before[name][1])
+    assert transfer.rows["model.ctc_out.bias"] == (6, 11)  # D G H I, blank and <sos/eos>
+    assert_same(model.model.ctc_out.bias[1], before["model.ctc_out.bias"][1])
 
 
 def test_tokens_are_paired_by_their_text_and_roles():
@@ -117,18 +124,16 @@ def test_tokens_are_paired_by_their_text_and_roles():
 def test_tied_weights(root, tmp_path, old, new):
     source = save(tmp_path, load(root, "lm", f"model.tied={old}"))
     _, model, transfer = take(root, "lm", f"model.tied={new}", base=tmp_path)
-    decoder = model.model.decoder
+    decoder, theirs = model.model.decoder, source.decoder.embedding.weight
     embedding, out = decoder.embedding.weight, decoder.out.weight
     assert (out is embedding) == (new == "true")
-    for weight in (embedding, out):  # the tied output projection was the embedding
-        assert_same(weight, source.decoder.embedding.weight)
-    unused = ["model.decoder.out.weight"] if old == "false" else []
-    assert transfer.unused == unused and not transfer.missing and not transfer.other_shape
+    assert_same((embedding, out), (theirs, theirs))  # the tied output projection was the embedding
+    assert transfer.unused == ["model.decoder.out.weight"] * (old == "false")
+    assert not transfer.missing and not transfer.other_shape
 
 
 def test_what_does_not_fit_is_told(root):
-    sizes = ["encoder.layers=3", "decoder.ff=48", "ctc_weight=0.3"]
-    sizes = ["features.fbank.mels=20", *(f"model.{size}" for size in sizes)]
+    sizes = "model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20"
     before, model, transfer = take(root, "x", *sizes)
     layer = "model.decoder.layers.0.ff.inner.weight"
     assert f"{layer}: got (64, 32), expected (48, 32); not used" in transfer.message
@@ -168,7 +173,7 @@ def tune(settings):
 
 def test_many_other_shapes_are_told_in_few_lines(root):
     """Another width, but the same first convolution."""
-    sizes = ["model.encoder.d_model=8", "model.decoder.d_model=8"]
+    sizes = "model.encoder.d_model=8", "model.decoder.d_model=8"
     transfer = tune(load(root, "x", f"init_from={root}/base-x", *sizes))
     lines = transfer.message.splitlines()
     assert len(lines) < 12 and max(map(len, lines)) < 250
@@ -179,18 +184,17 @@ def test_many_other_shapes_are_told_in_few_lines(root):
     assert "expected (8, 8); not used" in transfer.lines()
 
 
-@each("change", ["encoder.ff=8", "encoder.layers=1", "encoder.subsampling=8", "fbank.mels=20"])
-def test_settings_that_decide_about_shapes_are_compared(root, change):
-    change = f"{'features' if 'mels' in change else 'model'}.{change}"
-    settings, (name, _, value) = load(root, "x", change), change.partition("=")
+@each("name, value", rows(SHAPE))
+def test_settings_that_decide_about_shapes_are_compared(root, name, value):
+    settings = load(root, "x", f"{name}={value}")
     [unlike] = unlike_settings(settings, root / "base-x")
     assert unlike.startswith(f"{name} is ") and unlike.endswith(f" there, {value} here")
     assert shapes(settings) != shapes(load(root, "x"))
 
 
 def test_settings_that_decide_about_no_shape_are_not_compared(root):
-    changes = ["decoder.tied=true", "encoder.dropout=0.3", "ctc_weight=0.2"]
-    settings = load(root, "x", "training.epochs=1", *(f"model.{change}" for change in changes))
+    changes = "model.decoder.tied=true", "model.encoder.dropout=0.3", "model.ctc_weight=0.2"
+    settings = load(root, "x", "training.epochs=1", *changes)
     assert not unlike_settings(settings, root / "base-x")
     assert shapes(settings) == shapes(load(root, "x"))
 
@@ -214,23 +218,22 @@ def test_settings_scaled_for_a_model_take_all_its_weights(root, tmp_path, monkey
     assert (len(transfer.loaded), len(transfer.rows), len(transfer.words)) == (70, 5, 75)
 
 
+LANGUAGE_MODEL = r"base-lm: holds a language model \(model.kind: lm\), expected a recognizer"
 NO_MATRIX = "base-lm: no matrix of it fits this model: model.d_model is 32 there, 8 here, .*; take "
 NO_MATRIX += "model: and features: of .*base-lm/config.yaml$"
-WIDTHS = ["model.d_model=8", "model.heads=1", "model.ff=4"]
-LANGUAGE_MODEL = r"base-lm: holds a language model \(model.kind: lm\), expected a recognizer"
 
 
 @each(
-    "name, base, more, message",
+    "name, base, message, more",
     [
-        ("x", "base-lm", [], LANGUAGE_MODEL),
-        ("x", "no", [], "no: no such model folder; asr-train makes one"),
-        ("x", "bad", [], "model.safetensors: damaged"),
-        ("lm", "base-lm", WIDTHS, NO_MATRIX),
-        ("x", "base-x", ["out={root}/base-x"], "base-x is out, too; a new model needs another"),
+        ("x", "base-lm", LANGUAGE_MODEL, []),
+        ("x", "no", "no: no such model folder; asr-train makes one", []),
+        ("x", "bad", "model.safetensors: damaged", []),
+        ("x", "base-x", "base-x is out, too; a new model needs another", ["out={root}/base-x"]),
+        ("lm", "base-lm", NO_MATRIX, ["model.d_model=8", "model.heads=1", "model.ff=4"]),
     ],
-)  # fmt: skip
-def test_what_cannot_begin_a_training_is_refused(root, name, base, more, message):
+)
+def test_what_cannot_begin_a_training_is_refused(root, name, base, message, more):
     bad = shutil.copytree(root / "base-x", root / "bad", dirs_exist_ok=True)
     (bad / "model.safetensors").write_bytes(b"no weights")
     more = [text.format(root=root) for text in more]
@@ -253,9 +256,10 @@ def test_frozen_parameters(root):
     model = make(load(root, "x"), seed=1)
     freeze(model, ["frontend.*", "model.encoder.layers.[0-0].*", "*.out.bias"])
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    layer = [n for n, _ in model.named_parameters() if n.startswith("model.encoder.layers.0.")]
-    biases = [n for n, _ in model.named_parameters() if n.endswith(".out.bias")]
-    assert frozen == {*layer, *biases} and len(layer) == 16
+    names = [name for name, _ in model.named_parameters()]
+    layer = {name for name in names if name.startswith("model.encoder.layers.0.")}
+    biases = {name for name in names if name.endswith(".out.bias")}
+    assert frozen == layer | biases and len(layer) == 16
     tied = make(load(root, "lm", "model.tied=true"), seed=1)
     freeze(tied, ["model.decoder.out.weight"])
     assert not tied.model.decoder.embedding.weight.requires_grad
@@ -274,11 +278,12 @@ def test_patterns_that_make_no_sense(root, patterns, message):
 # ---- training
 
 
-FINE = ["training.epochs=2", "freeze=[model.encoder.*]", "init_from={root}/base-x"]
+def how_to_tune(root):
+    return "training.epochs=2", "freeze=[model.encoder.*]", f"init_from={root}/base-x"
 
 
 def fine(root, out, *more):
-    return weights(train(root, out, *(text.format(root=root) for text in FINE), *more))
+    return weights(train(root, out, *how_to_tune(root), *more))
 
 
 @pytest.fixture(scope="module")
@@ -288,34 +293,33 @@ def tuned(root):
 
 
 def test_what_is_frozen_stays_to_the_bit_and_the_rest_moves(root, tuned):
-    old = weights(recognizer.load(root / "base-x"))
-    moved = {name for name in old if not torch.equal(old[name], tuned[name])}
-    assert moved == {name for name in old if name.startswith(("model.decoder.", "model.ctc_out."))}
+    for name, old in weights(recognizer.load(root / "base-x")).items():
+        moves = name.startswith(("model.decoder.", "model.ctc_out."))
+        assert old.equal(tuned[name]) != moves, name
 
 
 def test_it_is_said_and_listed(root, tmp_path, capsys):
-    names = list(fine(root, tmp_path / "x", "training.epochs=1"))
+    names = fine(root, tmp_path / "x", "training.epochs=1")
     said, count = capsys.readouterr().err, len(names)
     assert f"base-x: {count} of {count} tensors loaded\n  transfer.tsv lists all\n" in said
     assert f"CMVN: the statistics are those of {root}/base-x" in said
     assert "M of them frozen" in said
-    listed = (tmp_path / "x/transfer.tsv").read_text()
-    assert listed == "".join(f"{name}\tloaded\n" for name in names)
+    listed = (tmp_path / "x/transfer.tsv").read_text().splitlines()
+    assert listed == [f"{name}\tloaded" for name in names]
 
 
-@pytest.mark.slow
+@slow
 def test_processes_begin_with_the_same_weights(root, tmp_path):
-    how = ["training.accumulate=2", "training.epochs=1"]
-    made = [fine(root, tmp_path / n, *how, f"training.processes={n}") for n in "12"]
-    assert_same(*made)
+    how = "training.accumulate=2", "training.epochs=1"
+    one, two = (fine(root, tmp_path / n, *how, f"training.processes={n}") for n in "12")
+    assert_same(two, one)
 
 
 @each("stop_at", [1, 4])
 def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(
     root, tuned, tmp_path, monkeypatch, stop_at
 ):
-    arguments = [text.format(root=root) for text in FINE]
-    stop(root, tmp_path / "x", stop_at, *arguments, "training.save_steps=1")
+    stop(root, tmp_path / "x", stop_at, *how_to_tune(root), "training.save_steps=1")
     listed = (tmp_path / "x/transfer.tsv").read_text()
     anew = lambda *_: pytest.fail("a resumed run has its own weights")  # noqa: E731
     monkeypatch.setattr("asr.training.build.load_what_fits", anew)

@@ -157,7 +157,10 @@ def pytorchs(stack, ours, pre_norm):
     """PyTorch's stack of layers with the weights of ours."""
     kind = f"Transformer{stack.capitalize()}"
     layer = getattr(nn, f"{kind}Layer")(12, 3, 16, 0.0, batch_first=True, norm_first=pre_norm)
-    theirs = getattr(nn, kind)(layer, 2, ours.norm).double().eval()
+    norm = nn.LayerNorm(12) if pre_norm else None
+    if pre_norm:
+        norm.load_state_dict(ours.norm.state_dict())
+    theirs = getattr(nn, kind)(layer, 2, norm).double().eval()
     for their, our in zip(theirs.layers, ours.layers, strict=True):
         for name, ours in PARTS[stack].items():
             module, given = their.get_submodule(name), our.get_submodule(ours)
