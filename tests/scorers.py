@@ -27,7 +27,8 @@ def check_scorer(scorer) -> None:
         return scores
 
     H, H_lens = torch.full((6, 1, 1), torch.nan), torch.ones(6, dtype=torch.long)
-    check_walk(scorer, H, H_lens, expected, (1, 3, 3, 2, 4, 4, 1, 3) * 2, **EQUAL)
+    beams = (1, 3, 3, 2, 4, 4, 1, 3) * 2
+    check_walk(scorer, H, H_lens, expected, beams, dense=True, **EQUAL)
 
 
 def start(scorer, B: int) -> Tensor:
@@ -60,10 +61,11 @@ def check_device(scorer, V: int) -> None:
         assert scores.shape == (7, 2, C) and scores.device.type == "meta"
 
 
-def check_walk(scorer, H, H_lens, expected, beams, **close) -> None:
+def check_walk(scorer, H, H_lens, expected, beams, dense=False, **close) -> None:
     """Prove that any scorer scores as `expected(utterance, labels)` → (V,) whatever a search does to its states.
 
     beams   number of hypotheses, step by step
+    dense   whether the scores of all labels at once are as close as those of candidates
     close   tolerances
 
     At random, hypotheses go on from any of their utterance, utterances leave, and others, which have just begun, come.
@@ -79,8 +81,10 @@ def check_walk(scorer, H, H_lens, expected, beams, **close) -> None:
         pairs = zip(rows, prefixes, strict=True)
         scores = torch.stack([torch.stack([expected(b, y) for y in ys]) for b, ys in pairs])
         V, shape = scores.size(2), scores.shape[:2]
-        if scorer.full:  # first of all labels, as in a search
-            scorer.score(state, None)
+        if scorer.full or dense:  # first of all labels, as in a search
+            every = scorer.score(state, None)
+        if dense:
+            assert_close(every[..., 1:], scores[..., 1:], check_dtype=False, **close)
         got = scorer.score(state, torch.arange(V).expand_as(scores))
         assert_close(got[..., 1:], scores[..., 1:], check_dtype=False, **close)
         few = torch.randint(1, V, (*shape, 4))
