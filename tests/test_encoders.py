@@ -23,7 +23,7 @@ from asr.nn.encoder import WHOLE, EncoderState
 from asr.nn.encoders import AnyEncoder
 from asr.nn.encoders.e_branchformer import ConvolutionalGatingMLP
 from asr.nn.layers import LayerContext
-from asr.nn.positions import RelativePositions, RotaryPositions, Sinusoids, sinusoids
+from asr.nn.positions import RelativePositions, RotaryPositions, Sinusoids, sinusoids, skew
 from asr.ops import causal_mask, chunk_mask, key_mask, length_mask
 
 NEEDED = {
@@ -124,6 +124,11 @@ def test_relative_attention_is_the_formula(Tq, Tk):
     near(maps[0], weights, 1e-6)
     joined = (weights @ attention.keys_values(memory)[1]).transpose(1, 2).flatten(2)
     near(Z, attention.out(joined), 1e-5)
+
+
+def test_the_drawing_of_skew():
+    lines = [line.split()[-4:] for line in skew.__doc__.splitlines() if "   3  2" in line]
+    assert lines == [[str(i + 1 - j) for j in range(4)] for i in range(3)]
 
 
 def test_the_ways_to_compute_attention_with_a_bias_agree():
