@@ -367,9 +367,9 @@ def test_archives_are_read_through_in_order_and_a_window_ahead(monkeypatch):
     stream = read_ahead(iter(range(10)), [order[n : n + 3] for n in range(0, 30, 3)])
     for n, got in enumerate(stream):
         assert got == n and len(opened) <= bucketing.SHARD_WINDOW + 3 * n
-    *read, last = opened
-    assert n == 9 and [*read, last] == order[: len(opened)]
-    assert all(opened[name].tell() == sizes[name] for name in read)
+    names = list(opened)  # perhaps none: the thread need not have begun
+    assert n == 9 and names == order[: len(names)]
+    assert all(opened[name].tell() == sizes[name] for name in names[:-1])
 
 
 # training
