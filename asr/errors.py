@@ -47,6 +47,15 @@ def shorten(names: Iterable[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + rest
 
 
+def reason(error: BaseException) -> str:
+    """Say in one line what another library's error says, or else its kind.
+
+    >>> reason(ValueError("not found\\n  at /x")), reason(KeyError())
+    ('not found', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].strip()
+
+
 def refuse(faults: Iterable[str], what: str, fix: str) -> None:
     """Raise one UserError that counts the faults and lists the first; do nothing when there's none."""
     faults = list(faults)

@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from asr.errors import UserError
+from asr.errors import UserError, reason
 
 
 def torchaudio(module: str = "torchaudio") -> ModuleType:
@@ -28,7 +28,7 @@ def torchaudio(module: str = "torchaudio") -> ModuleType:
                 return f"no {name}"
 
         raise UserError(
-            f"torchaudio can't be imported beside {installed('torch')} ({installed('torchaudio')}: {_reason(error)}); "
+            f"torchaudio can't be imported beside {installed('torch')} ({installed('torchaudio')}: {reason(error)}); "
             f"pip install 'torch>=2.11,<2.15' 'torchaudio>=2.11,<2.12', both from the same index"
         ) from None
 
@@ -63,12 +63,8 @@ def _extra(module: str, library: str, package: str) -> ModuleType:
         return importlib.import_module(module)
     except (ImportError, OSError, AttributeError) as error:
         raise UserError(
-            f"{library} can't be imported ({_reason(error)}); pip install '{package}'"
+            f"{library} can't be imported ({reason(error)}); pip install '{package}'"
         ) from None
-
-
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def lazily(package: str, name: str, homes: Mapping[str, str]) -> Any:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from asr import imports
 from asr.download.disk import Need
-from asr.errors import UserError, shorten
+from asr.errors import UserError, reason, shorten
 from asr.logging import logger
 from asr.model_files import BOUNDARIES, CALIBRATION, CONFIG, SOURCE, VERSIONS, WEIGHTS
 from asr.text.tokenizer import names_of_files
@@ -58,7 +58,9 @@ def _download(repository: str, revision: str | None) -> Path:
     try:
         if offline or re.fullmatch(COMMIT, revision or ""):
             try:
-                return check_place(_cached(repository, revision))
+                folder = _cached(repository, revision)
+                logger.info(f"{repository}@{folder.name}: from the cache")
+                return check_place(folder)
             except hub.errors.LocalEntryNotFoundError:
                 if offline:
                     raise
@@ -102,9 +104,7 @@ def check_files(name: str, sizes: Mapping[str, int]) -> dict[str, int]:
             f"{name}: is no model of this toolkit: it has {shorten(sorted(sizes)) or 'no files'}, but no {missing[0]}; "
             "a pretrained encoder of transformers is a source to train from (model.encoder.source)"
         )
-    if large := [
-        file for file, size in wanted.items() if size > SMALL and file not in (WEIGHTS, BOUNDARIES)
-    ]:
+    if large := [file for file, size in wanted.items() if size > SMALL and file != WEIGHTS]:
         raise UserError(
             f"{name}: {large[0]} has {wanted[large[0]]} bytes, expected at most {SMALL}; not downloaded"
         )
@@ -122,11 +122,6 @@ def check_place(folder: Path) -> Path:
         if not (folder / name).resolve().is_relative_to(root):
             raise UserError(f"{folder / name}: links out of {root}; never read; remove {root}")
     return folder
-
-
-def reason(error: Exception) -> str:
-    """Say what went wrong in one line."""
-    return " ".join((str(error).strip().splitlines() or [type(error).__name__])[0].split())
 
 
 def _in_words(sizes: Mapping[str, int]) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from asr import imports
-from asr.errors import UserError, shorten
+from asr.errors import UserError, reason, shorten
 from asr.hub.card import MARK, About, write_card
-from asr.hub.pull import CARD, NAME, names_of_model, reason
+from asr.hub.pull import CARD, NAME, names_of_model
 from asr.hub.results import Result
 from asr.logging import logger
-from asr.model_files import CONFIG, WEIGHTS, read_header
+from asr.model_files import CONFIG, WEIGHTS
 from asr.models import weights
 from asr.models.folder import check_bound
 from asr.yaml_tree import read_tree
@@ -46,7 +46,6 @@ def prepare(folder: Path, about: About, results: Sequence[Result]) -> Upload:
     if not (match := NAME.fullmatch(about.name)) or match["revision"]:
         raise UserError(f"got {about.name!r}, expected owner/name of a repository", argument="name")
     card = write_card(folder, about, results)
-    read_header(folder / WEIGHTS)
     read = weights.read(folder / WEIGHTS)
     check_bound(folder / WEIGHTS, read.bound)
     files = {name: folder / name for name in names_of_model() if (folder / name).is_file()}

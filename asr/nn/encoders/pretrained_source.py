@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from asr import imports
-from asr.errors import UserError, shorten
+from asr.errors import UserError, reason, shorten
 from asr.files import read_bytes
 from asr.model_files import read_header
 
@@ -142,9 +142,8 @@ def find(name: str, revision: str | None = None) -> PretrainedSource:
     try:
         folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=files))
     except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"model.encoder.source: {name}: no such folder here, and the Hugging Face Hub doesn't give it ({reason}); "
-            "download it where there is a network, and give its folder"
+            f"model.encoder.source: {name}: no such folder here, and the Hugging Face Hub doesn't give it "
+            f"({reason(error)}); download it where there is a network, and give its folder"
         ) from None
     return PretrainedSource(name, folder, folder.parents[1], folder.name)
