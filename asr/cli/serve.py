@@ -147,13 +147,14 @@ def named(given):
             name, path = os.path.basename(os.path.abspath(one)), one
         if name == "model":  # of a training's folder: exp/mini/model
             name = os.path.basename(os.path.dirname(os.path.abspath(path))) or name
-        name = name.partition("@")[0]  # of the revision of a published model
-        path = find_model(path)
-        if not os.path.isdir(path):
-            raise UserError(f"{path}: no such model folder; asr-train makes one")
+        folder = find_model(path)
+        if folder != path and not is_named:
+            name = name.partition("@")[0]  # without the revision of a published model
+        if not os.path.isdir(folder):
+            raise UserError(f"{folder}: no such model folder; asr-train makes one")
         if name in models or not name.isprintable() or not name:
             raise UserError(f"--model: got {one}; give each a name of its own, as NAME=DIR")
-        models[name] = path
+        models[name] = folder
     return models
 
 
