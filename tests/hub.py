@@ -4,9 +4,10 @@ import base64
 import hashlib
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from servers import Local
 
 LFS = ".safetensors"
 TOKEN = "hf_writer"
@@ -16,33 +17,23 @@ def digest(data, kind="sha256"):
     return hashlib.new(kind, data).hexdigest()
 
 
-class Hub(ThreadingHTTPServer):
+class Hub(Local):
     """Repositories: name → commit → path → content, the newest commit last.
 
-    uploads  sizes of bodies of PUT that came; cut: bytes of one body, read or sent, after which the
-             connection ends, once
-    claims   path → size that listings claim
+    cut_upload, cut_download  bytes of the next upload and of the next weights sent, after which the
+                              connection ends, once
+    claims                    path → size that listings claim
+    served                    path of each file asked for, and the byte from which on
     """
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Calls)
-        self.repositories, self.blobs, self.uploads, self.served = {}, {}, [], []
+        super().__init__(Calls)
+        self.empty()
+
+    def empty(self):
+        """Forget everything."""
+        self.repositories, self.blobs, self.claims, self.served = {}, {}, {}, []
         self.cut_upload = self.cut_download = None
-        self.claims = {}
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-    def __enter__(self):
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, *_):
-        """Say nothing where the other side has gone."""
 
     def commit(self, name, files):
         """Add a commit; return its SHA-1."""
@@ -65,8 +56,8 @@ class Calls(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def answer(self, body=b"", status=200, **headers):
-        """Send a body, JSON unless it is bytes."""
+    def answer(self, body=b"", status=200, cut=None, **headers):
+        """Send a body, JSON unless it is bytes, or no more than `cut` bytes of it."""
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         headers = {"Content-Length": len(body), **headers}
@@ -74,8 +65,7 @@ class Calls(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         if self.command != "HEAD":
-            cut, self.server.cut_download = self.server.cut_download, None
-            self.wfile.write(body[:cut] if len(body) > 1000 else body)
+            self.wfile.write(body[:cut])
             self.close_connection = cut is not None
 
     def error(self, status, code=""):
@@ -149,7 +139,6 @@ class Calls(BaseHTTPRequestHandler):
             self.close_connection = True
             return self.connection.shutdown(2)
         data = self.body()
-        self.server.uploads.append(len(data))
         oid = self.path.rpartition("/")[2]
         if digest(data) != oid:
             return self.error(400)
@@ -213,12 +202,15 @@ class Calls(BaseHTTPRequestHandler):
         etag = digest(data) if path.endswith(LFS) else digest(data, "sha1")
         headers = {"ETag": f'"{etag}"', "X_Repo_Commit": sha, "Accept_Ranges": "bytes"}
         begin = re.fullmatch(r"bytes=(\d+)-.*", self.headers["Range"] or "")
+        cut = None
         if self.command == "GET":
             self.server.served.append((path, int(begin[1]) if begin else 0))
+            if path.endswith(LFS):
+                cut, self.server.cut_download = self.server.cut_download, None
         if begin:
             span = f"bytes {begin[1]}-{len(data) - 1}/{len(data)}"
-            return self.answer(data[int(begin[1]) :], 206, Content_Range=span, **headers)
-        return self.answer(data, **headers)
+            return self.answer(data[int(begin[1]) :], 206, cut, Content_Range=span, **headers)
+        return self.answer(data, 200, cut, **headers)
 
     def log_message(self, *_):
         """Say nothing."""

@@ -43,12 +43,13 @@ class Request:
     sent: int = 0
 
 
-class Server(ThreadingHTTPServer):
-    """Answers each path by its list of replies, one after another; the last one stays."""
+class Local(ThreadingHTTPServer):
+    """A server on a free port of this machine, which serves within `with`."""
 
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.replies, self.requests = {}, []
+    daemon_threads = True
+
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def __enter__(self):
@@ -61,6 +62,14 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, *_):
         """Say nothing where the other side has had enough."""
+
+
+class Server(Local):
+    """Answers each path by its list of replies, one after another; the last one stays."""
+
+    def __init__(self):
+        super().__init__(Handler)
+        self.replies, self.requests = {}, []
 
     def serve(self, path, *replies):
         """Set the replies for a path; forget the requests so far."""

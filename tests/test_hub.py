@@ -9,7 +9,7 @@ import shutil
 import pytest
 import yaml
 from forks import Forks
-from hub import TOKEN, Hub, digest
+from hub import TOKEN, Hub
 from small import rows
 
 from asr import score
@@ -40,8 +40,7 @@ def hub(place):
     """The hub, empty."""
     hub, _, cache = place
     shutil.rmtree(cache, ignore_errors=True)
-    hub.repositories.clear()
-    hub.claims, hub.served, hub.uploads, hub.blobs = {}, [], [], {}
+    hub.empty()
     return hub
 
 
@@ -61,6 +60,12 @@ def model(whole, root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(whole[0], folder / "model", ignore=shutil.ignore_patterns("checkpoints"))
     return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def files(model):
+    """The files of the model's folder, by name."""
+    return {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
 
 
 @pytest.fixture
@@ -99,10 +104,8 @@ def test_what_is_pushed_comes_back_and_decodes_the_same(hub, run, model, decoded
     assert run("asr-info", "me/tones").status == 2
 
 
-def test_a_training_begins_with_a_published_model(hub, run, model, root, tmp_path):
-    sha = hub.commit(
-        "me/tones", {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    )
+def test_a_training_begins_with_a_published_model(hub, run, files, root, tmp_path):
+    sha = hub.commit("me/tones", files)
     settings = ["out=tuned", "init_from=me/tones", "training.epochs=1"]
     done = run("asr-train", "--config", root / "x.yaml", *settings)
     assert done.status == 0, done.err
@@ -139,20 +142,19 @@ def test_the_card_has_the_run_s_own_figures(hub, run, model, decoded, root, tmp_
     assert "0.01 hours, 40 utterances" in text and "asr-decode --model me/tones" in text
 
 
-def test_decodings_of_other_weights_or_manifests_are_left_out(run, model, decoded, root, tmp_path):
+def test_decodings_of_other_weights_or_manifests_are_left_out(run, model, decoded, tmp_path):
     folder = tmp_path / "results"
-    shutil.copytree(decoded.parent, folder)
-    stamp = folder / ".dev.txt.stamp.json"
-    for old, status in (
-        ('"asr-decode"', "no error rates"),
-        ("dev.jsonl.gz", "left out of the card"),
-    ):
-        changed = stamp.read_text()
-        stamp.write_text(changed.replace(old, old.replace("d", "x")))
+    for name, says in ((WEIGHTS, "no error rates"), ("dev.jsonl.gz", "has changed since")):
+        shutil.copytree(decoded.parent, folder, dirs_exist_ok=True)
+        path = folder / ".dev.txt.stamp.json"
+        stamped = json.loads(path.read_text())
+        stamped["inputs"] = {
+            place: "0" * 32 if place.endswith(name) else digest
+            for place, digest in stamped["inputs"].items()
+        }
+        path.write_text(json.dumps(stamped))
         done = run("asr-push", model, "me/x", *LICENSE, "--results", folder, "--dry-run")
-        assert done.status == 0 and "model-index" not in done.out
-        assert status in done.err
-        stamp.write_text(changed)
+        assert done.status == 0 and says in done.err and "model-index" not in done.out
 
 
 def test_a_card_written_by_hand_stays(hub, run, model):
@@ -162,28 +164,28 @@ def test_a_card_written_by_hand_stays(hub, run, model):
         assert (hub.files("me/tones")["README.md"] == text.encode()) == stays
 
 
-def test_an_upload_that_is_cut_off_publishes_nothing_and_goes_on(hub, run, model):
+def test_an_upload_that_is_cut_off_publishes_nothing_and_goes_on(hub, run, model, files):
     hub.cut_upload = 1000
     first = run("asr-push", model, "me/tones", *LICENSE)
+    assert hub.cut_upload is None
     if first.status:  # the client may have tried again by itself
         assert first.status == 2 and "run the same command again" in first.err
         assert WEIGHTS not in hub.files("me/tones")
         assert run("asr-push", model, "me/tones", *LICENSE).status == 0
-    assert hub.files("me/tones")[WEIGHTS] == (model / WEIGHTS).read_bytes()
+    assert hub.files("me/tones")[WEIGHTS] == files[WEIGHTS]
     assert len(hub.repositories["me/tones"]) == 2  # that of its creation, and one
 
 
-def test_a_download_that_is_cut_off_goes_on(hub, run, model):
-    hub.commit(
-        "me/tones", {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    )
+def test_a_download_that_is_cut_off_goes_on(hub, run, files, root, decoded):
+    hub.commit("me/tones", files)
     hub.cut_download = 20_000
-    for _ in range(2):
-        done = run("asr-info", "me/tones")
-        if done.status == 0:
-            break
-    assert done.status == 0, done.err
-    assert digest((model / WEIGHTS).read_bytes()) in str(hub.files("me/tones")) or done.out
+    command = ["asr-decode", "--model", "me/tones", "--manifest", root / "data/dev.jsonl.gz"]
+    done = run(*command)
+    assert hub.cut_download is None
+    if done.status:  # likewise
+        assert done.status == 2 and "doesn't give it" in done.err
+        done = run(*command)
+    assert (done.status, done.out) == (0, decoded.read_text()), done.err
 
 
 REFUSED = """
@@ -194,35 +196,49 @@ no weights | config.yaml                    | no model.safetensors
 """
 
 
-@pytest.mark.parametrize(("files", "says"), [row[1:] for row in rows(REFUSED)])
-def test_what_is_no_model_is_refused_before_it_is_fetched(hub, run, files, says):
-    hub.commit("me/x", dict.fromkeys(files.split(), b"\x80\x04."))
+@pytest.mark.parametrize(("names", "says"), [row[1:] for row in rows(REFUSED)])
+def test_what_is_no_model_is_refused_before_it_is_fetched(hub, run, names, says):
+    hub.commit("me/x", dict.fromkeys(names.split(), b"\x80\x04."))
     done = run("asr-decode", "--model", "me/x", "a.wav")
     assert done.status == 2 and says in done.err and not hub.served, done.err
 
 
-def test_hostile_repositories(hub, run, model, tmp_path):
-    good = {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    evil = b"!!python/object/apply:os.system ['touch ran']\n"
-    spoiled = {
-        "not safe": good | {"config.yaml": evil},
-        "damaged": good | {WEIGHTS: b"\x80\x04" * 500},
-        "changed": good | {"tokenizer.json": good["tokenizer.json"] + b" "},
-    }
-    for name, files in spoiled.items():
-        hub.commit("me/x", files | {"../../outside": b"x", "/outside": b"x", "model.py": evil})
-        done = (
-            run("asr-info", "me/x")
-            if name != "changed"
-            else run("asr-push", "me/x", "me/y", *LICENSE)
-        )
-        assert done.status == 2, (name, done.out)
-    for file, claimed in (("config.yaml", 1 << 30), (WEIGHTS, 1 << 60)):
-        hub.claims, served = {file: claimed}, len(hub.served)
-        done = run("asr-info", "me/x")
-        assert done.status == 2 and len(hub.served) == served, done.err
+EVIL = b"!!python/object/apply:os.system ['touch ran']\n"
+SPOILED = {  # name → content in its place, and what is said
+    "config.yaml": (EVIL, "config.yaml"),
+    WEIGHTS: (b"\x80\x04" * 500, "damaged"),
+    "tokenizer.json": (b'{"kind": "characters", "symbols": "X"}', "tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_hostile_repositories(hub, run, files, root, tmp_path, name):
+    content, says = SPOILED[name]
+    others = {"../../outside": b"x", "/outside": b"x", "model.py": EVIL, "pytorch_model.bin": EVIL}
+    hub.commit("me/x", files | others | {name: content})
+    done = run("asr-decode", "--model", "me/x", "--manifest", root / "data/dev.jsonl.gz")
+    assert done.status == 2 and says in done.err, done.err
+    assert {path for path, _ in hub.served} <= set(files)
     assert not list(tmp_path.rglob("outside")) and not (tmp_path / "ran").exists()
-    assert not list(tmp_path.rglob("model.py"))
+
+
+@pytest.mark.parametrize(("name", "size"), [("config.yaml", 1 << 30), (WEIGHTS, 1 << 60)])
+def test_huge_files_are_not_fetched(hub, run, files, name, size):
+    hub.commit("me/x", files)
+    hub.claims = {name: size}
+    done = run("asr-info", "me/x")
+    assert done.status == 2 and not hub.served, done.err
+
+
+def test_a_link_out_of_the_cache_is_not_followed(hub, run, place, files, tmp_path):
+    name = f"me/x@{hub.commit('me/x', files)}"
+    assert run("asr-info", name).status == 0
+    (path,) = place[2].rglob("snapshots/*/tokenizer.json")
+    path.unlink()
+    (tmp_path / "outside").write_bytes(files["tokenizer.json"])
+    path.symlink_to(tmp_path / "outside")
+    done = run("asr-info", name)
+    assert done.status == 2 and "links out of" in done.err, done.err
 
 
 MISTAKES = """
