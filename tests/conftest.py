@@ -84,6 +84,16 @@ def folder(recognizer, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def forks(tmp_path_factory):
+    """Commands in processes of their own, with a home that is empty."""
+    from forks import Forks
+
+    made = Forks(tmp_path_factory.mktemp("home"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
 def ready(tmp_path_factory):
     """Recordings in corpus/, and a model of one epoch, which knows next to nothing, in model/."""
     from runs import make_root, train

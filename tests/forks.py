@@ -60,7 +60,7 @@ class Forks:
         )
 
     def run(self, arguments: list[str], cwd: Path, seconds: float = 60, **how) -> Result:
-        """Run a command to its end, or for a number of seconds."""
+        """Run a command to its end, or for a number of seconds; with `env` in a new interpreter."""
         if "env" in how or how.pop("real", False):
             return self._anew(arguments, cwd, seconds, how.get("env", {}))
         request = {"arguments": arguments, "cwd": str(cwd), "seconds": seconds, **how}
@@ -149,6 +149,7 @@ def become(request: dict, out: int, err: int, base: int) -> None:
     """Make a forked process what the request says, up to its standard streams."""
     os.setsid()
     os.chdir(request["cwd"])
+    os.environ.update(request.get("more_env", {}))
     piped, feeding = os.pipe()
     os.write(feeding, request.get("stdin", "").encode())
     os.close(feeding)

@@ -28,10 +28,6 @@ class Hub(Local):
 
     def __init__(self):
         super().__init__(Calls)
-        self.empty()
-
-    def empty(self):
-        """Forget everything."""
         self.repositories, self.blobs, self.claims, self.served = {}, {}, {}, []
         self.cut_upload = self.cut_download = None
 

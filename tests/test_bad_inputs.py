@@ -36,13 +36,6 @@ training: {{epochs: 1, average: 1, device: cpu, processes: 1}}
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory):
-    made = Forks(tmp_path_factory.mktemp("home"))
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="session")
 def ready(forks, tmp_path_factory):
     """What is good, made once by the commands themselves: name → path."""
     root = tmp_path_factory.mktemp("ready")

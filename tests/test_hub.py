@@ -8,7 +8,6 @@ import shutil
 
 import pytest
 import yaml
-from forks import Forks
 from hub import TOKEN, Hub
 from small import rows
 
@@ -22,34 +21,30 @@ pytest.importorskip("huggingface_hub")
 LICENSE = ["--license", "cc-by-4.0"]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """The hub, processes of somebody who has its address and a token, and the folder of their cache."""
-    home = tmp_path_factory.mktemp("home")
-    with Hub() as hub, pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ENDPOINT": hub.url, "TOKEN": TOKEN, "HOME": str(home / "hub")}.items():
-            patch.setenv(f"HF_{name}", value)
-        patch.setenv("HF_HUB_DISABLE_XET", "1")
-        forks = Forks(home)
-        yield hub, forks, home / "hub"
-        forks.close()
+@pytest.fixture
+def hub():
+    with Hub() as hub:
+        yield hub
 
 
 @pytest.fixture
-def hub(place):
-    """The hub, empty."""
-    hub, _, cache = place
-    shutil.rmtree(cache, ignore_errors=True)
-    hub.empty()
-    return hub
+def cache(tmp_path):
+    return tmp_path / "cache"
 
 
 @pytest.fixture
-def run(hub, place, tmp_path):
-    """Run a command in the folder of the test; with `env` in a new interpreter."""
+def run(hub, forks, cache, tmp_path):
+    """Run a command as somebody who has the hub's address, a token, and a cache."""
 
-    def run(*words, **how):
-        return place[1].run([str(word) for word in words], tmp_path, 120, **how)
+    def run(*words, **env):
+        env = {
+            "ENDPOINT": hub.url,
+            "TOKEN": TOKEN,
+            "HOME": str(cache),
+            "HUB_DISABLE_XET": "1",
+        } | env
+        env = {f"HF_{name}": value for name, value in env.items()}
+        return forks.run([str(word) for word in words], tmp_path, 120, more_env=env)
 
     return run
 
@@ -68,13 +63,12 @@ def files(model):
     return {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
 
 
-@pytest.fixture
-def decoded(model, root, run):
+@pytest.fixture(scope="module")
+def decoded(model, root, forks):
     """The text of the dev set by the model."""
-    out = model.parent / "dev.txt"
-    done = run(
-        "asr-decode", "--model", model, "--manifest", root / "data/dev.jsonl.gz", "--out", out
-    )
+    manifest, out = root / "data/dev.jsonl.gz", model.parent / "dev.txt"
+    words = ["asr-decode", "--model", model, "--manifest", manifest, "--out", out]
+    done = forks.run([str(word) for word in words], root)
     assert done.status == 0, done.err
     return out
 
@@ -98,8 +92,8 @@ def test_what_is_pushed_comes_back_and_decodes_the_same(hub, run, model, decoded
     hub.commit("me/tones", published | {WEIGHTS: b"broken"})
     pinned = run("asr-decode", "--model", older, "--manifest", manifest)
     assert (pinned.out, len(hub.served)) == (again.out, served)  # from the cache
-    for env in ({"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}):
-        alone = run("asr-info", older, env=env)
+    for env in ({"HUB_OFFLINE": "1"}, {"ENDPOINT": "http://127.0.0.1:9"}):
+        alone = run("asr-info", older, **env)
         assert alone.status == 0 and "recognizer" in alone.out, alone.err
     assert run("asr-info", "me/tones").status == 2
 
@@ -230,10 +224,10 @@ def test_huge_files_are_not_fetched(hub, run, files, name, size):
     assert done.status == 2 and not hub.served, done.err
 
 
-def test_a_link_out_of_the_cache_is_not_followed(hub, run, place, files, tmp_path):
+def test_a_link_out_of_the_cache_is_not_followed(hub, run, cache, files, tmp_path):
     name = f"me/x@{hub.commit('me/x', files)}"
     assert run("asr-info", name).status == 0
-    (path,) = place[2].rglob("snapshots/*/tokenizer.json")
+    (path,) = cache.rglob("snapshots/*/tokenizer.json")
     path.unlink()
     (tmp_path / "outside").write_bytes(files["tokenizer.json"])
     path.symlink_to(tmp_path / "outside")
@@ -271,7 +265,7 @@ def test_folders_and_names_that_cannot_be_pushed(hub, run, model, tmp_path):
     ):
         done = run("asr-push", folder, name, *LICENSE)
         assert done.status == 2 and says in done.err and not hub.repositories, done.err
-    refused = run("asr-push", model, "me/x", *LICENSE, env={"HF_TOKEN": "hf_reader"})
+    refused = run("asr-push", model, "me/x", *LICENSE, TOKEN="hf_reader")
     assert refused.status == 2 and "hf auth login" in refused.err
 
 
