@@ -43,7 +43,6 @@ from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map
 
 import asr
 
@@ -168,20 +167,35 @@ class OnGPU(Tensor):
     def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         check_and_count(operation, args, kwargs)
-        result = operation(*tree_map(to_values, args), **tree_map(to_values, kwargs))
-        made = tree_map(lambda x: OnGPU(x) if isinstance(x, Tensor) else x, result)
-        return return_and_correct_aliasing(operation, args, kwargs, made)
+        result = operation(*to_values(args), **{name: to_values(x) for name, x in kwargs.items()})
+        return return_and_correct_aliasing(operation, args, kwargs, to_gpu(result))
 
 
 def to_values(x):
-    """What computes in place of a tensor of the GPU, or of the GPU itself."""
+    """What computes in place of tensors of the GPU, or of the GPU itself."""
+    if isinstance(x, list | tuple):
+        return [to_values(one) for one in x]
     return x.values if isinstance(x, OnGPU) else CPU if isinstance(x, torch.device) else x
+
+
+def to_gpu(x):
+    """What an operation gives, a tensor or several, as if on the GPU."""
+    if isinstance(x, list | tuple):
+        return type(x)(to_gpu(one) for one in x)
+    return OnGPU(x) if isinstance(x, Tensor) else x
+
+
+def tensors_of(x):
+    """The tensors among the arguments of an operation, also in its lists."""
+    if isinstance(x, list | tuple):
+        return [tensor for one in x for tensor in tensors_of(one)]
+    return [x] if isinstance(x, Tensor) else []
 
 
 def check_and_count(operation, args, kwargs) -> None:
     """Refuse a CPU tensor, and count."""
     name = operation._schema.name.removeprefix("aten::")
-    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    tensors = tensors_of([*args, *kwargs.values()])
     strangers = [x for x in tensors if not isinstance(x, OnGPU) and x.dim()]
     if strangers and name == "copy_" and not isinstance(args[0], OnGPU):
         return gpu.note("synchronizations", "copy_ to the CPU")
@@ -208,7 +222,7 @@ def launches_of(name: str, args) -> int:
         return -(-len(args[0]) // JOINED)
     if not name.startswith(("_foreach_", "_fused_")):
         return 1
-    n, types = len(args[0]), {x.dtype for x in tree_leaves(args) if isinstance(x, Tensor)}
+    n, types = len(args[0]), {x.dtype for x in tensors_of(args)}
     return n if len(types) > 1 and name.startswith("_foreach_") else -(-n // LISTED)
 
 
