@@ -44,18 +44,20 @@ def load(path: Path, device: str | torch.device = "auto") -> Recognizer:
 
 
 def transcribe(
-    recognizer: Recognizer,
+    recognizer: Recognizer | Path,
     audio: Path | np.ndarray | torch.Tensor,
     sample_rate: int | None = None,
     **options: Any,
 ) -> Transcript:
     """Transcribe one recording.
 
+    recognizer   or its model folder, which each call reads anew
     audio        a sound file, or its samples (samples,) as numbers from -1 to 1
     sample_rate  Hz, of samples; the model's unless given
     options      fields of `asr.SearchOptions`, such as mode="ctc-greedy" or beam=20
     raises       UserError if the recording can't be read, or is too short for one frame
     """
+    recognizer = _read(recognizer)
     how = _search(recognizer, options)
     if isinstance(audio, str | os.PathLike):
         found = [one_recording(audio, "use asr.transcribe_all")]
@@ -66,13 +68,14 @@ def transcribe(
 
 
 def transcribe_all(
-    recognizer: Recognizer,
+    recognizer: Recognizer | Path,
     paths: Path | Iterable[Path],
     batch_seconds: float | None = None,
     **options: Any,
 ) -> Iterator[Transcript]:
     """Transcribe sound files, or all those below a folder, in batches of similar length.
 
+    recognizer     or its model folder
     paths          a file, a folder, or several
     batch_seconds  of padded audio; changes the speed, never the texts. None: 120 on a CPU, 2,000 on
                    a GPU
@@ -80,6 +83,7 @@ def transcribe_all(
     returns        transcripts in the order given, each as soon as all before it are done
     raises         UserError at the first recording that can't be read
     """
+    recognizer = _read(recognizer)
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = find([os.fspath(path) for path in paths])
     how = _search(recognizer, options)
@@ -87,16 +91,18 @@ def transcribe_all(
 
 
 def stream(
-    recognizer: Recognizer, position: float = 0.0, number: int = 0, **options: Any
+    recognizer: Recognizer | Path, position: float = 0.0, number: int = 0, **options: Any
 ) -> Stream:
     """Begin a stream of samples, whose words come out while they are spoken.
 
-    position  seconds from the beginning, where another stream was final: this one goes on from there
-    number    of the first segment: one more than that of the other's last `asr.Final`
-    options   fields of `asr.SearchOptions`, such as chunk=0.32, and of `asr.EndpointOptions`
-    returns   its `push` takes samples and returns events: `asr.Partial` and `asr.Final`
-    raises    UserError if the model can't read streams
+    recognizer  or its model folder
+    position    seconds from the beginning, where another stream was final: this one goes on from there
+    number      of the first segment: one more than that of the other's last `asr.Final`
+    options     fields of `asr.SearchOptions`, such as chunk=0.32, and of `asr.EndpointOptions`
+    returns     its `push` takes samples and returns events: `asr.Partial` and `asr.Final`
+    raises      UserError if the model can't read streams
     """
+    recognizer = _read(recognizer)
     names = {field.name for field in dataclasses.fields(EndpointOptions)}
     endpoints = EndpointOptions(**{name: options.pop(name) for name in names & options.keys()})
     return Streams(recognizer, _search(recognizer, options), endpoints).open(position, number)
@@ -123,8 +129,7 @@ def align(
     raises       UserError if the model's CTC wasn't trained, the recording can't be read, or the
                  text has no word that the model can spell
     """
-    if not isinstance(recognizer, Recognizer):
-        recognizer = load(recognizer)
+    recognizer = _read(recognizer)
     given = text.splitlines() if isinstance(text, str) else text
     lines = [(f"line {n}", line) for n, line in enumerate(given, 1) if line.strip()]
     if isinstance(audio, str | os.PathLike):
@@ -177,6 +182,11 @@ def train(config: Path, *overrides: str) -> Recognizer | LanguageModel | Transla
         if stamp.is_current()
         else run.train(experiment, stamp)
     )
+
+
+def _read(recognizer: Recognizer | Path) -> Recognizer:
+    """Return a recognizer, which may be given as its model folder."""
+    return recognizer if isinstance(recognizer, Recognizer) else load(recognizer)
 
 
 def _search(recognizer: Recognizer, options: dict[str, Any]) -> SearchOptions:

@@ -52,6 +52,8 @@ def test_one_recording_is_transcribed_as_by_the_command(root, recognizer, tmp_pa
     expected = json.loads(out.read_text())
     found = recognizer.transcribe(path, beam=4)
     assert isinstance(found, asr.Transcript) and found.as_json() == expected
+    (other,) = asr.transcribe_all(root / "x", path, beam=4)
+    assert asr.transcribe(root / "x", path, beam=4).as_json() == other.as_json() == expected
     assert found.text == found.nbest[0].text == " ".join(part.text for part in found.segments)
 
 
