@@ -244,6 +244,14 @@ def test_a_broken_connection_loses_no_word(page, served, recognizer):
 @slow
 @chromium
 def test_a_dropped_file_plays_at_the_word_that_is_clicked(page, served, dropped, found, folder):
+    """Slowly, for a busy machine looks late."""
+    page.add_init_script(
+        """const play = HTMLMediaElement.prototype.play;
+        HTMLMediaElement.prototype.play = function () {
+            this.playbackRate = 0.1;
+            return play.call(this);
+        };"""
+    )
     page.goto(f"http://{served}")
     drop(page, dropped)
     assert finished(page) == [segment["text"] for segment in found["segments"]] == [DROPPED]

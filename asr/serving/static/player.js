@@ -30,15 +30,21 @@ export class Player {
   }
 
   toggle() {
-    if (this.audio.paused) this.audio.play();
+    if (this.audio.paused) this.play();
     else this.audio.pause();
+  }
+
+  play() {
+    this.audio.play().catch((error) => {
+      if (error.name !== "AbortError") throw error; // a pause came before the first sound
+    });
   }
 
   // Play from a second.
   seek(seconds) {
     if (!this.audio.src) return;
     this.audio.currentTime = seconds;
-    this.audio.play();
+    this.play();
   }
 
   changed() {
