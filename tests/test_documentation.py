@@ -1,10 +1,10 @@
 """Every command of the documentation is taken from its page and run, as it is written or as documented.py says.
 
 The pages of PAGES are README.md and those of the recipes, docs and benchmarks. The commands of a page run in the order
-of its text in a fresh copy of the checkout, so that later ones find what earlier ones have made; Python is executed
-there, too, and YAML merged into the settings that the page has made. A command that documented.py doesn't name fails
-the test, and so does a name of it that stands in no page. What trains or decodes for minutes is run to its training by
-default, and whole with
+of its text in a fresh copy of the checkout, so that later ones find what earlier ones have made; those of the package
+are forked from a process that has imported torch (preloaded.py). Python is executed there, too, and YAML merged into
+the settings that the page has made. A command that documented.py doesn't name fails the test, and so does a name of it
+that stands in no page. What trains or decodes for minutes is run to its training by default, and whole with
 
     ASR_DOCUMENTATION=whole python -m pytest tests/test_documentation.py
 """
@@ -23,6 +23,7 @@ import torch
 import yaml
 from checkouts import PATH, ROOT, bash, copy, needs_commands, write_program
 from documented import PAGES, SETUPS, Way
+from preloaded import Preloaded
 
 from asr import yaml_tree
 from asr.cli import download
@@ -155,7 +156,7 @@ if [ -n "${ASR_TRIAL:-}" ] && [ -z "${ASR_PLAN:-}" ]; then echo "evaluated $1 $2
 """,
     "bin/asr-train": """#!/bin/sh
 [ -z "$ASR_TRIAL" ] || set -- "$@" --print-config
-exec python -m asr.cli.train "$@"
+exec "$COMMANDS/asr-train" "$@"
 """,
     "bin/sbatch": """#!/usr/bin/env bash
 nodes=1
@@ -179,7 +180,7 @@ HELP = {}  # program → status and text of its --help, the same in all copies
 class Checkout:
     """A fresh copy of the checkout in a folder whose name has a space, with what a page's commands need."""
 
-    def __init__(self, folder, page):
+    def __init__(self, folder, page, preloaded):
         self.root = copy(folder / "a checkout", *PLACES)
         for path in ROOT.iterdir():
             if path.is_file():
@@ -191,12 +192,15 @@ class Checkout:
         self.modules = folder / "modules"
         self.modules.mkdir()
         (self.modules / "sitecustomize.py").write_text(ROOMY)
+        self.commands = folder / "commands"
+        preloaded.install(self.commands)
         for setup in SETUPS.get(page, ()):
             setup(self.root)
 
     def run(self, command):
         """Run a command line; its status, and all that it says."""
-        environment = {"PATH": f"{self.root / 'bin'}{os.pathsep}{PATH}", "CDPATH": "/usr:/tmp"}
+        path = os.pathsep.join([f"{self.root}/bin", f"{self.commands}", PATH])
+        environment = {"PATH": path, "COMMANDS": f"{self.commands}", "CDPATH": "/usr:/tmp"}
         environment["PYTHONPATH"] = f"{self.root}{os.pathsep}{self.modules}"
         environment["CUDA_VISIBLE_DEVICES"] = ""
         return bash(self.root, "-c", f"exec 2>&1\n{command}", **environment)[:2]
@@ -244,11 +248,18 @@ class Checkout:
         return "".join(f"{name}: isn't there" for name in named if not (self.root / name).exists())
 
 
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory):
+    made = Preloaded(tmp_path_factory.mktemp("preloaded"))
+    yield made
+    made.close()
+
+
 @pytest.mark.slow
 @needs_commands
 @pytest.mark.parametrize("page", [page for page in PAGES if PAGES[page]])
-def test_the_commands_of_a_page_work_as_they_are_written(page, tmp_path):
-    checkout, done, failed = Checkout(tmp_path, page), set(), []
+def test_the_commands_of_a_page_work_as_they_are_written(page, preloaded, tmp_path):
+    checkout, done, failed = Checkout(tmp_path, page, preloaded), set(), []
     for piece in pieces(ROOT / page):
         if not piece.kind or piece.text in done:
             continue
