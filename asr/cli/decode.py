@@ -216,9 +216,7 @@ def check_outputs(args, inputs):
     for option, path in (("--out", args.out), ("--json", args.json)):
         if path not in (None, STDOUT):
             if path.endswith(".gz"):
-                raise UserError(
-                    f"{option}: {path} would be plain text, not packed; leave out .gz"
-                )
+                raise UserError(f"{option}: {path} would be plain text, not packed; leave out .gz")
             check_output(option, path, NAME, inputs, args.force)
             check_output(option, f"{path}{FAILED}", NAME, inputs, args.force, is_list)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make an environment for each peer of the benchmark: bash scripts/bench/environments.sh [espnet] [speechbrain] [joeynmt]
+# Make an environment for each peer of the benchmark: bash scripts/bench/environments.sh [espnet] [speechbrain] [joeynmt] [sherpa]
 # They stand under .bench (about 6 GB each) and get the torch of the Python that runs our side, so that the same kernels
 # work for all. ASR_PYTHON chooses that Python (default: python3), which must have the toolkit.
 set -euo pipefail
@@ -39,7 +39,11 @@ for peer; do
     joeynmt) # which imports one package more, and calls what newer sentencepieces lack
         make joeynmt joeynmt==2.3.0 && pip joeynmt install importlib_metadata sentencepiece==0.2.0
         ;;
+    sherpa) # its servers are programs; onnx writes the model that they read
+        [ -x .bench/sherpa/bin/python ] || "$python" -m venv .bench/sherpa
+        pip sherpa install sherpa-onnx==2.0.1 sherpa-onnx-bin==2.0.1 onnx==1.23.2
+        ;;
     speechbrain) make speechbrain speechbrain==1.1.2 ;;
-    *) echo "environments: $peer: no such peer; espnet, speechbrain or joeynmt" >&2 && exit 2 ;;
+    *) echo "environments: $peer: no such peer; espnet, speechbrain, joeynmt or sherpa" >&2 && exit 2 ;;
     esac
 done

@@ -1,13 +1,15 @@
 """Measure asr-serve under load: throughput and latency by the number of clients, and beside a long upload.
 
     python -m scripts.bench.serve load recordings/ --clients 1 4 16 64
+    python -m scripts.bench.serve load recordings/ --mode ctc-greedy --sherpa .bench/sherpa
     python -m scripts.bench.serve upload recordings/ --minutes 12
 
 `load` has each number of clients send one recording after another, of 2 to 20 s, as fast as answers
 come, and prints the seconds of audio that are transcribed in a second and the 50th, 95th and 99th
 percentile of the seconds until an answer; the same follows for the same server with one recording at
-a time in its batch. `upload` sends short recordings with a pause between, alone and beside one of
-many minutes, and prints the percentiles of both, and the speed of the upload alone and beside them.
+a time in its batch, and with --sherpa for sherpa-onnx's server (serve_sherpa.py). `upload` sends
+short recordings with a pause between, alone and beside one of many minutes, and prints the
+percentiles of both, and the speed of the upload alone and beside them.
 
 Without --model the server has random weights of the workload's sizes (30.9 M). They end no text by
 themselves, so a search there takes as many steps as speech has labels: 3.5 a second. The clients are a
@@ -25,8 +27,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +55,7 @@ def serve(args: argparse.Namespace) -> None:
     from asr.serving.app import create_app
     from asr.serving.engine import Bounds, Engine
     from asr.serving.options import ServingOptions
+    from asr.transcription.options import SearchOptions
     from scripts.bench import workload
     from scripts.bench.live import random_recognizer
 
@@ -71,7 +75,8 @@ def serve(args: argparse.Namespace) -> None:
         )
     seconds = 1e-3 if args.one_at_a_time else None
     options = ServingOptions(max_requests=1000, requests_per_minute=10**6, max_connections=1000)
-    engine = Engine(recognizer, bounds=Bounds(1000, 1e9, 16, seconds))
+    bounds = Bounds(1000, 1e9, 16, seconds)
+    engine = Engine(recognizer, SearchOptions(mode=args.mode), bounds=bounds)
     engine.warm_up()
     app = create_app({"model": engine}, options)
     server.serve(app, port=args.port)
@@ -82,6 +87,7 @@ def served(args: argparse.Namespace, *more: str) -> Iterator[tuple[int, int]]:
     """Run the server in a process of its own; give its port and the process's number."""
     port = random.randrange(20_000, 60_000)
     words = ["server", "--port", f"{port}", "--threads", f"{args.threads}", "--device", args.device]
+    words += ["--mode", args.mode]
     words += ["--model", args.model] if args.model else []
     run = [sys.executable, "-m", "scripts.bench.serve", *words, *more]
     with subprocess.Popen(run) as process:
@@ -147,7 +153,9 @@ def seconds_of(content: bytes) -> float:
     return (len(content) - 44) / 32_000
 
 
-def drive(port: int, contents: Sequence[bytes], clients: int, seconds: float) -> dict:
+def drive(
+    send: Callable[[bytes], dict], contents: Sequence[bytes], clients: int, seconds: float
+) -> dict:
     """Have clients send recordings for some seconds; what has begun by then is awaited, and not counted."""
     latencies, done, end = list[float](), list[float](), time.monotonic() + seconds
 
@@ -155,7 +163,7 @@ def drive(port: int, contents: Sequence[bytes], clients: int, seconds: float) ->
         draw = random.Random(number)
         while (began := time.monotonic()) < end:
             content = draw.choice(contents)
-            post(port, content)
+            send(content)
             if (now := time.monotonic()) < end:
                 latencies.append(now - began)
                 done.append(seconds_of(content))
@@ -181,9 +189,28 @@ def load(args: argparse.Namespace) -> Iterator[tuple[str, dict]]:
     contents = recordings(args.sources, 2, 20, 64)
     for name, more in (("batched", ()), ("one at a time", ("--one-at-a-time",))):
         with served(args, *more) as (port, _):
-            drive(port, contents, 2, 3)  # warm
+            drive(partial(post, port), contents, 2, 3)  # warm
             for clients in args.clients:
-                yield f"{name}, {clients} clients", drive(port, contents, clients, args.seconds)
+                figures = drive(partial(post, port), contents, clients, args.seconds)
+                yield f"{name}, {clients} clients", figures
+    if args.sherpa:
+        yield from load_sherpa(args, contents)
+
+
+def load_sherpa(args: argparse.Namespace, contents: Sequence[bytes]) -> Iterator[tuple[str, dict]]:
+    """The same of sherpa-onnx's server, with all threads in one worker and with a worker for each."""
+    from scripts.bench import serve_sherpa as sherpa
+
+    for workers, threads in ((1, args.threads), (args.threads, 1)):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            sherpa.served(Path(args.sherpa), Path(folder), workers, threads) as port,
+        ):
+            send = partial(sherpa.post, port)
+            drive(send, contents, 2, 3)
+            for clients in args.clients:
+                name = f"sherpa-onnx, {workers} workers of {threads} threads, {clients} clients"
+                yield name, drive(send, contents, clients, args.seconds)
 
 
 def upload(args: argparse.Namespace) -> Iterator[tuple[str, dict]]:
@@ -234,6 +261,8 @@ def main(argv):
     args.add_argument("--minutes", type=float, default=60.0, help="of the upload (default 60)")
     args.add_argument("--threads", type=int, default=os.cpu_count())
     args.add_argument("--device", default="cpu")
+    args.add_argument("--mode", default="joint", help="of the search (default joint)")
+    args.add_argument("--sherpa", metavar="FOLDER", help="environment of sherpa-onnx, for load")
     args.add_argument("--port", type=int, help=argparse.SUPPRESS)
     args.add_argument("--one-at-a-time", action="store_true", help=argparse.SUPPRESS)
     args.add_argument("--json", metavar="FILE", help="write the figures there")
