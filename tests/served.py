@@ -12,6 +12,16 @@ from asr.serving.app import create_app
 from asr.serving.options import ServingOptions
 
 
+def connected(address):
+    """A socket that holds little of what comes."""
+    host, _, port = address.partition(":")
+    line = socket.socket()
+    line.settimeout(30)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.connect((host, int(port)))
+    return line
+
+
 @contextmanager
 def serving(engines, options=ServingOptions(), token=""):  # noqa: B008
     """Serve engines, or an app, on a free port, with sockets that hold little; give the address."""

@@ -5,8 +5,10 @@ silence the blank.
 """
 
 import random
+from dataclasses import asdict, is_dataclass
 
 import numpy as np
+import pytest
 import soundfile
 import torch
 import yaml
@@ -27,6 +29,7 @@ HOW = SearchOptions(mode="ctc", beam=4)
 SIZES = (
     "both: {d_model: 32, layers: 2, heads: 2}, encoder: {channels: 32, chunk: {frames: 4, left: 4}}"
 )
+ROUNDED = {"score", "scores", "confidence", "confidences", "uncalibrated"}
 FEATURES = FrontendSettings(fbank={"sample_rate": RATE, "mels": 20})
 
 
@@ -70,3 +73,19 @@ def write_folder(root, recognizer):
     bad = np.where(np.arange(2 * RATE) == 1.5 * RATE, np.nan, say("A", 2.0))
     soundfile.write(root / "nan.wav", bad, RATE, "FLOAT")
     return root
+
+
+def assert_alike(got, expected, atol=1e-4, rounded=False):
+    """Compare transcripts or events: scores and confidences to `atol`, all else to the letter."""
+    if is_dataclass(expected):
+        got, expected = asdict(got), asdict(expected)
+    if isinstance(expected, dict):
+        for name, value in expected.items():
+            assert_alike(got[name], value, atol, rounded or name in ROUNDED)
+    elif isinstance(expected, list | tuple):
+        for pair in zip(got, expected, strict=True):
+            assert_alike(*pair, atol, rounded)
+    elif rounded:
+        assert got == pytest.approx(expected, rel=0, abs=atol, nan_ok=True)
+    else:
+        assert got == expected

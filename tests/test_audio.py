@@ -9,6 +9,7 @@ import struct
 import numpy as np
 import pytest
 import soundfile
+from pytest import approx
 from refusals import refused
 
 from asr.audio import headers
@@ -41,16 +42,16 @@ def test_every_container_reads_as_the_tone_it_holds(tmp_path, kind, rate, channe
     path, exact = save(tmp_path / f"tone.{kind}", rate, channels), kind in LOSSLESS
     found, wave = audio.info(path), audio.load(path, 16000)
     assert (found.rate, found.channels) == (rate, channels)
-    assert found.duration == pytest.approx(1.0, abs=0 if exact else 0.1)  # mp3 pads to whole frames
+    assert found.duration == approx(1.0, abs=0 if exact else 0.1)  # mp3 pads to whole frames
     assert wave.dtype == np.float32 and wave.ndim == 1 and np.abs(wave).max() <= 1
-    assert len(wave) == pytest.approx(found.duration * 16000, abs=1)
+    assert len(wave) == approx(found.duration * 16000, abs=1)
     middle = slice(2000, 14000)  # off the edges, where resampling and lossy coding ring
     wave, expected = wave[middle], tone(16000, level=0.5 if channels == 1 else 0.375)[middle]
     if exact:
         np.testing.assert_allclose(wave, expected, atol=1e-3)
     else:
         assert np.argmax(np.abs(np.fft.rfft(wave))) == TONE_HZ / 16000 * len(wave)
-        assert np.std(wave) == pytest.approx(np.std(expected), rel=0.05)
+        assert np.std(wave) == approx(np.std(expected), rel=0.05)
 
 
 def test_a_part_is_what_the_whole_holds_there(tmp_path):
@@ -176,7 +177,7 @@ def test_real_files_of_every_corpus(shared_data):
     for name, rate in real.items():
         found, wave = audio.info(shared_data / name), audio.load(shared_data / name, 16000)
         assert rate in (None, found.rate) and np.abs(wave).max() > 0.005
-        assert len(wave) == pytest.approx(found.duration * 16000, abs=1)
+        assert len(wave) == approx(found.duration * 16000, abs=1)
 
 
 def test_a_plain_wav_is_described_as_libsndfile_does_and_others_are_left_to_it(tmp_path):
@@ -197,7 +198,7 @@ def test_a_plain_wav_is_described_as_libsndfile_does_and_others_are_left_to_it(t
             plain += 1
             with audio.opened(path) as sound:
                 assert found == audio.AudioInfo(sound.rate, sound.frames, sound.channels)
-            assert len(audio.load(path, 8000)) == pytest.approx(found.duration * 8000, abs=1)
+            assert len(audio.load(path, 8000)) == approx(found.duration * 8000, abs=1)
     assert 0 < plain < 50
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from contracts import check_batching, check_encoder, check_padding, encode, padded, same
+from contracts import check_batching, check_encoder, check_padding, encode, padded
 from pydantic import TypeAdapter
 from small import FEATURES, PART, each, near, noise, options, rows
 from torch.testing import assert_close
@@ -24,7 +24,7 @@ from asr.nn.encoders import AnyEncoder
 from asr.nn.encoders.e_branchformer import ConvolutionalGatingMLP
 from asr.nn.layers import LayerContext
 from asr.nn.positions import RelativePositions, RotaryPositions, Sinusoids, sinusoids, skew
-from asr.ops import causal_mask, chunk_mask, key_mask, length_mask
+from asr.ops import chunk_mask, key_mask, length_mask
 
 NEEDED = {
     "transformer": "",
@@ -83,14 +83,17 @@ def test_the_post_norm_transformer_holds_the_contract():
 
 @EACH
 @each("chunk", ["", "chunk: {frames: 2, left: 1}"])
-def test_in_training_padding_does_not_matter_either_and_chunks_are_those_of_streams(kind, chunk):
+def test_training_is_as_evaluation(kind, chunk):
     """The attention's dropout is of nothing (of 65536): it takes the formula's path, as training on a CPU does."""
     encoder = make(kind, chunk, dropout=0.0, attention_dropout=1e-9)
-    batch = padded(FEATURES, LENS)
-    H, H_lens = encode(encoder, *batch)
-    encoder.train()
-    same(encode(encoder, *batch)[0], H, H_lens, 1e-6, "training")
-    check_padding(encoder, *batch, 1e-8)
+    batch, results = padded(FEATURES, LENS), []
+    for mode in (True, False):
+        H, H_lens = encode(encoder.train(mode), *batch)
+        real = ~length_mask(H_lens, H.size(1))
+        gradients = torch.autograd.grad(H[real].square().sum(), [*encoder.parameters()])
+        results.append([H[real], *gradients])
+    near(*results, 1e-6)
+    check_padding(encoder.train(), *batch, 1e-8)
     check_batching(encoder, *batch, 1e-8)
 
 
@@ -129,18 +132,6 @@ def test_relative_attention_is_the_formula(Tq, Tk):
 def test_the_drawing_of_skew():
     lines = [line.split()[-4:] for line in skew.__doc__.splitlines() if "   3  2" in line]
     assert lines == [[str(i + 1 - j) for j in range(4)] for i in range(3)]
-
-
-def test_the_ways_to_compute_attention_with_a_bias_agree():
-    """The fused kernel and the formula (of training with dropout on a CPU), their gradients too."""
-    results, mask = [], causal_mask(5) | key_mask(torch.tensor([5, 3]), 5)
-    for p in (0.0, 1e-9):
-        torch.manual_seed(1)
-        positions = RelativePositions(12, 3, 4, Sinusoids(12))
-        attention, X = MultiHeadAttention(12, 3, p, positions=positions).double(), noise(2, 5, 12)
-        attention(X.requires_grad_(), LayerContext(mask)).square().sum().backward()
-        results.append([X.grad, *(q.grad for q in attention.parameters())])
-    assert_close(*results)
 
 
 def test_rotation_is_multiplication_by_complex_numbers():
@@ -190,11 +181,12 @@ def test_the_depthwise_convolution_clears_padding_first(before):
 def test_few_channels_are_not_convolved_in_bf16(channels, given):
     """On a CPU, where oneDNN's kernel for them may never return; the result is that of fp32, rounded."""
     torch.manual_seed(1)
-    module, drawn, results = DepthwiseConvolution(channels, 5), torch.randn(2, 9, channels), []
-    for X, enabled in ((drawn.to(given), True), (drawn.to(given).float(), False)):
+    module, results = DepthwiseConvolution(channels, 5), []
+    X = torch.randn(2, 9, channels).to(given)
+    for one, enabled in ((X, True), (X.float(), False)):
         with torch.autocast("cpu", torch.bfloat16, enabled):
-            Z = module(X.requires_grad_())
-        results.append([Z, *torch.autograd.grad(Z.float().square().sum(), [X, module.weight])])
+            Z = module(one.requires_grad_())
+        results.append([Z, *torch.autograd.grad(Z.float().square().sum(), [one, module.weight])])
     (Z, *_), (exact, *_) = results
     if channels < 32:
         near(Z, exact.to(given))
@@ -262,7 +254,7 @@ def test_each_utterance_has_chunks_of_its_own_size_and_the_same_result_alone(kin
         for n, one in enumerate((got[:frames], H)):
             losses[n] += (one * weight[:frames]).sum()
     gradients = (torch.autograd.grad(loss, parameters, allow_unused=True) for loss in losses)
-    assert_close(*gradients, rtol=0, atol=1e-7)
+    near(*gradients, 1e-7)
 
 
 def test_sizes_are_drawn_by_the_utterances_seed_alone_each_as_often():
@@ -401,8 +393,8 @@ def test_states_of_other_chunks_or_rests_are_not_stacked():
         with pytest.raises(ValueError, match=r"states: got .*\(2, 0, False\), .*expected the same"):
             EncoderState.stack([begun, other])
     long = noise(1, encoder.subsampling.frames(3), FEATURES)
-    with pytest.raises(ValueError, match="X: got 15 frames, expected the 11"):
-        encoder.step_chunk(long, torch.tensor([15]), begun)
+    wrong = pytest.raises(ValueError, encoder.step_chunk, long, torch.tensor([15]), begun)
+    wrong.match("X: got 15 frames, expected the 11")
 
 
 @ALL
@@ -426,9 +418,8 @@ def test_a_stream_is_read_with_chunks_in_evaluation_mode_and_to_its_end_only():
     _, ended = encoder.step(X, begun, last=True)
     H, state = encoder.step(X[:, :6], begun, last=True)  # the subsampling sees 7 frames
     assert H.shape == (1, 0, encoder.d_model) and state.frames == 0
-    with pytest.raises(ValueError, match="chunk: got none"):
-        plain.start(1)
-    with pytest.raises(ValueError, match=r"state: .* ended, .*; begin with start\(\)"):
-        encoder.step(X, ended)
+    pytest.raises(ValueError, plain.start, 1).match("chunk: got none")
+    wrong = pytest.raises(ValueError, encoder.step, X, ended)
+    wrong.match(r"state: .* ended, .*; begin with start\(\)")
     with pytest.raises(ValueError, match=r"training mode, .* eval\(\)"):
         encoder.train().step(X, begun, last=True)

@@ -4,13 +4,14 @@ pictures and the log are told of once, and it goes on.
 
 import errno
 import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from runs import assert_same, assert_uninterrupted, make_root, train, weights
+from partly import partly
+from refusals import refused
+from runs import assert_same, assert_uninterrupted, train, weights
+from small import each, slow
 
 from asr import files
 from asr.errors import UserError
@@ -21,35 +22,22 @@ from asr.training.tensorboard import Board
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("full"))
-
-
-@pytest.fixture(scope="module")
-def whole(root):
-    return root / "whole", weights(train(root, root / "whole"))
-
-
-def no_room(*_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.slow
+@slow
 def test_a_state_without_room_ends_it_and_the_one_before_stays(root, whole, tmp_path, monkeypatch):
     out, save, calls = tmp_path / "x", checkpoint._save, []
 
     def filling(*arguments):
         calls.append(1)
-        (no_room if len(calls) > 4 else save)(*arguments)
+        if len(calls) > 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(*arguments)
 
-    with monkeypatch.context() as patched, pytest.raises(UserError) as told:
+    says = r"can't be written \(No space left on device\)"
+    with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "_save", filling)
-        train(root, out, "training.save_steps=1")
+        line = refused(says, train, root, out, "training.save_steps=1")
     newest = max((out / "checkpoints").glob("state-*"))
-    assert "state-000004" in newest.name and "\n" not in str(told.value)
-    assert "can't be written (No space left on device)" in str(told.value)
-    assert str(newest) in str(told.value)
+    assert "state-000004" in newest.name and str(newest) in line
     assert not list(out.rglob(".partial*"))
     assert_uninterrupted(root, out, whole)
 
@@ -59,11 +47,10 @@ def test_figures_without_room_end_it(root, tmp_path, monkeypatch):
     full = lambda path, text: files.append_text("/dev/full", text)  # noqa: E731
     monkeypatch.setattr(metrics, "append_text", full)
     message = r"can't be written \(No space left on device\).*there is no training state"
-    with pytest.raises(UserError, match=message):
-        train(root, tmp_path / "x", "training.log_every=1")
+    refused(message, train, root, tmp_path / "x", "training.log_every=1")
 
 
-@pytest.mark.parametrize("name", ["train.log", pytest.param("tensorboard", marks=pytest.mark.slow)])
+@each("name", partly(["train.log", "tensorboard"], 2))
 def test_a_log_or_a_board_without_a_place_is_told_of_once(root, whole, tmp_path, capsys, name):
     """A log on a full disk; a file where the board's folder would be."""
     out = tmp_path / "x"
@@ -97,16 +84,13 @@ def test_a_file_that_takes_part_of_a_record_is_full(tmp_path):
     assert len(said) == 1
 
 
-@pytest.mark.slow
-def test_no_file_may_be_larger_than_so_and_no_traceback(root, tmp_path):
+@slow
+def test_no_file_may_be_larger_than_so_and_no_traceback(root, tmp_path, forks):
     """As a quota does it: logs and figures fit, weights and states do not."""
-    resource = pytest.importorskip("resource")
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # noqa: E731
-    command = [sys.executable, "-m", "asr.cli.train", "--config", root / "x.yaml"]
-    command += [f"out={tmp_path / 'x'}", "training.epochs=1"]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, preexec_fn=limit)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "can't be written" in done.stderr and "/checkpoints/" in done.stderr
+    command = f"asr-train --config {root}/x.yaml out={tmp_path}/x training.epochs=1"
+    done = forks.run(command.split(), tmp_path, file_bytes=100_000)
+    assert done.status == 2 and "Traceback" not in done.err
+    assert "can't be written" in done.err and "/checkpoints/" in done.err
 
 
 def test_the_monitor_closes_after_a_failure(tmp_path, monkeypatch):

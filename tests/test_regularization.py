@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from contracts import encode
+from refusals import refused
 from runs import assert_same, assert_uninterrupted, history, make_root, stop, train, weights
 from small import each, noise, options, rows, slow
 from test_model import data, sizes
@@ -20,7 +21,6 @@ from torch.testing import assert_close
 from asr import config, tasks
 from asr.config import check
 from asr.data.manifest import read
-from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
 from asr.models import loss as criterion
 from asr.models.hybrid import Hybrid, HybridSettings
@@ -130,8 +130,7 @@ def test_evaluation_knows_nothing_of_it():
 def test_layers_that_cannot_be_chosen(layers):
     tree = settings().model_dump() | {"intermediate_ctc": {"layers": layers}}
     expected = re.escape(f"x.yaml: intermediate_ctc: got layers {layers}, expected different ones")
-    with pytest.raises(UserError, match=f"^{expected} from 1 to 2"):
-        check(HybridSettings, tree, Origins("x.yaml"))
+    refused(f"^{expected} from 1 to 2", check, HybridSettings, tree, Origins("x.yaml"))
 
 
 # --- consistency ----------------------------------------------------------------------------------
@@ -232,8 +231,7 @@ def test_an_utterance_alone_has_the_loss_that_it_has_in_a_batch():
 
 
 def test_consistency_without_masks_is_refused():
-    with pytest.raises(UserError, match=r"^model\.consistency: got no features\.specaugment"):
-        recognizer(CONSISTENCY, None)
+    refused(r"^model\.consistency: got no features\.specaugment", recognizer, CONSISTENCY, None)
 
 
 TERMS_OF_CTC = """
@@ -249,8 +247,8 @@ def test_terms_of_ctc_without_ctc_are_refused(name, setting):
     none = [f"model.{term}" for term in ("intermediate_ctc=null", "consistency=null")]
     none += ["model.flat_start_epochs=0", "model.ctc_weight=0"]
     assert config.load(tasks.Experiment, conf, none).model.ctc_weight == 0
-    with pytest.raises(UserError, match=f"model: {name}: .* CTC, which model.ctc_weight: 0"):
-        config.load(tasks.Experiment, conf, [*none, f"model.{name}={setting}"])
+    says = f"model: {name}: .* CTC, which model.ctc_weight: 0"
+    refused(says, config.load, tasks.Experiment, conf, [*none, f"model.{name}={setting}"])
 
 
 # --- chunks of several sizes ----------------------------------------------------------------------
@@ -280,22 +278,20 @@ def test_both_views_have_the_same_chunks_and_evaluation_the_default(monkeypatch)
 
 # --- all of it in a run ---------------------------------------------------------------------------
 
-ALL = [
-    "model.encoder.layers=3",
-    "model.encoder.layer_dropout=0.2",
-    "model.encoder.attention_dropout=0.1",
-    "model.intermediate_ctc={layers: [1, 2], weight: 0.3}",
-    "model.consistency={weight: 0.2}",
-    "data.bpe_dropout=0.3",
-    "data.sorted_epochs=1",
-    "schedule={kind: wsd, warmup: 4, decay: 0.4}",
-    "training.ema=0.9",
-    "features.specaugment.from_epoch=1",
-    "model.flat_start_epochs=2",
-    "model.encoder.chunk={frames: [2, whole, 4], left: 1}",
-    "features.cmvn=utterance",
-    "training.log_every=1",
-]
+ALL = """model.encoder.layers=3
+model.encoder.layer_dropout=0.2
+model.encoder.attention_dropout=0.1
+model.intermediate_ctc={layers: [1, 2], weight: 0.3}
+model.consistency={weight: 0.2}
+data.bpe_dropout=0.3
+data.sorted_epochs=1
+schedule={kind: wsd, warmup: 4, decay: 0.4}
+training.ema=0.9
+features.specaugment.from_epoch=1
+model.flat_start_epochs=2
+model.encoder.chunk={frames: [2, whole, 4], left: 1}
+features.cmvn=utterance
+training.log_every=1""".splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -329,8 +325,8 @@ def test_the_figures_are_shown(whole):
 
 def test_characters_and_bpe_dropout_are_refused_before_training(root, tmp_path):
     tokenizer.train("characters", ["LOW MID HIGH"]).save(tmp_path / "characters")
-    with pytest.raises(UserError, match=r"^data\.bpe_dropout: got 0\.3, expected 0: "):
-        train(root, tmp_path / "x", *ALL, f"tokenizer={tmp_path}/characters")
+    says, change = r"^data\.bpe_dropout: got 0\.3, expected 0: ", f"tokenizer={tmp_path}/characters"
+    refused(says, train, root, tmp_path / "x", *ALL, change)
     assert not (tmp_path / "x").exists()
 
 

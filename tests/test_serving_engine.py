@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import soundfile
-import torch
+from refusals import refused
 from served import wait_until
-from small import near
-from spoken import HOW, RATE, SOUNDS, say
+from small import each
+from spoken import HOW, RATE, SOUNDS, assert_alike, say
 
 import asr
 from asr.audio import load as audio
@@ -37,6 +37,12 @@ ALL = [HOW, replace(HOW, hotwords=("CDA", "E")), replace(HOW, nbest=3), JOINT]
 ALL += [SearchOptions(mode=m, beam=3) for m in ("ctc-beam", "rescoring", "ctc-greedy")]
 
 
+@pytest.fixture
+def engine(short):
+    with Engine(short, HOW) as made:
+        yield made
+
+
 def alone(recognizer, audio, *rate):
     """What the function makes of it."""
     return asr.transcribe(recognizer, audio, *rate, **vars(HOW))
@@ -51,24 +57,6 @@ def write(folder, name, sounds):
     path = folder / f"{name}.wav"
     soundfile.write(path, say(sounds), RATE)
     return str(path)
-
-
-def facts(transcript):
-    """What must be identical, and what may differ by rounding."""
-    segments = transcript.segments
-    words = [w for part in segments for w in part.words]
-    hypotheses = [one for part in (transcript, *segments) for one in part.nbest]
-    same = transcript.text, transcript.nonspeech, transcript.id, transcript.duration
-    texts = [(w.start, w.end, w.text) for w in words] + [one.text for one in hypotheses]
-    known = [one.confidence for one in (*segments, *words)]
-    known += [x for one in hypotheses for x in (one.score, one.confidence, *one.confidences)]
-    return (same, texts), torch.tensor(known)
-
-
-def assert_alike(got, expected):
-    (same, numbers), (others, values) = facts(got), facts(expected)
-    assert same == others
-    near(numbers, values, atol=1e-4, equal_nan=True)
 
 
 def test_a_crowd_of_64_gets_what_each_gets_alone(short, tmp_path):
@@ -88,22 +76,21 @@ def test_a_crowd_of_64_gets_what_each_gets_alone(short, tmp_path):
     assert len({found.text for found in expected.values()}) > 17
 
 
-def test_samples_are_transcribed_as_by_the_function_and_long_ones_as_their_file(short, tmp_path):
+def test_samples_are_transcribed_as_by_the_function_and_long_ones_as_their_file(
+    short, engine, tmp_path
+):
     brief, long = (say(spoken(1, length)) for length in (10, 60))
     soundfile.write(tmp_path / "long.wav", long, RATE, "FLOAT")
     twice = np.repeat(brief, 2)
-    with Engine(short, HOW) as engine:
-        found = [engine.submit(brief), engine.submit(twice, sample_rate=2 * RATE)]
-        found = [one.result(30) for one in (*found, engine.submit(long))]
-        assert list(Path(engine._readers._folder.name).iterdir()) == []
-        with pytest.raises(UserError, match="expected floating-point samples"):
-            engine.submit(brief.astype(np.int16))
-        with pytest.raises(UserError, match="got 0 Hz"):
-            engine.submit(brief, sample_rate=0)
+    found = [engine.submit(brief), engine.submit(twice, sample_rate=2 * RATE)]
+    found = [one.result(30) for one in (*found, engine.submit(long))]
+    assert list(Path(engine._readers._folder.name).iterdir()) == []
+    refused("expected floating-point samples", engine.submit, brief.astype(np.int16))
+    refused("got 0 Hz", engine.submit, brief, sample_rate=0)
     assert_alike(found[0], alone(short, brief))
     assert_alike(found[1], alone(short, twice, 2 * RATE))
     expected = alone(short, tmp_path / "long.wav")
-    assert_alike(replace(found[2], id=expected.id), expected)
+    assert_alike(replace(found[2], id=expected.id, path=expected.path), expected)
 
 
 def test_turns_give_each_client_the_same_and_within_one_each_request():
@@ -148,8 +135,8 @@ def test_a_long_recording_does_not_starve_a_short_one(short, tmp_path):
     assert len(seen) == len(whole.segments)
 
 
-@pytest.mark.parametrize("client", ["a", "b"])
-def test_recordings_are_cut_in_turns(short, tmp_path, monkeypatch, client):
+@each("client", ["a", "b"])
+def test_recordings_are_cut_in_turns(short, engine, tmp_path, monkeypatch, client):
     """While the first block of a long one is read a shorter one comes: from then on they take turns."""
     long, brief = write(tmp_path, "long", spoken(5, 80)), write(tmp_path, "brief", spoken(6, 23))
     monkeypatch.setattr(segmentation, "READ", 2.0)
@@ -161,10 +148,9 @@ def test_recordings_are_cut_in_turns(short, tmp_path, monkeypatch, client):
         return audio.load(path, *span)
 
     monkeypatch.setattr(segmentation, "audio", SimpleNamespace(load=load))
-    with Engine(short, HOW) as engine:
-        futures = [engine.submit(long, client="a"), engine.submit(brief, client=client)]
-        both.set()
-        found = [future.result(60) for future in futures]
+    futures = [engine.submit(long, client="a"), engine.submit(brief, client=client)]
+    both.set()
+    found = [future.result(60) for future in futures]
     count = order.count("brief")
     assert 2 <= count < len(order) // 2
     assert order == ["long", "brief"] * count + ["long"] * (len(order) - 2 * count)
@@ -172,17 +158,15 @@ def test_recordings_are_cut_in_turns(short, tmp_path, monkeypatch, client):
         assert_alike(got, alone(short, path))
 
 
-def test_canceling_frees_what_waits_and_what_runs_and_changes_nobody_else(short, tmp_path):
+def test_canceling_frees_what_waits_and_what_runs_and_changes_nobody_else(short, engine, tmp_path):
     long, other = write(tmp_path, "long", spoken(5, 400)), write(tmp_path, "other", spoken(7, 30))
-    with Engine(short, HOW) as engine:
-        begun = threading.Event()
-        future = engine.submit(long, progress=lambda _: begun.set())
-        rest = engine.submit(other, client="b")
-        assert begun.wait(30) and future.cancel()
-        assert_alike(rest.result(30), alone(short, other))
-        wait_until(lambda: engine.load == (0, 0, 0, 0))
-        with pytest.raises(CancelledError):
-            future.result()
+    begun = threading.Event()
+    future = engine.submit(long, progress=lambda _: begun.set())
+    rest = engine.submit(other, client="b")
+    assert begun.wait(30) and future.cancel()
+    assert_alike(rest.result(30), alone(short, other))
+    wait_until(lambda: engine.load == (0, 0, 0, 0))
+    pytest.raises(CancelledError, future.result)
 
 
 def test_utterances_that_are_dropped_leave_the_others_as_they_are(recognizer):
@@ -207,17 +191,14 @@ def test_what_is_too_much_is_refused_and_what_is_closed_takes_nothing(short, tmp
     path = write(tmp_path, "x", spoken(1, 20))
     with Engine(short, HOW, bounds=Bounds(requests=2, seconds=1e9)) as engine:
         running = [engine.submit(path), engine.submit(path)]
-        with pytest.raises(Full, match="2 recordings wait"):
-            engine.submit(path)
+        pytest.raises(Full, engine.submit, path).match("2 recordings wait")
         texts = {one.result(30).text for one in running}
         assert engine.submit(path).result(30).text in texts
-    for refused in (lambda: engine.submit(path), lambda: engine.open(print)):
-        with pytest.raises(Closed):
-            refused()
+    pytest.raises(Closed, engine.submit, path)
+    pytest.raises(Closed, engine.open, print)
     with Engine(short, HOW, bounds=Bounds(seconds=5.0)) as engine:
         first = engine.submit(path)
-        with pytest.raises(Full, match="hours of audio wait"):
-            engine.submit(path)
+        pytest.raises(Full, engine.submit, path).match("hours of audio wait")
         first.result(30)
 
 
@@ -231,16 +212,17 @@ def test_closing_finishes_what_runs_or_gives_it_up(short, tmp_path):
     future = engine.submit(long, progress=lambda _: begun.set())
     begun.wait(30)
     engine.close(0.0)
-    with pytest.raises(Closed):
-        future.result(1)
+    pytest.raises(Closed, future.result, 1)
     assert not engine._thread.is_alive() and not Path(engine._readers._folder.name).exists()
 
 
-@pytest.mark.parametrize(
+@each(
     "planted, told",
     [(RuntimeError("planted"), RuntimeError), (MemoryError(), UserError), (MemoryError(), None)],
 )
-def test_a_fault_is_that_of_the_request_which_has_it(short, tmp_path, monkeypatch, planted, told):
+def test_a_fault_is_that_of_the_request_which_has_it(
+    short, engine, tmp_path, monkeypatch, planted, told
+):
     """The encoder's, with one of the recordings; or, where memory is short, with all that aren't alone."""
 
     def failing(recognizer, waves, *how):
@@ -252,27 +234,24 @@ def test_a_fault_is_that_of_the_request_which_has_it(short, tmp_path, monkeypatc
     soundfile.write(paths[3], say(spoken(3, 12)) * 3, RATE)
     expected = [alone(short, path) for path in paths]
     monkeypatch.setattr(jobs, "encode", failing)
-    with Engine(short, HOW) as engine:
-        futures = [engine.submit(path, client=path) for path in paths]
-        if told:
-            assert isinstance(futures.pop(3).exception(30), told) and expected.pop(3)
-        for future, found in zip(futures, expected, strict=True):
-            assert_alike(future.result(30), found)
+    futures = [engine.submit(path, client=path) for path in paths]
+    if told:
+        assert isinstance(futures.pop(3).exception(30), told) and expected.pop(3)
+    for future, found in zip(futures, expected, strict=True):
+        assert_alike(future.result(30), found)
 
 
-def test_a_file_that_is_lost_or_unreadable_fails_alone(short, tmp_path):
+def test_a_file_that_is_lost_or_unreadable_fails_alone(engine, tmp_path):
     good, gone = (write(tmp_path, name, spoken(1, 60)) for name in ("good", "gone"))
     (tmp_path / "text.wav").write_text("no sound")
-    with Engine(short, HOW) as engine:
-        with pytest.raises(UserError, match="is text, not sound"):
-            engine.submit(tmp_path / "text.wav")
-        recording = asr.transcription.find(gone)[0]
-        (tmp_path / "gone.wav").unlink()
-        lost, fine = engine.submit(recording), engine.submit(good)
-        assert isinstance(lost.exception(30), UserError) and fine.result(30).text
+    refused("is text, not sound", engine.submit, tmp_path / "text.wav")
+    recording = asr.transcription.find(gone)[0]
+    (tmp_path / "gone.wav").unlink()
+    lost, fine = engine.submit(recording), engine.submit(good)
+    assert isinstance(lost.exception(30), UserError) and fine.result(30).text
 
 
-def test_asyncio_awaits_and_cancels(short, tmp_path):
+def test_asyncio_awaits_and_cancels(short, engine, tmp_path):
     path, long = write(tmp_path, "x", spoken(1, 9)), write(tmp_path, "long", spoken(5, 400))
 
     async def ask(engine):
@@ -281,9 +260,8 @@ def test_asyncio_awaits_and_cancels(short, tmp_path):
             await asyncio.wait_for(engine.transcribe(long), 0.2)
         return {one.text for one in texts}
 
-    with Engine(short, HOW) as engine:
-        assert asyncio.run(ask(engine)) == {alone(short, path).text}
-        assert engine.submit(path).result(30).text  # soon, for the long one was left
+    assert asyncio.run(ask(engine)) == {alone(short, path).text}
+    assert engine.submit(path).result(30).text  # soon, for the long one was left
 
 
 def test_streams_beside_files_and_a_listener_that_fails(short, tmp_path):
@@ -308,15 +286,14 @@ def test_streams_beside_files_and_a_listener_that_fails(short, tmp_path):
     assert texts == [e.segment.text for e in expected]
 
 
-def test_who_leaves_too_early_or_fails_to_listen_disturbs_nobody(short, tmp_path):
+def test_who_leaves_too_early_or_fails_to_listen_disturbs_nobody(short, engine, tmp_path):
     """Streams are canceled before the engine opens them; one who hears the results of a long file fails."""
     long, other = write(tmp_path, "long", spoken(1, 60)), write(tmp_path, "other", spoken(2, 6))
-    with Engine(short, HOW) as engine:
-        failed = engine.submit(long, progress=lambda segments: 1 / 0)
-        opened = [engine.open(print) for _ in range(50)]
-        assert any(future.cancel() for future in opened)
-        canceled = engine.submit(long)
-        canceled.cancel()
-        assert wait([canceled], 20).done == {canceled}
-        assert isinstance(failed.exception(60), ZeroDivisionError)
-        assert_alike(engine.submit(other).result(60), alone(short, other))
+    failed = engine.submit(long, progress=lambda segments: 1 / 0)
+    opened = [engine.open(print) for _ in range(50)]
+    assert any(future.cancel() for future in opened)
+    canceled = engine.submit(long)
+    canceled.cancel()
+    assert wait([canceled], 20).done == {canceled}
+    assert isinstance(failed.exception(60), ZeroDivisionError)
+    assert_alike(engine.submit(other).result(60), alone(short, other))

@@ -21,12 +21,10 @@ from asr.text.sample import draw
 from asr.text.tokenizer import sos_eos, train
 
 each = pytest.mark.parametrize
-LATIN = [
-    "IT'S A TEST OF THE O'CLOCK NEWS",
-    "DON'T PANIC THE TEST IS SHORT",
-    "THE END'S NEAR",
-    "QUICK BROWN FOX JUMPS",
-]
+LATIN = """IT'S A TEST OF THE O'CLOCK NEWS
+DON'T PANIC THE TEST IS SHORT
+THE END'S NEAR
+QUICK BROWN FOX JUMPS""".splitlines()
 HAN = ["今天天气很好", "我们今天去北京", "北京 的 天气", "语音识别很好"]
 MIXED = ["我用 iPhone 打 call", "AA 制 很好", "é voilà ça va", "Straße über Ölmühle", "привет мир"]
 CORPORA = {"latin": LATIN, "han": HAN, "mixed": LATIN + HAN + MIXED}
@@ -169,13 +167,8 @@ def test_a_size_that_does_not_fit_names_one_that_does(size, reason):
 @each("kind, size", [("characters", None), ("bpe", 20)])
 @each("character", ["\x1b", "\x01", "\u200b\x7f"])
 def test_control_characters_become_no_tokens(kind, size, character):
-    refused(
-        "token .*, which no text can have; remove it",
-        train,
-        kind,
-        [f"IT IS {character} A TEST"] * 9,
-        size,
-    )
+    texts = [f"IT IS {character} A TEST"] * 9
+    refused("token .*, which no text can have; remove it", train, kind, texts, size)
 
 
 @each(

@@ -10,9 +10,8 @@ import json
 import math
 import random
 import shutil
-import subprocess
-import sys
 import unicodedata
+from importlib import import_module
 from statistics import mean
 from types import SimpleNamespace
 
@@ -21,17 +20,20 @@ import torch
 import torch.nn.functional as F
 from miniatures import write
 from partly import partly
+from pytest import approx
+from refusals import refused
 from runs import (
     Stop,
     assert_processes_change_nothing,
     assert_uninterrupted,
     history,
+    status_of,
     stop,
     train,
     weights,
 )
 from searches import exhaustive
-from small import PART, each, near, rows, slow
+from small import PART, each, near, options, rows, slow
 from torch import nn
 
 from asr import api, config, tasks
@@ -60,24 +62,24 @@ from asr.translation.translate import translate
 from scripts import letters
 
 V_SOURCE, V = 8, 7
-VARIANTS = {
-    "pre-norm": {},
-    "post-norm": {"encoder": {"norm": "post"}, "decoder": {"norm": "post"}},
-    "rotary": {"encoder": {"positions": "rotary"}},
-    "conformer": {"encoder": {"kind": "conformer", "kernel": 5}},
-    "widths": {"decoder": {"d_model": 8, "heads": 2}},
-    "tied": {"decoder": {"tied": True}},
-    "shared": {"shared": True, "decoder": {"tied": True}},
-}
+VARIANTS = """
+both: {norm: post}
+encoder: {positions: rotary}
+encoder: {kind: conformer, kernel: 5}
+decoder: {d_model: 8, heads: 2}
+decoder: {tied: true}
+decoder: {tied: true}, shared: true"""
 
 
-def build(variant="pre-norm"):
-    """A model with weights so large that a mistake shows."""
+def build(variant=""):
+    """A model without dropout, and with weights so large that a mistake shows."""
     torch.manual_seed(1)
-    more = {"encoder": {}, "decoder": {}} | VARIANTS[variant]
-    more["encoder"] = PART | {"subsampling": 1} | more["encoder"]
-    more["decoder"] = PART | more["decoder"]
-    settings = TranslatorSettings(kind="translator", source="text", **more)
+    given = options(variant)
+    both = PART | {"dropout": 0.0} | given.pop("both", {})
+    encoder = {"subsampling": 1} | both | given.pop("encoder", {})
+    decoder = both | given.pop("decoder", {})
+    kinds = {"kind": "translator", "source": "text", "encoder": encoder, "decoder": decoder}
+    settings = TranslatorSettings(**kinds, **given)
     model = TranslationModel(settings, V if settings.shared else V_SOURCE, V)
     for parameter in model.parameters():
         parameter.data += torch.randn_like(parameter) * 0.2
@@ -94,17 +96,15 @@ def batch(padding=-1):
     return X, X_lens, Y, Y_lens
 
 
-@each("variant", VARIANTS)
-def test_padding_never_matters_on_both_sides_and_batched_is_alone(variant):
+@each("variant", VARIANTS.splitlines())
+def test_padding_never_matters_on_both_sides(variant):
     model, (X, X_lens, Y, Y_lens) = build(variant), batch()
     logits, real = model(X, X_lens, Y, Y_lens), torch.arange(7) <= Y_lens[:, None]
     assert logits.shape == (4, 7, V)
-    for x, S, y, U, row in zip(X, X_lens, Y, Y_lens, logits, strict=True):
-        near(row[: U + 1], model(x[None, :S], S[None], y[None, :U], U[None])[0], 1e-12)
     for padding in (0, 3):  # a valid id
         near(model(*batch(padding))[real], logits[real])
-    wide = [F.pad(ids, (0, 3), value=-1) for ids in (X, Y)]
-    near(model(wide[0], X_lens, wide[1], Y_lens)[:, :7][real], logits[real], 1e-12)
+    X, Y = (F.pad(ids, (0, 3), value=-1) for ids in (X, Y))
+    near(model(X, X_lens, Y, Y_lens)[:, :7][real], logits[real], 1e-12)
 
 
 def test_padding_has_no_gradient():
@@ -116,28 +116,25 @@ def test_padding_has_no_gradient():
     assert {n for n in range(V_SOURCE) if found[n]} == used and 0 not in used
 
 
-@each("variant", VARIANTS)
-def test_the_loss_is_that_of_each_pair_label_by_label(variant):
+@each("variant", VARIANTS.splitlines())
+def test_logits_and_loss_are_those_of_each_pair_alone_label_by_label(variant):
     model, (X, X_lens, Y, Y_lens) = build(variant), batch()
     smoothed = nll = correct = 0
-    for x, S, y, U in zip(X, X_lens, Y, Y_lens, strict=True):
+    for x, S, y, U, row in zip(X, X_lens, Y, Y_lens, model(X, X_lens, Y, Y_lens), strict=True):
         sentence = [*y[:U], V - 1]
         for n, label in enumerate(sentence):
             before = torch.tensor([sentence[:n]], dtype=torch.long)
             logits = model(x[None, :S], S[None], before, torch.tensor([n]))[0, -1]
+            near(row[n], logits, 1e-12)
             log_probs = logits.log_softmax(0)
             nll -= log_probs[label].item()
             smoothed -= (0.9 * log_probs[label] + 0.1 * log_probs.mean()).item()
             correct += int(logits.argmax() == label)
     loss = model.loss(X, X_lens, Y, Y_lens)
-    assert loss.total.item() == pytest.approx(nll, rel=1e-5)
+    assert loss.total.item() == approx(nll, rel=1e-5)
     assert (loss.correct, loss.tokens) == (correct, 15)
-    model.train()
-    for module in model.modules():  # the labels alone are another in training
-        for name in ("p", "dropout"):
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, 0.0)
-    assert model.loss(X, X_lens, Y, Y_lens).total.item() == pytest.approx(smoothed, rel=1e-5)
+    trained = model.train().loss(X, X_lens, Y, Y_lens)  # its labels alone are other ones
+    assert trained.total.item() == approx(smoothed, rel=1e-5)
 
 
 # PyTorch's own Transformer: name of a part of a layer → ours
@@ -174,10 +171,10 @@ def pytorchs(stack, ours, pre_norm):
 
 
 @torch.no_grad()
-@each("norm", ["pre-norm", "post-norm"])
+@each("norm", ["pre", "post"])
 def test_the_model_is_the_paper_s(norm):
     """Sinusoids, embeddings · √D: by PyTorch's Transformer, which pads and masks by itself."""
-    model, (X, X_lens, Y, Y_lens) = build(norm), batch(padding=0)
+    model, (X, X_lens, Y, Y_lens) = build(f"both: {{norm: {norm}}}"), batch(padding=0)
     ends = F.pad(X, (0, 1)).scatter(1, X_lens[:, None], V_SOURCE - 1)  # (B, S + 1)
     starts = F.pad(Y, (1, 0), value=V - 1)  # (B, U + 1)
     X_, Y_ = (
@@ -185,9 +182,7 @@ def test_the_model_is_the_paper_s(norm):
         for part, ids in ((model.embedding, ends), (model.decoder.embedding, starts))
     )
     padding, future = torch.arange(6) > X_lens[:, None], causal_mask(7)
-    encoder, decoder = (
-        pytorchs(stack, getattr(model, stack), norm == "pre-norm") for stack in PARTS
-    )
+    encoder, decoder = (pytorchs(stack, getattr(model, stack), norm == "pre") for stack in PARTS)
     H = encoder(X_, src_key_padding_mask=padding)
     Z = decoder(Y_, H, tgt_mask=future, memory_key_padding_mask=padding)
     real, got = torch.arange(7) <= Y_lens[:, None], model(X, X_lens, Y, Y_lens)
@@ -199,7 +194,7 @@ def test_the_base_model_has_the_paper_s_size():
     made = config.load(tasks.Experiment, "conf/translator_base.yaml").model
     with torch.device("meta"):
         model = TranslationModel(made, 37_000, 37_000)
-    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(63.1, abs=0.1)
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == approx(63.1, abs=0.1)
 
 
 # search
@@ -229,7 +224,7 @@ def test_the_search_is_exhaustive_on_a_tiny_vocabulary(options):
         every = [(total / ((6 + len(y)) / 6) ** alpha, y) for total, y in every]
         scores, labels = zip(*sorted(every, reverse=True)[:9], strict=True)
         assert [h.tokens for h in nbest] == [*labels]
-        assert [h.score for h in nbest] == pytest.approx(scores, abs=1e-5)
+        assert [h.score for h in nbest] == approx(scores, abs=1e-5)
 
 
 # training, on letters that are reversed or copied
@@ -286,9 +281,9 @@ def test_the_metrics_are_plain_computations(root, whole):
     for size in (1, 300):
         data = PairDataSettings(train="x", dev="x", batch_tokens=size)
         figures = TranslatorTask(loaded, data, dev, dev, 0).validate("fp32", Group())
-        assert figures == pytest.approx(expected, rel=1e-6)
+        assert figures == approx(expected, rel=1e-6)
     recorded = history(whole[0])[-1]
-    assert {name: recorded[name] for name in figures} == pytest.approx(figures, rel=1e-6)
+    assert {name: recorded[name] for name in figures} == approx(figures, rel=1e-6)
     assert len(list((whole[0] / "alignments").iterdir())) == 4
 
 
@@ -303,13 +298,13 @@ def test_the_number_of_processes_changes_nothing(root, tmp_path):
     assert_processes_change_nothing(root, tmp_path)
 
 
-@slow
-def test_a_table_is_the_same_as_two_files(root, whole, tmp_path):
-    for name in ("train", "dev"):
-        both = ((root / f"{name}.{side}").read_text().splitlines() for side in ("src", "tgt"))
-        write(tmp_path / f"{name}.tsv", map("\t".join, zip(*both, strict=True)))
-    files = [f"data.{name}={tmp_path}/{name}.tsv" for name in ("train", "dev")]
-    near(weights(train(root, tmp_path / "x", *files)), whole[1])
+def test_a_table_is_the_same_as_two_files(root, tmp_path):
+    files = [root / "dev.src", root / "dev.tgt"]
+    both = (file.read_text().splitlines() for file in files)
+    table = write(tmp_path / "dev.tsv", map("\t".join, zip(*both, strict=True)))
+    for column, file in enumerate(files):
+        found = [text.text.rstrip("\n") for text in texts.read(table, column)]
+        assert found == file.read_text().splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -326,8 +321,7 @@ def test_two_tokenizers_make_a_folder_that_gives_them_back(root, apart, tmp_path
     near(weights(loaded), weights(apart))
     damaged = shutil.copytree(root / "apart", tmp_path / "damaged")
     tokenizer.train("characters", ["hgfedcbz"]).save(damaged / "source")
-    with pytest.raises(UserError, match="source/tokenizer.json: .* changed since"):
-        translators.load(damaged)
+    refused("source/tokenizer.json: .* changed since", translators.load, damaged)
 
 
 def test_weights_of_other_tokens_are_taken_by_their_rows(root, apart):
@@ -347,17 +341,16 @@ def test_weights_of_other_tokens_are_taken_by_their_rows(root, apart):
 
 
 def test_a_manifest_is_no_table_of_two_languages():
-    with pytest.raises(UserError, match="train.jsonl.gz: a manifest has one text"):
-        list(texts.read("train.jsonl.gz", 1))
+    refused("train.jsonl.gz: a manifest has one text", next, texts.read("train.jsonl.gz", 1))
 
 
-def test_long_pairs_are_left_out_together(root, tmp_path, capsys):
+def test_long_pairs_are_left_out_together(root, tmp_path, stderr):
     source, target = (root / "train.src").read_text(), (root / "train.tgt").read_text()
     (tmp_path / "train.src").write_text("a\n" + "b" * 30 + "\n\nc\n" + source)
     (tmp_path / "train.tgt").write_text("d" * 30 + "\ne\n\nf\n" + target)
     files = f"data.train=[{tmp_path}/train.src,{tmp_path}/train.tgt]"
     train(root, tmp_path / "x", files, "data.max_tokens=20", "training.epochs=1")
-    log = capsys.readouterr().err
+    log = stderr()
     assert "301 pairs of sentences" in log and "left out (lines 1, 2)" in log
     dropped = (tmp_path / "x/dropped.tsv").read_text()
     reason = "more tokens than max_tokens"
@@ -377,6 +370,37 @@ def test_pairs_are_joined_by_lines(tmp_path):
 
 # what is wrong
 
+PAIRS = {
+    "a": ("x\ny\n", "x\n"),
+    "b": ("x\n \n", "x\ny\n"),
+    "c": ("x\n", "x\x07\n"),
+    "d": ("x" * 10001, "y"),
+    "e": ("\n", " \n"),
+    "f": ("x\ny\n", "x\n - !\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def faulty(root):
+    lines = (root / "dev.src").read_text().splitlines()
+    write(root / "short.src", ["a", "b"])
+    write(root / "empty.src", [lines[0], "", *lines[2:]])
+    write(root / "strange.tgt", ["x", *["a"] * 39])
+    write(root / "half.tsv", ["a\tb", "b\t"])
+    write(root / "columns.tsv", ["a\tb", "a\tb\tc"])
+    write(root / "long", ["a", "b" * 1100])
+    (root / "bytes").write_bytes(b"\xff\n")
+    (root / "sound").write_bytes(b"RIFF\xff\xff")
+    write(root / "gap", ["a", "", "b"])
+    write(root / "none", [])
+    write(root / "lm/config.yaml", ["model: {kind: lm}"])
+    (root / "pairs").mkdir()
+    for name, sides in PAIRS.items():
+        for language, text in zip(("en", "de"), sides, strict=True):
+            (root / f"pairs/{name}.{language}").write_text(text)
+    return root
+
+
 MISTAKES = r"""
 data.dev=[short.src,dev.tgt]   | short.src and .*dev.tgt: got 2 and 40 lines, expected as many
 data.dev=[empty.src,dev.tgt]   | empty.src:2: empty, but line 2 of .*dev.tgt isn't \(1 such lines\)
@@ -395,28 +419,20 @@ model.decoder.d_model=64       | shared: got encoder.d_model = 32 and decoder.d_
 
 
 @each("override, message", rows(MISTAKES))
-def test_mistakes_are_told_before_anything_is_made(root, tmp_path, monkeypatch, override, message):
-    for name in ("dev.src", "dev.tgt", "other"):
-        (tmp_path / name).symlink_to(root / name)
-    monkeypatch.chdir(tmp_path)
-    lines = (root / "dev.src").read_text().splitlines()
-    (tmp_path / "short.src").write_text("a\nb\n")
-    (tmp_path / "empty.src").write_text("\n".join([lines[0], "", *lines[2:]]) + "\n")
-    (tmp_path / "strange.tgt").write_text("x\n" + "a\n" * 39)
-    (tmp_path / "half.tsv").write_text("a\tb\nb\t\n")
-    (tmp_path / "columns.tsv").write_text("a\tb\na\tb\tc\n")
-    with pytest.raises(UserError, match=message):
-        train(root, tmp_path / "x", override)
+def test_mistakes_are_told_before_anything_is_made(
+    faulty, tmp_path, monkeypatch, override, message
+):
+    monkeypatch.chdir(faulty)
+    refused(message, train, faulty, tmp_path / "x", override)
     assert not (tmp_path / "x").exists()
 
 
-def test_the_check_before_training_finds_what_training_refuses(root, tmp_path):
-    (tmp_path / "short").write_text("a\nb\n")
-    change = f"data.dev=[{tmp_path}/short,{root}/dev.tgt]"
-    report = check(config.load(tasks.Experiment, root / "x.yaml", [change]))
+def test_the_check_before_training_finds_what_training_refuses(faulty, tmp_path):
+    change = f"data.dev=[{faulty}/short.src,{faulty}/dev.tgt]"
+    report = check(config.load(tasks.Experiment, faulty / "x.yaml", [change]))
     assert report.refused and "got 2 and 40 lines" in report.text()
     (tmp_path / "test").write_text("".join(f"{word}\tabc\n" for word in ("xa", "bcd", "zz")))
-    report = check(config.load(tasks.Experiment, root / "x.yaml"), [str(tmp_path / "test")])
+    report = check(config.load(tasks.Experiment, faulty / "x.yaml"), [str(tmp_path / "test")])
     assert not report.refused and report.prediction.examples == 300
     [found] = (p for p in report.problems if p.stops or p.role == "test")
     assert (found.role, found.count, found.of) == ("test", 2, 3)
@@ -446,25 +462,34 @@ def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch)
         for one, same in zip(together, other, strict=True):
             assert [a.tokens for a in one.nbest] == [a.tokens for a in same.nbest]
             scores = [a.score for a in same.nbest]
-            assert [a.score for a in one.nbest] == pytest.approx(scores, abs=1e-4)
+            assert [a.score for a in one.nbest] == approx(scores, abs=1e-4)
 
 
 def test_python_translates_in_one_call(whole):
     plain, empty = api.translate(whole[0], ["abc", ""], beam=3)
     [same] = api.translate(translators.load(whole[0]), ["abc"], beam=3)
     assert (plain.id, plain.text, empty.text) == ("line 1", same.text, "")
-    for lines, options, argument in (("abc", {}, "lines"), (["abc"], {"mode": "ctc"}, "mode")):
+    for lines, more, argument in (("abc", {}, "lines"), (["abc"], {"mode": "ctc"}, "mode")):
         with pytest.raises(UserError) as error:
-            api.translate(whole[0], lines, **options)
+            api.translate(whole[0], lines, **more)
         assert error.value.argument == argument
 
 
-def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):
+@pytest.fixture
+def type_in(monkeypatch):
+    """Write on standard input."""
+    return lambda text: monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()))
+    )
+
+
+def test_the_command_reads_standard_input_or_files(whole, root, tmp_path, capsys, type_in):
     given = "abc\n\n" + (root / "dev.src").read_text()
-    command = [sys.executable, "-m", "asr.cli.decode", "--model", whole[0]]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
-    _, empty, *lines = done.stdout.splitlines()
-    assert not empty and "41 lines translated, 1 without a token" in done.stderr
+    type_in(given)
+    decoded(whole[0], "")
+    printed, told = capsys.readouterr()
+    _, empty, *lines = printed.splitlines()
+    assert not empty and "41 lines translated, 1 without a token" in told
     texts, table = tmp_path / "x.txt", tmp_path / "x.json"
     decoded(whole[0], root / "dev.src", f"--out {texts} --json {table} --nbest 2")
     assert texts.read_text().splitlines() == lines
@@ -475,7 +500,7 @@ def test_the_command_reads_standard_input_or_files(whole, root, tmp_path):
         assert best["score"] >= second["score"]
 
 
-def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, monkeypatch):
+def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, type_in):
     for option, message in (
         ("", "40 lines translated"),
         ("", "is up to date"),
@@ -483,15 +508,17 @@ def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, monkeypatc
     ):
         decoded(whole[0], root / "dev.src", f"--out {tmp_path}/x {option}")
         assert message in capsys.readouterr().err
-    for line in (b"a\n", b"b\n"):  # standard input is another one each time
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(line)))
+    for line in ("a\n", "b\n"):  # standard input is another one each time
+        type_in(line)
         decoded(whole[0], "", f"--out {tmp_path}/y")
         assert "1 lines translated" in capsys.readouterr().err
+    for _ in range(2):  # what is printed is printed again
+        decoded(whole[0], root / "dev.src", f"--json {tmp_path}/z")
+        assert len(capsys.readouterr().out.splitlines()) == 40
 
 
 @each(
-    "change, again",
-    [("", [8, 16, 9]), ("lines", [1, 8, 16, 9]), ("options", [1, 2, 4, 8, 16, 9])],
+    "change, again", [("", [8, 16, 9]), ("lines", [1, 8, 16, 9]), ("options", [1, 2, 4, 8, 16, 9])]
 )
 def test_a_killed_translation_goes_on_to_the_same_bytes(
     whole, root, tmp_path, monkeypatch, change, again
@@ -510,8 +537,7 @@ def test_a_killed_translation_goes_on_to_the_same_bytes(
         return search(searcher, window)
 
     monkeypatch.setattr(translation, "search", counted)
-    with pytest.raises(Stop):
-        decoded(whole[0], source, how)
+    pytest.raises(Stop, decoded, whole[0], source, how)
     journal.write_bytes(journal.read_bytes()[:-9])
     assert searched == [1, 2, 4, 8] and not any(path.exists() for path in outputs)
     searched, stop_at = [], None
@@ -563,68 +589,42 @@ prepare | parallel {r}/pairs {r}/out --languages en de --splits q | --splits: go
 prepare | parallel {r}/pairs {r}/out --languages en de --dev 5    | --dev: is for recordings
 prepare | tsv {r}/pairs {r}/out --languages en de    | --languages: is for parallel texts
 """
-PAIRS = {
-    "a": ("x\ny\n", "x\n"),
-    "b": ("x\n \n", "x\ny\n"),
-    "c": ("x\n", "x\x07\n"),
-    "d": ("x" * 10001, "y"),
-    "e": ("\n", " \n"),
-    "f": ("x\ny\n", "x\n - !\n"),
-}
-
-
-@pytest.fixture(scope="module")
-def faulty(root):
-    (root / "long").write_text("a\n" + "b" * 1100 + "\n")
-    (root / "bytes").write_bytes(b"\xff\n")
-    (root / "sound").write_bytes(b"RIFF\xff\xff")
-    (root / "gap").write_text("a\n\nb\n")
-    (root / "none").write_text("")
-    write(root / "lm/config.yaml", ["model: {kind: lm}"])
-    (root / "pairs").mkdir()
-    for name, sides in PAIRS.items():
-        for language, text in zip(("en", "de"), sides, strict=True):
-            (root / f"pairs/{name}.{language}").write_text(text)
-    return root
 
 
 @each("name, arguments, message", rows(REFUSALS))
-def test_refusals(whole, faulty, capsys, name, arguments, message):
+def test_refusals(whole, faulty, stderr, name, arguments, message):
     words = {"m": whole[0], "r": faulty, "l": faulty / "lm"}
-    command = {"decode": decode, "score": score, "plot": plot, "prepare": prepare}[name]
-    with pytest.raises(SystemExit, match="2"):
-        command.main(arguments.format(**words).split())
-    assert message.format(**words) in capsys.readouterr().err.splitlines()[-1]
+    command = import_module(f"asr.cli.{name}").main
+    assert status_of(command, *arguments.format(**words).split()) == 2
+    assert message.format(**words) in stderr().splitlines()[-1]
     assert not (faulty / "out").exists()
 
 
 def test_a_recognizer_does_not_translate_nor_the_other_way_round(whole, root, tmp_path):
-    with pytest.raises(UserError, match="holds a translator .*, expected a recognizer"):
-        api.load(whole[0], "cpu")
+    refused("holds a translator .*, expected a recognizer", api.load, whole[0], "cpu")
     lm, folder = LMSettings(**PART | {"kind": "lm"}), tmp_path / "lm"
     other = tokenizer.train("characters", ["abcdefgz"])
     LanguageModel(lm, other).save(folder, config.dump(FolderSettings(model=lm)))
-    with pytest.raises(UserError, match=r"holds a language model .*, expected a translator"):
-        translators.load(folder)
-    with pytest.raises(UserError, match="a language model of other tokens"):
-        options = SearchOptions("attention", lm=str(folder))
-        list(translate(translators.load(whole[0]), [Text("x", 1, "a")], options))
+    refused("holds a language model .*, expected a translator", translators.load, folder)
+    options = SearchOptions("attention", lm=str(folder))
+    found = translate(translators.load(whole[0]), [Text("x", 1, "a")], options)
+    refused("a language model of other tokens", next, found)
 
 
-def test_characters_that_no_token_has_are_left_out(whole, capsys):
+def test_characters_that_no_token_has_are_left_out(whole, stderr):
     model, options = translators.load(whole[0]), SearchOptions("attention")
     texts = [Text("x", 1, "añb"), Text("y", 2, "ab")]
     strange, plain = (found.text for found in translate(model, texts, options))
-    assert strange == plain and "doesn't know are left out" in capsys.readouterr().err
+    assert strange == plain and "doesn't know are left out" in stderr()
 
 
-def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, capsys):
+def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, stderr):
     write(tmp_path / "in/train.en", ["a  dog", "", "cafe\u0301 "])
     with gzip.open(tmp_path / "in/train.de.gz", "wt") as file:
         file.write("ein\tHund\n \nCafe\u0301\n")
     for message in ("train: 2 pairs, 3 and 3 words, 1 empty ones left out", "is up to date"):
         prepare.main(f"parallel {tmp_path}/in {tmp_path}/out --languages en de".split())
-        assert message in capsys.readouterr().err
+        assert message in stderr()
     assert (tmp_path / "out/train.en").read_text() == "a dog\ncafé\n"
     assert (tmp_path / "out/train.de").read_text() == "ein Hund\nCafé\n"
 
@@ -632,22 +632,8 @@ def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, capsys):
 def test_scores_are_sacrebleu_s(tmp_path, capsys):
     sacrebleu = pytest.importorskip("sacrebleu")
     draw = random.Random(1)
-    words = [
-        "A",
-        "dog",
-        ",",
-        "runs",
-        "over",
-        "the",
-        "Grass",
-        "and",
-        "THE",
-        "man",
-        "sees",
-        "it",
-        ".",
-    ]
-    ref = [" ".join(draw.choices(words, k=9)) for _ in range(30)]
+    words = "A dog , runs over the Grass and THE man sees it ."
+    ref = [" ".join(draw.choices(words.split(), k=9)) for _ in range(30)]
     hyp, other = ([" ".join(draw.sample(line.split(), n)) for line in ref] for n in (9, 4))
     paths = [
         str(write(tmp_path / name, lines))
@@ -660,7 +646,7 @@ def test_scores_are_sacrebleu_s(tmp_path, capsys):
     best, least = (sacrebleu.corpus_bleu(lines, [ref], **how).score for lines in (hyp, other))
     chrf = sacrebleu.CHRF(lowercase=True).corpus_score(hyp, [ref]).score
     scores = bleu["score"], found["chrf"]["score"], bleu["difference"]
-    assert scores == pytest.approx((best, chrf, best - least))
+    assert scores == approx((best, chrf, best - least))
     assert bleu["p"] < 0.01 and bleu["low"] < best < bleu["high"] and found["lines"] == 30
     assert "|case:lc|eff:no|tok:none|" in bleu["signature"]
     score.main([*paths[:2], "--bleu"])
@@ -686,14 +672,7 @@ def test_a_system_does_not_differ_from_itself_nor_from_its_decomposed_form(tmp_p
     for form in ("NFC", "NFD"):
         (tmp_path / form).write_text(unicodedata.normalize(form, text), encoding="utf-8")
     found = score_translations(tmp_path / "NFC", *[tmp_path / "NFD"] * 2, tokenize="none").metrics
-    assert all((m.score, m.p) == (pytest.approx(100), 1) for m in found.values())
-
-
-def test_what_is_printed_is_printed_again(whole, root, tmp_path, capsys):
-    decoded(whole[0], root / "dev.src", f"--json {tmp_path}/x")
-    printed = capsys.readouterr().out
-    decoded(whole[0], root / "dev.src", f"--json {tmp_path}/x")
-    assert printed == capsys.readouterr().out and len(printed.splitlines()) == 40
+    assert all((m.score, m.p) == (approx(100), 1) for m in found.values())
 
 
 def test_tuning_prints_the_bleu_of_each_setting(whole, root, tmp_path, capsys):
@@ -716,7 +695,7 @@ def test_attention_is_drawn_source_by_target(whole, root, tmp_path, capsys):
     seen = attention.observe(translators.load(whole[0]), line, SearchOptions("attention"))
     assert seen.attention.shape == (1, 2, len(text) + 1, len(line.text) + 1) and seen.text == text
     assert ["".join(side[:-1]) for side in (seen.source, seen.target)] == [line.text, text]
-    assert seen.attention.sum(3) == pytest.approx(1, abs=1e-5)
+    assert seen.attention.sum(3) == approx(1, abs=1e-5)
 
 
 @slow
