@@ -31,9 +31,8 @@ import contextlib
 import re
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -62,15 +61,13 @@ FP32 = re.compile(  # of CUDA's autocast (autocast_mode.h); a CPU's leaves these
 )
 
 
-@dataclass(eq=False)
-class Counts:
+class Counts(SimpleNamespace):
     """How often each operation was done at each line: "add_.Tensor at asr/models/loss.py:12" → times."""
 
-    launches: Counter = field(default_factory=Counter)
-    synchronizations: Counter = field(default_factory=Counter)
-    copies: Counter = field(default_factory=Counter)
+    def __init__(self):
+        super().__init__(launches=Counter(), synchronizations=Counter(), copies=Counter())
 
-    def within(self, **most: int) -> None:
+    def within(self, **most):
         """Hold budgets, by the counter's name.
 
         raises   AssertionError with the lines that do most
@@ -85,39 +82,31 @@ class PretendedGPU:
     """What counts."""
 
     def __init__(self):
-        self._counts: list[Counts] = []
-        self._quiet = 0
+        self.counts: list[Counts] = []
 
     @contextlib.contextmanager
     def counting(self):
         """Count what is done within it."""
-        self._counts.append(counts := Counts())
-        try:
+        counts = Counts()
+        with mock.patch.object(self, "counts", [*self.counts, counts]):
             yield counts
-        finally:
-            self._counts.remove(counts)
 
-    @contextlib.contextmanager
     def quiet(self):
         """Leave out what is done within it: the parts of what is one kernel."""
-        self._quiet += 1
-        try:
-            yield
-        finally:
-            self._quiet -= 1
+        return mock.patch.object(self, "counts", [])
 
-    def note(self, kind: str, what: str, times: int = 1) -> None:
+    def note(self, kind, what, times=1):
         """Count something."""
-        if self._counts and not self._quiet:
+        if self.counts:
             line = f"{what} at {place()}"
-            for counts in self._counts:
+            for counts in self.counts:
                 getattr(counts, kind)[line] += times
 
 
 gpu = PretendedGPU()
 
 
-def place() -> str:
+def place():
     """The innermost line of asr/ that is being executed."""
     frame = sys._getframe(1)
     while frame and not frame.f_code.co_filename.startswith(PACKAGE):
@@ -131,17 +120,12 @@ class OnGPU(Tensor):
     """A tensor that says it is on the GPU; `values` are its values, on the CPU."""
 
     @staticmethod
-    def __new__(cls, values: Tensor):
-        return Tensor._make_wrapper_subclass(
-            cls,
-            values.size(),
-            strides=values.stride(),
-            storage_offset=values.storage_offset(),
-            dtype=values.dtype,
-            device=CPU,
-        )
+    def __new__(cls, values):
+        layout = {"strides": values.stride(), "storage_offset": values.storage_offset()}
+        layout |= {"dtype": values.dtype, "device": CPU}
+        return Tensor._make_wrapper_subclass(cls, values.size(), **layout)
 
-    def __init__(self, values: Tensor):
+    def __init__(self, values):
         self.values = values.detach()
 
     device = property(lambda self: GPU)
@@ -192,7 +176,7 @@ def tensors_of(x):
     return [x] if isinstance(x, Tensor) else []
 
 
-def check_and_count(operation, args, kwargs) -> None:
+def check_and_count(operation, args, kwargs):
     """Refuse a CPU tensor, and count."""
     name = operation._schema.name.removeprefix("aten::")
     tensors = tensors_of([*args, *kwargs.values()])
@@ -211,12 +195,12 @@ def check_and_count(operation, args, kwargs) -> None:
         gpu.note("launches", str(operation).removeprefix("aten."), launches_of(name, args))
 
 
-def has_mask(indices) -> bool:
+def has_mask(indices):
     """Whether an index is a mask, whose ones have to be counted."""
     return any(isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in indices)
 
 
-def launches_of(name: str, args) -> int:
+def launches_of(name, args):
     """One; of lists of tensors one for every `LISTED`, or one for each where they are of several types."""
     if name == "cat":
         return -(-len(args[0]) // JOINED)
@@ -262,7 +246,7 @@ def formula(Q, K, V, bias, causal):
 
 def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False):
     """F.scaled_dot_product_attention; a mask is turned into floats and its rows padded to eights, as there."""
-    if autocasting():
+    if torch.is_autocast_enabled("cuda"):
         Q, K, V = (x.to(torch.bfloat16) for x in (Q, K, V))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         zeros = torch.zeros_like(attn_mask, dtype=Q.dtype)
@@ -299,20 +283,7 @@ def numpy(x):
     raise TypeError(f"at {place()}: can't convert a tensor on cuda:0 to numpy; call cpu()")
 
 
-KERNELS = {
-    F.scaled_dot_product_attention: attention,
-    F.ctc_loss: ctc_loss,
-    F.dropout: dropout,
-    Tensor.tolist: tolist,
-    Tensor.numpy: numpy,
-    Tensor.cpu: lambda x: moved(x, "cpu"),
-    Tensor.cuda: lambda x: moved(x, "cuda"),
-    Tensor.to: lambda x, *args, **kwargs: moved(x, *args, **kwargs),
-    torch.as_tensor: lambda x, dtype=None, device=None: moved(x, device or x.device, dtype),
-}
-
-
-def moved(x: Tensor, *args, copy: bool = False, **kwargs) -> Tensor:
+def moved(x, *args, copy=False, **kwargs):
     """Tensor.to, with gradient as long as it stays on its device."""
     if args and isinstance(args[0], Tensor):
         args = (args[0].device, args[0].dtype, *args[1:])
@@ -332,21 +303,36 @@ def moved(x: Tensor, *args, copy: bool = False, **kwargs) -> Tensor:
     return values.to(dtype or values.dtype, **layout)
 
 
+KERNELS = {  # of tensors of the GPU
+    F.scaled_dot_product_attention: attention,
+    F.ctc_loss: ctc_loss,
+    F.dropout: dropout,
+    Tensor.tolist: tolist,
+    Tensor.numpy: numpy,
+}
+MOVES = {  # of all tensors
+    Tensor.cpu: lambda x: moved(x, "cpu"),
+    Tensor.cuda: lambda x: moved(x, "cuda"),
+    Tensor.to: moved,
+    Tensor.pin_memory: lambda x: x,
+    Tensor.is_pinned: lambda x: True,
+    torch.as_tensor: lambda x, dtype=None, device=None: moved(x, device or x.device, dtype),
+}
+
+
 class Functions(TorchFunctionMode):
     """What must be known before PyTorch's C++ asks for the device."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         kwargs.pop("pin_memory", None)
-        kernel = KERNELS.get(function)
+        of = args[0] if args else None
+        known = KERNELS | MOVES if isinstance(of, OnGPU) else MOVES
+        kernel = isinstance(of, Tensor) and known.get(function)
         if function is Tensor.backward:  # it may compute activations again
             with self:
                 return run_backward(*args, kwargs.get("gradient"))
-        if function is Tensor.pin_memory or function is Tensor.is_pinned:
-            return args[0] if function is Tensor.pin_memory else True
-        if kernel and (
-            isinstance(args[0], OnGPU) or kernel in MOVES and isinstance(args[0], Tensor)
-        ):
+        if kernel:
             args = tuple(autocast(function, args)) if function is F.ctc_loss else args
             return kernel(*args, **kwargs)
         device = kwargs.get("device")
@@ -358,7 +344,7 @@ class Functions(TorchFunctionMode):
         return function(*autocast(function, args), **kwargs)
 
 
-def run_backward(total: Tensor, gradient: Tensor | None = None) -> None:
+def run_backward(total, gradient=None):
     """Tensor.backward, without its way through `Functions`, which switches them off."""
     gradient = torch.ones_like(total) if gradient is None else gradient
     _engine_run_backward(
@@ -366,50 +352,30 @@ def run_backward(total: Tensor, gradient: Tensor | None = None) -> None:
     )
 
 
-MOVES = {KERNELS[name] for name in (Tensor.to, Tensor.cuda, Tensor.cpu, torch.as_tensor)}
-
-
-def autocasting() -> bool:
-    """Whether autocast is on; to PyTorch it is that of the CPU."""
-    return torch.is_autocast_enabled("cpu")
-
-
 def autocast(function, args):
     """The arguments as CUDA's autocast makes them: of some functions in fp32."""
-    if not (autocasting() and FP32.fullmatch(getattr(function, "__name__", ""))):
+    if not (
+        torch.is_autocast_enabled("cuda") and FP32.fullmatch(getattr(function, "__name__", ""))
+    ):
         return args
     return [x.float() if isinstance(x, OnGPU) and x.dtype == torch.bfloat16 else x for x in args]
 
 
-class Autocast(torch.autocast):
-    """Autocast for "cuda", which PyTorch applies to the tensors as to a CPU's."""
-
-    def __init__(self, device_type: str, *args, **kwargs):
-        super().__init__("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+def always_of_cpu(function):
+    """A function of autocast for "cuda": to PyTorch it is that of the CPU."""
+    return lambda device_type, *args, **kwargs: function("cpu", *args, **kwargs)
 
 
 @contextlib.contextmanager
 def pretended_gpu():
     """Have one GPU as long as it lasts, which asr.device chooses, too; yields what counts."""
-    nothing = lambda *_: None  # noqa: E731
-    cuda = {
-        "get_device_name": lambda *_: "pretended GPU",
-        "mem_get_info": lambda *_: (MEMORY, MEMORY),
-        "memory_allocated": lambda *_: 0,
-        "max_memory_allocated": lambda *_: 0,
-        "reset_peak_memory_stats": nothing,
-        "empty_cache": nothing,
-        "synchronize": nothing,
-        "Event": mock.MagicMock,
-        "device_count": lambda: 1,
-        "set_device": nothing,
-    }
-    with contextlib.ExitStack() as held:
-        held.enter_context(mock.patch.multiple(torch.cuda, **cuda))
-        held.enter_context(mock.patch("torch.autocast", Autocast))
-        for name in ("is_autocast_enabled", "get_autocast_dtype"):
-            of_cpu = partial(getattr(torch, name), "cpu")  # as all autocast is here
-            held.enter_context(mock.patch(f"torch.{name}", lambda _, of_cpu=of_cpu: of_cpu()))
-        held.enter_context(mock.patch("asr.device._gpu_problem", lambda *_: None))
-        held.enter_context(Functions())
+    answers = dict.fromkeys(["reset_peak_memory_stats", "empty_cache", "synchronize", "set_device"])
+    answers |= {"get_device_name": "pretended GPU", "mem_get_info": (MEMORY, MEMORY)}
+    answers |= {"memory_allocated": 0, "max_memory_allocated": 0, "device_count": 1}
+    cuda = {name: mock.Mock(return_value=answer) for name, answer in answers.items()}
+    on_cuda = mock.patch.multiple(torch.cuda, Event=mock.MagicMock, **cuda)
+    names = "autocast", "is_autocast_enabled", "get_autocast_dtype"
+    of_cpu = {name: always_of_cpu(getattr(torch, name)) for name in names}
+    on_torch = mock.patch.multiple(torch, **of_cpu)
+    with on_cuda, on_torch, mock.patch("asr.device._gpu_problem", lambda *_: None), Functions():
         yield gpu

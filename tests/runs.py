@@ -31,6 +31,11 @@ def make_root(root):
     return root
 
 
+def experiment(root, *overrides, name="x"):
+    """The settings of the YAML, unless overridden."""
+    return config.load(tasks.Experiment, root / f"{name}.yaml", overrides)
+
+
 def train(root, out, *overrides, name="x"):
     """Three epochs of five steps, unless overridden, in the folder `out`; the model."""
     return train_as_is(root, out, "training.epochs=3", *overrides, name=name)

@@ -17,6 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import assert_same
+from small import each, slow
 
 from asr.data.bucketing import plan
 from asr.data.columns import Ragged, Table
@@ -27,7 +28,6 @@ from asr.seeding import utterance_seed
 from asr.tasks.utterances import Split
 from asr.text.bpe_dropout import BPEDropout
 
-each = pytest.mark.parametrize
 RATE = 8000
 ALL = list(range(12))
 
@@ -52,12 +52,10 @@ def librispeech():
     return np.where(rng.random(n) < 2e-4, rng.uniform(17, 35, n), seconds.clip(1.4, 17))
 
 
-@given(
-    lengths=st.lists(st.floats(0.1, 30), max_size=200, unique=True).map(np.array),
-    most=st.floats(5, 200),
-    seed=st.integers(0, 9),
-    accumulate=st.integers(1, 5),
-)
+LENGTHS = st.lists(st.floats(0.1, 30), max_size=200, unique=True).map(np.array)
+
+
+@given(LENGTHS, st.floats(5, 200), st.integers(0, 9), st.integers(1, 5))
 def test_a_plan_holds_each_example_once_in_batches_that_are_full(lengths, most, seed, accumulate):
 
     def padded(batch):
@@ -162,13 +160,11 @@ def test_a_batch_holds_the_recordings_and_parts_of_them(utterances):
     part = replace(utterances[9], id="part", start=0.25, duration=0.5)
     batch = dataset([utterances[0], part, utterances[3]], speeds=[1.0])[[2, 0, 1]]
     waves = [soundfile.read(utterances[n].path, dtype="float32")[0].tolist() for n in (3, 0, 9)]
+    seeds = [utterance_seed(1, 2, name) for name in ("u3", "u0", "part")]
     assert examples(batch) == [
-        (name, wave, labels, utterance_seed(1, 2, name))
-        for name, wave, labels in (
-            ("u3", waves[0], [3, 3, 3]),
-            ("u0", waves[1], [1]),
-            ("part", waves[2][2000:6000], [2, 2]),
-        )
+        ("u3", waves[0], [3, 3, 3], seeds[0]),
+        ("u0", waves[1], [1], seeds[1]),
+        ("part", waves[2][2000:6000], [2, 2], seeds[2]),
     ]
 
 
@@ -207,7 +203,7 @@ def test_what_is_planned_is_what_is_read(utterances):
         assert read.waveforms.abs().max() <= 1 and rows(read) == [[699]] * 12
 
 
-@pytest.mark.slow
+@slow
 def test_workers_end_with_the_trainer_that_left_its_batches_unread():
     program = """
 import torch, asr.data.dataset

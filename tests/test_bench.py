@@ -11,11 +11,13 @@ from unittest.mock import Mock
 import pytest
 import torch
 import torch.nn.functional as F
+from pytest import approx
+from refusals import refused
+from small import each, options, rows, slow
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 from asr import config
-from asr.errors import UserError
 from asr.tasks import Experiment
 from asr.training.layers import recompute
 from scripts.bench import (
@@ -41,11 +43,12 @@ from scripts.bench import (
     workload,
 )
 
-each = pytest.mark.parametrize
-
-SIZES = {"ENCODER_LAYERS": 1, "DECODER_LAYERS": 1, "D_MODEL": 8, "HEADS": 2, "FF": 8, "CHANNELS": 2}
-SIZES |= {"MELS": 16, "VOCABULARY": 40}
-ARGS = SimpleNamespace(device="cpu", precision="fp32", compile=0, mode="joint", repeats=1)
+SIZES = options("""ENCODER_LAYERS: 1, DECODER_LAYERS: 1, D_MODEL: 8, HEADS: 2, FF: 8, CHANNELS: 2,
+    MELS: 16, VOCABULARY: 40""")
+ARGS = SimpleNamespace(
+    **options("""
+    device: cpu, precision: fp32, compile: 0, mode: joint, repeats: 1""")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +90,8 @@ def test_batches_hold_every_utterance_once(name):
 
 def test_workloads_are_as_long_as_the_documentation_says():
     eight, many = workload.SECONDS["eight"], workload.SECONDS["many"]
-    assert sum(eight) == pytest.approx(62.0) and len(eight) == 8
-    assert sum(many) == pytest.approx(864.0, abs=0.1) and len(many) == 64
+    assert sum(eight) == approx(62.0) and len(eight) == 8
+    assert sum(many) == approx(864.0, abs=0.1) and len(many) == 64
     assert (min(many), max(many)) == (2.0, 25.0)
 
 
@@ -122,7 +125,7 @@ def test_ratios_are_to_ours_and_leave_the_encoder_out():
     encoders = row("encoder", "ours", 1.0), row("encoder", "peer", 2.0)
     lines = decode.summary([*encoders, row("joint", "ours", 2.2), row("joint", "peer", 8)])
     joint = [lines[3][name] for name in ("ratio", "ms_ratio", "ms")]
-    assert joint == pytest.approx([8 / 2.2, 6 / 1.2, 1000 * 6 / (30 * 8)])
+    assert joint == approx([8 / 2.2, 6 / 1.2, 1000 * 6 / (30 * 8)])
     assert decode.lay_out(lines).splitlines()[4].endswith(" 25.00   5.00    0.00")
 
 
@@ -142,8 +145,8 @@ def test_linear_maps_are_computed_in_another_way_all_but_the_subsamplings(kind, 
 
 
 def test_ways_are_beside_eager_and_those_without_texts_have_none():
-    seconds = {"eager": {"encoder": [2.0, 3.0, 9.0]}, "frozen": {"encoder": [1.5, 1.0, 9.9]}}
-    texts = {"eager": {"posteriors": 0.0, "alone": 1e-5, "changed": 0.01, "wer": 0.1}}
+    seconds = options("eager: {encoder: [2.0, 3.0, 9.0]}, frozen: {encoder: [1.5, 1.0, 9.9]}")
+    texts = options("eager: {posteriors: 0.0, alone: 1.0e-5, changed: 0.01, wer: 0.1}")
     eager, frozen = kernels.rows(seconds, texts)
     assert eager[1:4] == ["3.00", "2.00-9.00", "1.00"] and frozen[3] == "0.50"
     assert "1.00" in eager[4:] and set(frozen[4:]) == {"-"}
@@ -207,10 +210,13 @@ def test_a_step_of_training_is_asr_trains(trained):
     """The gradient is that of the mean per token, clipped; Adam's first step is its sign times the learning rate."""
     implementation, batch = trained
     parameters = list(implementation.model.parameters())
-    before = torch.cat([p.detach().flatten() for p in parameters])
+
+    def flat(tensors):
+        return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+    before = flat(parameters)
     implementation.step(*batch)
-    after = torch.cat([p.detach().flatten() for p in parameters])
-    g = torch.cat([p.grad.flatten() for p in parameters])
+    after, g = flat(parameters), flat(p.grad for p in parameters)
     assert g.norm() <= workload.CLIP * 1.0001
     moved = g.abs() > 1e-6  # beside Adam's eps
     assert_close((before - after)[moved], training.LR * g.sign()[moved], rtol=0.01, atol=1e-7)
@@ -245,21 +251,21 @@ def test_rates_of_training_come_from_audio_and_operations():
     rows = training_rows(parameters=1009)
     train.check(rows)
     ours, peer = train.summary(rows)
-    assert (ours["speed"], ours["rate"], ours["peak_mb"]) == pytest.approx((31.0, 3e9, 20))
-    assert peer["ratio"] == pytest.approx(1.5) and peer["losses"] == [3.0, 2.0]
+    assert (ours["speed"], ours["rate"], ours["peak_mb"]) == approx((31.0, 3e9, 20))
+    assert peer["ratio"] == approx(1.5) and peer["losses"] == [3.0, 2.0]
     assert train.lay_out([ours], peak_tflops=0.03).splitlines()[1].split()[-5] == "10.0"
 
 
-@each(
-    "changes, message",
-    [
-        ({"parameters": 1011}, "peer has 1011 parameters"),
-        ({"losses": (3.0, 3.0)}, "loss of peer went from 3.000 to 3.000"),
-    ],
-)
+MISTAKES = """
+parameters: 1011   | peer has 1011 parameters
+losses: [3.0, 3.0] | loss of peer went from 3.000 to 3.000
+"""
+
+
+@each("changes, message", rows(MISTAKES))
 def test_models_of_other_sizes_and_losses_that_do_not_fall_are_refused(changes, message):
     with pytest.raises(SystemExit, match=message):
-        train.check(training_rows(**changes))
+        train.check(training_rows(**options(changes)))
 
 
 # features and the rest
@@ -271,7 +277,7 @@ def test_a_difference_from_kaldis_features_is_found(monkeypatch, added):
     monkeypatch.setitem(workload.SECONDS, "many", (0.5, 0.3))
     theirs = lambda w, lens: fbank(w, torch.tensor([w.size(1)]))[0] + added  # noqa: E731
     monkeypatch.setattr(features_worker, "torchaudio", lambda: theirs)
-    assert features.difference() == pytest.approx(added, abs=1e-4)
+    assert features.difference() == approx(added, abs=1e-4)
 
 
 def test_the_folder_of_the_figures_is_made_before_measuring(tmp_path):
@@ -291,13 +297,13 @@ def test_names_on_the_command_line_must_be_known():
 
 
 def test_load_counts_the_own_process_as_own():
-    before = load.Mark(clock=10.0, busy=5.0, steal=1.0, own=0.5)
-    later = load.Mark(clock=12.0, busy=8.0, steal=1.5, own=2.5)
+    before = load.Mark(**options("clock: 10.0, busy: 5.0, steal: 1.0, own: 0.5"))
+    later = load.Mark(**options("clock: 12.0, busy: 8.0, steal: 1.5, own: 2.5"))
     assert before.until(later) == load.Load(foreign=0.5, steal=0.25)
 
 
 def test_each_way_of_augmentation_does_what_its_name_says(tmp_path):
-    args = SimpleNamespace(rate=8000, utterances=2, seconds=0.5, repeats=1)
+    args = SimpleNamespace(**options("rate: 8000, utterances: 2, seconds: 0.5, repeats: 1"))
     read = {way: data[[0, 1]] for way, data in augment.datasets(tmp_path, args).items()}
     assert list(read) == ["none", "speed", "reverberation", "noise", "volume", "all"]
     plain = read["none"]
@@ -308,7 +314,7 @@ def test_each_way_of_augmentation_does_what_its_name_says(tmp_path):
     assert set(found) == set(read) and min(found.values()) > 0
 
 
-@pytest.mark.slow
+@slow
 def test_the_gpus_benchmark_runs_at_toy_size_and_passes_over_what_is_done(tmp_path, capsys):
     made, toy = tmp_path / "check-transformer.json", ["--out", str(tmp_path), "--toy"]
     gpu.main([*toy, "--minutes", "0"])
@@ -327,14 +333,13 @@ def test_the_gpus_benchmark_runs_at_toy_size_and_passes_over_what_is_done(tmp_pa
 def test_joeynmt_gets_the_texts_the_sizes_and_the_passes_of_the_recipe(tmp_path):
     ours = config.load(Experiment, "conf/multi30k.yaml")
     made = translation.settings(ours, tmp_path, 7)
+    names = options("layers: num_layers, heads: num_heads, d_model: hidden_size, ff: ff_size")
     for side in ("encoder", "decoder"):
-        sizes, part = made["model"][side], getattr(ours.model, side)
-        found = [sizes[name] for name in ("num_layers", "num_heads", "hidden_size", "ff_size")]
-        assert found == [part.layers, part.heads, part.d_model, part.ff]
+        for name, theirs in names.items():
+            assert made["model"][side][theirs] == getattr(getattr(ours.model, side), name)
     for split in ("train", "dev"):
         files = [f"{made['data'][split]}.{made['data'][side]['lang']}" for side in ("src", "trg")]
         assert files == getattr(ours.data, split)
     assert made["training"]["validation_freq"] == 7
     ours = config.load(Experiment, "conf/multi30k.yaml", ["data.dev=[a.en,b.de]"])
-    with pytest.raises(UserError, match="expected two files whose names differ in their suffix"):
-        translation.languages(ours)
+    refused("expected two files whose names differ in their suffix", translation.languages, ours)

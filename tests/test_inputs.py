@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import soundfile
 from refusals import refused
-from runs import make_root, status_of, train
-from tones import RATE, waveform
+from runs import status_of
+from small import each, options, rows
+from spoken import RATE, say, write_folder
 
 from asr.audio import containers
 from asr.audio import load as audio
@@ -27,24 +28,20 @@ from asr.data import manifest
 from asr.transcript import Transcript
 from asr.transcription.recordings import find_readable, matching, read_list
 
-each = pytest.mark.parametrize
 NEEDS_FFMPEG = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg isn't installed")
-KINDS = ("m4a", "mp4", "mov", "webm", "mkv", "wma", "aac")
+KINDS = ["m4a", "mp4", "mov", "webm", "mkv", "wma", "aac"]
 FFMPEG = ["ffmpeg", "-nostdin", "-v", "error", "-y", "-i"]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    root = make_root(tmp_path_factory.mktemp("ready"))
-    train(root, root / "model", "training.epochs=4")
-    return root / "model"
+def model(recognizer, tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("spoken"), recognizer) / "model"
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """a.wav, b.wav in calls/ and calls/deep/; stereo.wav has one in each channel."""
-    rng = np.random.default_rng(1)
-    sides = [waveform([word] * 3, rng)[: RATE // 2] for word in ("LOW", "HIGH")]
+    sides = [say(sounds)[: RATE // 2] for sounds in ("AB-", "DC-")]
     monkeypatch.chdir(tmp_path)
     os.makedirs("calls/deep")
     for name, wave in zip(("calls/a.wav", "calls/deep/b.wav"), sides, strict=True):
@@ -111,38 +108,25 @@ def test_formats_of_parts_are_written_when_they_are_joined(folder, run):
     assert run(*how, "--join", "1", "--force")[0] == 0 and made.read_text() != "by hand"
 
 
-@each("option, name", [("--json", "a.wav.json"), ("--out", "a.wav.txt")])
-def test_formats_replace_no_other_output(run, option, name):
-    kind = name[-4:].strip(".")
-    how = "calls/a.wav", option, f"o/calls/{name}", "--out-dir", "o", "--format", kind
-    for _ in range(2):
-        status, _, err = run(*how)
-        assert status == 2 and f"o/calls/{name} is named by --out or --json, too" in err
-
-
 # --- patterns and lists
 
 
-@each(
-    "pattern, names",
-    [
-        ("calls/*.wav", ["calls/a.wav"]),
-        ("calls/**/*.wav", ["calls/a.wav", "calls/deep/b.wav"]),
-        ("calls/**", ["calls/a.wav", "calls/deep/b.wav"]),
-        ("calls/*", ["calls/a.wav", "calls/deep"]),  # as a shell expands it
-        ("[x].wav", ["[x].wav"]),  # the name of a file
-        ("none.wav", ["none.wav"]),
-    ],
-)
+PATTERNS = """
+calls/*.wav    | calls/a.wav
+calls/**/*.wav | calls/a.wav calls/deep/b.wav
+calls/**       | calls/a.wav calls/deep/b.wav
+calls/*        | calls/a.wav calls/deep
+[x].wav        | [x].wav
+none.wav       | none.wav
+"""
+
+
+@each("pattern, names", rows(PATTERNS))
 def test_patterns_name_what_a_shell_would(folder, pattern, names):
+    """Of two there are no other files than the one of that name, or none."""
     (folder / "[x].wav").touch()
     (folder / "calls/.hidden.wav").touch()
-    assert matching(pattern) == names
-
-
-def test_a_pattern_that_names_nothing_is_refused(run):
-    status, _, err = run("calls/*.mp9")
-    assert status == 2 and "calls/*.mp9: names no file" in err
+    assert matching(pattern) == names.split()
 
 
 @each("content", ["{a}\n{b}", "{a}\r\n\r\n{b}\r\n", "{a}\0{b}\0"])
@@ -158,19 +142,6 @@ def test_lists_are_as_if_their_files_were_given(folder, run, content, piped):
         expected = run("calls/deep/b.wav", "calls/a.wav")[1]
         _, texts, _ = run("--list", "-" if piped else "list", stdin=raw)
         assert texts == dict(zip(names, expected.values(), strict=True))
-
-
-@each("name, fact", {"-": "no paths", "no": "no such", "empty": "no paths"}.items())
-def test_lists_without_paths_are_refused(folder, run, name, fact):
-    (folder / "empty").write_text("\n \n")
-    status, _, err = run("--list", name)
-    assert status == 2 and err.count("\n") == 1 and fact in err
-
-
-def test_a_list_is_an_input(folder, run):
-    (folder / "list").write_text("stereo.wav\n")
-    status, _, err = run("--list", "list", "--out", "list", "--force")
-    assert status == 2 and "is an input" in err
 
 
 def test_outputs_of_patterns_and_lists_are_current_until_a_file_changes(folder, run):
@@ -207,23 +178,6 @@ def test_raw_samples_are_kept_exactly_in_blocks_of_any_size(monkeypatch):
     assert not os.path.exists(path)
 
 
-@each(
-    "stdin, rate, more, fact",
-    [
-        (b"", "8000", ["-"], "has no samples"),
-        (b"\0", "8000", ["-"], "has no samples"),
-        (b"RIFF\0\0\0\0WAVE", "8000", ["-"], "arecord -t raw"),
-        (b"\0\0", "7", ["-"], "--raw: got 7 Hz"),
-        (b"\0\0", "8000", ["stereo.wav"], "give - as the only FILE"),
-        (b"\0\0", "8000", ["-", "stereo.wav"], "give - as the only FILE"),
-        (b"\0\0", "8000", ["-"], "too short"),
-    ],
-)
-def test_what_are_no_raw_samples_is_refused(run, stdin, rate, more, fact):
-    status, texts, err = run("--raw", rate, *more, stdin=stdin)
-    assert (status, texts) == (2, {}) and fact in err and "Traceback" not in err
-
-
 # --- channels
 
 
@@ -241,18 +195,22 @@ def test_channels_give_the_texts_of_their_own_files(run):
     assert "calls/a.wav: has 1 channel, counted from 0; channel 1 was requested" in err
 
 
-def test_a_manifest_keeps_the_channels_that_it_names(folder):
+# the option | what fails | what is read, and its channel
+CHANNELS = """
+channel: null |   | a:None b:1
+channel: 0    |   | a:0 b:1
+channel: all  |   | a#0:0 a#1:1 b:1
+channel: 2    | a | b:1
+"""
+
+
+@each("option, failed, read", rows(CHANNELS))
+def test_a_manifest_keeps_the_channels_that_it_names(folder, option, failed, read):
     first = manifest.Utterance("a", "stereo.wav", RATE, 4000, 2, 0.0, 0.5, "X")
     manifest.write(folder / "m.jsonl.gz", [first, replace(first, id="b", channel=1)])
-
-    def found(channel):
-        recordings, failures = find_readable([], ["m.jsonl.gz"], channel=channel)
-        return [(r.id, r.channel) for r in recordings], [f.id for f in failures]
-
-    assert found(None) == ([("a", None), ("b", 1)], [])
-    assert found(0) == ([("a", 0), ("b", 1)], [])
-    assert found("all") == ([("a#0", 0), ("a#1", 1), ("b", 1)], [])
-    assert found(2) == ([("b", 1)], ["a"])
+    recordings, failures = find_readable([], ["m.jsonl.gz"], **options(option))
+    assert [f.id for f in failures] == failed.split()
+    assert [f"{r.id}:{r.channel}" for r in recordings] == read.split()
 
 
 # --- containers
@@ -339,9 +297,6 @@ def test_without_ffmpeg_a_container_says_to_install_it(folder, run, monkeypatch)
     assert status == 2 and "x.m4a: " in err and "install it (apt-get install ffmpeg" in err
 
 
-# --- JSON
-
-
 def test_a_later_version_of_a_transcript_is_refused(folder, run):
     run("calls/a.wav", "--json", "o")
     line = json.loads((folder / "o").read_text())
@@ -349,3 +304,33 @@ def test_a_later_version_of_a_transcript_is_refused(folder, run):
     del line["version"]  # written before there was one
     assert Transcript.of_json(line).id == "calls/a.wav"
     refused("a.wav: .* version 2, this toolkit reads 1", Transcript.of_json, line | {"version": 2})
+
+
+# on standard input | the command's words | what is said
+REFUSED = """
+RIFF....WAVE | --raw 8000 -                   | arecord -t raw
+             | --raw 8000 -                   | has no samples
+x            | --raw 8000 -                   | has no samples
+xy           | --raw 8000 -                   | too short
+xy           | --raw 7 -                      | --raw: got 7 Hz
+xy           | --raw 8000 stereo.wav          | give - as the only FILE
+xy           | --raw 8000 - stereo.wav        | give - as the only FILE
+             | --list -                       | no paths
+             | --list empty                   | no paths
+             | --list no                      | no such
+             | --list list --out list --force | is an input
+             | calls/*.mp9                    | calls/*.mp9: names no file
+             | {A} --out o/{A}.txt --out-dir o --format txt | {A}.txt is named by --out or --json, too
+             | {A} --json o/{A}.json --out-dir o --format json | {A}.json is named by --out
+"""
+
+
+@each("stdin, words, fact", rows(REFUSED.replace("{A}", "calls/a.wav")))
+def test_what_cannot_be_decoded_or_written_is_refused_in_a_line(folder, run, stdin, words, fact):
+    (folder / "empty").write_text("\n \n")
+    (folder / "list").write_text("stereo.wav\n")
+    for _ in range(2):
+        status, texts, err = run(*words.split(), stdin=stdin.encode())
+        *loaded, line = err.splitlines()
+        assert (status, texts) == (2, {}) and fact in line
+        assert bool(loaded) == (fact == "too short")  # as the model's frames are

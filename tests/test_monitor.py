@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from functools import partial
 
 import matplotlib.image
 import pytest
@@ -16,7 +15,7 @@ import torch
 from pytest import approx
 from refusals import refused
 from runs import history
-from small import options
+from small import each, options, rows, slow
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from asr import imports
@@ -51,20 +50,23 @@ def scalars(out, tag):
     return {event.step: approx(event.value, rel=1e-6) for event in board(out).Scalars(tag)}
 
 
+TWO = options("""step: 2, epoch: 0.5, ctc: 0.3, attention: 0.6, accuracy: 0.5,
+    gradient_norm: 1.5, lr: 5.0e-4, s_per_second: 40, wait: 0.1""")
+FOUR = options("""step: 4, epoch: 1, ctc: 0.2, attention: 0.4, accuracy: 0.5,
+    gradient_norm: 5, lr: 2.5e-4, s_per_second: 40, wait: 0.1""")
+
+
 def test_lines_are_means_since_the_line_before(tmp_path):
     monitor = build(tmp_path)
     for step, sums in enumerate([(6.0, 10, 1), (3.0, 20, 2), (5.0, 10, 4), (5.0, 40, 6)], 1):
         take(monitor, step, *sums)
     monitor.close()
-    figures = "ctc", "attention", "accuracy", "gradient_norm", "lr", "s_per_second", "wait"
-    expected = [0.3, 0.6, 0.5, 1.5, 5e-4, 40, 0.1], [0.2, 0.4, 0.5, 5, 2.5e-4, 40, 0.1]
     lines = MetricsFile(tmp_path / "metrics.jsonl").read()
-    for line, step, values in zip(lines, (2, 4), expected, strict=True):
-        assert list(line) == ["kind", "date", "step", "epoch", *figures]
-        assert line["kind"] == "train"
-        assert [*line.values()][2:] == approx([step, step / 4, *values])
-    for name, *values in zip(figures, *expected, strict=True):
-        assert scalars(tmp_path, f"train/{name}") == dict(zip((2, 4), values, strict=True))
+    for line, expected in zip(lines, (TWO, FOUR), strict=True):
+        assert list(line) == ["kind", "date", *expected]
+        assert line == approx({"kind": "train", "date": line["date"]} | expected)
+    for name in [*TWO][2:]:
+        assert scalars(tmp_path, f"train/{name}") == {2: TWO[name], 4: FOUR[name]}
     log = (tmp_path / "train.log").read_text().splitlines()
     shown = r"ctc 0\.300 att 0\.600 acc 50\.0% \| norm 1\.50 lr 5\.00e-04 \| 40 s/s wait 10%"
     assert len(log) == 2 and re.fullmatch(rf"{DATE}epoch   0\.50 step      2 \| {shown}", log[0])
@@ -111,7 +113,7 @@ def run(monitor, first, last, validate=True):
             monitor.validated({"loss": 1 / (step + 1)}, step // 4, step, best=True)
 
 
-@pytest.mark.parametrize("saved_at, stop", [(3, 3), (3, 7), (5, 9), (6, 6), (8, 12), (7, 13)])
+@each("saved_at, stop", [(3, 3), (3, 7), (5, 9), (6, 6), (8, 12), (7, 13)])
 def test_continued_equals_uninterrupted(tmp_path, saved_at, stop):
     """The state of step saved_at goes on, after a kill at step stop; validation metrics stand between them or not."""
     whole, out = tmp_path / "whole", tmp_path / "killed"
@@ -136,7 +138,7 @@ def test_a_validation_that_a_kill_came_after_is_not_written_twice(tmp_path):
     """Saved at an epoch's last step, before its validation: the step is the same, but the validation comes again."""
     monitor = build(tmp_path)
     run(monitor, 1, 8, validate=False)
-    state, validate = monitor.state, partial(monitor.validated, {"loss": 0.5}, 2, 8, best=True)
+    state, validate = monitor.state, lambda: monitor.validated({"loss": 0.5}, 2, 8, best=True)
     validate()
     monitor.chosen("ema", {"ema": {"loss": 0.5}}, 2, 8)
     monitor.state = state
@@ -174,20 +176,14 @@ def test_skipped_steps_are_said_and_too_many_in_a_row_end_the_training(tmp_path,
     log = stderr()
     assert log.startswith("step 1 left out: its loss isn't finite; utterances a, b\n")
     message = "10 steps in a row .* its gradient isn't finite; .*optimizer.lr.*precision=fp32$"
-    for each in (monitor, other):  # another process counts alike, and a continued one
-        each.state = json.loads(last)
-        said = refused(f"^training: {message}", each.skipped, "a", 20, "its gradient isn't finite")
+    for counts in (monitor, other):  # another process counts alike, and a continued one
+        counts.state = json.loads(last)
+        skip = counts.skipped, "a", 20, "its gradient isn't finite"
+        said = refused(f"^training: {message}", *skip)
     assert (tmp_path / "train.log").read_text().endswith(f" {said}\n")
 
 
-def test_the_candidates_are_shown_as_a_table(tmp_path, stderr):
-    monitor = build(tmp_path)
-    figures = "average of the best 3: {loss: 0.5, wer: 0.0831}, ema: {loss: 12.25, wer: 0.1}"
-    monitor.chosen("ema", options(f"{figures}, best: {{loss: 2}}"), 4, 40)
-    monitor.chosen("last", {}, 4, 40)
-    assert (
-        stderr()
-        == """\
+TABLE = """\
 the model is: ema
                            loss     wer
   average of the best 3   0.500   8.31%
@@ -195,7 +191,14 @@ the model is: ema
   best                    2.000       -
 the model is: last
 """
-    )
+
+
+def test_the_candidates_are_shown_as_a_table(tmp_path, stderr):
+    monitor = build(tmp_path)
+    figures = "average of the best 3: {loss: 0.5, wer: 0.0831}, ema: {loss: 12.25, wer: 0.1}"
+    monitor.chosen("ema", options(f"{figures}, best: {{loss: 2}}"), 4, 40)
+    monitor.chosen("last", {}, 4, 40)
+    assert stderr() == TABLE
     _, chosen, last = history(tmp_path)
     ema = "kind: candidate, epoch: 4, step: 40, name: ema, chosen: true, loss: 12.25, wer: 0.1"
     assert chosen == options(ema) and not last["chosen"]
@@ -244,51 +247,43 @@ SPEECH = [
         "kind: candidate, epoch: 10, name: ema, chosen: true, loss: 1.25",
     )
 ]
-CURVES = {
-    "loss per token": {
-        "train ctc": [(0.5, 30.0), (5.5, 2.0)],
-        "train att": [(0.5, 6.0), (5.5, 1.0)],
-        "dev loss, best 1.500": [(1, 5.0), (10, 1.5)],
-    },
-    "token accuracy [%]": {
-        "train acc": [(0.5, 10.0), (5.5, 80.0)],
-        "dev acc, best 70.0%": [(1, 30.0), (10, 70.0)],
-    },
-    "error rate on dev [%]": {
-        "dev wer, best 25.00%": [(1, 100.0), (10, 25.0)],
-        "dev ctc-wer, best 90.00%": [(1, 90.0), (10, approx(math.nan, nan_ok=True))],
-    },
-    "learning rate": {"train lr": [(0.5, 1e-4), (5.5, 1e-3)]},
-}
+CURVES = """\
+loss per token | train ctc | [[0.5, 30.0], [5.5, 2.0]]
+loss per token | train att | [[0.5, 6.0], [5.5, 1.0]]
+loss per token | dev loss, best 1.500 | [[1.0, 5.0], [10.0, 1.5]]
+token accuracy [%] | train acc | [[0.5, 10.0], [5.5, 80.0]]
+token accuracy [%] | dev acc, best 70.0% | [[1.0, 30.0], [10.0, 70.0]]
+error rate on dev [%] | dev wer, best 25.00% | [[1.0, 100.0], [10.0, 25.0]]
+error rate on dev [%] | dev ctc-wer, best 90.00% | [[1.0, 90.0], [10.0, nan]]
+learning rate | train lr | [[0.5, 0.0001], [5.5, 0.001]]
+"""
 
 
-def panels(figure):
-    """Panel → legend → its points."""
-    return {
-        axes.get_title(loc="left"): {
-            line.get_label(): [*map(tuple, line.get_xydata().tolist())] for line in axes.lines
-        }
-        for axes in figure.axes
-    }
+def curves(metrics):
+    """What is drawn, a line each: the panel, the legend and the points; and the figure."""
+    figure, drawn = plots.curves(metrics), ""
+    for axes in figure.axes:
+        title = axes.get_title(loc="left")
+        for line in axes.lines:
+            drawn += f"{title} | {line.get_label()} | {line.get_xydata().tolist()}\n"
+    return drawn, figure
 
 
 def test_the_curves_are_the_figures():
-    figure = plots.curves(SPEECH)
-    assert panels(figure) == CURVES and [*panels(figure)] == [*CURVES]
+    drawn, figure = curves(SPEECH)
+    assert drawn == CURVES
     loss = figure.axes[0]  # what comes before a tenth of the run doesn't press the rest flat
     assert loss.get_ylim()[1] < 6.0 and loss.get_xlim() == (0, 10) and loss.get_xlabel() == "epoch"
     legend = [text.get_text() for text in loss.get_legend().get_texts()]
-    assert legend == [*CURVES["loss per token"]]
+    assert legend == [name for _, name, _ in rows(CURVES)[:3]]
 
 
 def test_the_curves_of_a_language_model_show_perplexities():
     line = options("kind: dev, step: 1, epoch: 1, loss: 2.1, perplexity: 8.2")
-    assert panels(plots.curves([line]))["perplexity on dev"] == {"dev ppl, best 8.20": [(1, 8.2)]}
+    assert "perplexity on dev | dev ppl, best 8.20 | [[1.0, 8.2]]\n" in curves([line])[0]
 
 
-@pytest.mark.parametrize(
-    "metrics", [[], SPEECH[:1], SPEECH[1:2], [SPEECH[3] | {"loss": None, "wer": None}]]
-)
+@each("metrics", [[], SPEECH[:1], SPEECH[1:2], [SPEECH[3] | options("loss: null, wer: null")]])
 def test_curves_of_little_can_be_drawn(metrics):
     assert plots.pixels(plots.curves(metrics)).std() >= 0
 
@@ -325,7 +320,7 @@ def test_without_matplotlib_it_is_said_once_and_training_goes_on(tmp_path, monke
     refused("^matplotlib can't be imported", imports.matplotlib, "matplotlib.figure")
 
 
-@pytest.mark.slow
+@slow
 def test_drawing_needs_no_display_and_importing_no_matplotlib(tmp_path):
     code = """
 import sys

@@ -1,8 +1,4 @@
-"""N-gram models in the search: against the definition of back-off written as a loop, against kenlm, and by laws.
-
-kenlm has no wheels, only sources that want a C++ compiler and cmake: `pip install kenlm` where these are; its tests
-skip elsewhere. The definition, `Definition`, is never skipped.
-"""
+"""N-gram models in the search: against the definition of back-off written as a loop, `Definition`, and by laws."""
 
 import gzip
 import itertools
@@ -13,13 +9,13 @@ from functools import partial
 
 import pytest
 import torch
+from refusals import refused
 from scorers import check_device, check_scorer, read
+from small import each, options, rows
 
-from asr.errors import UserError
 from asr.search import arpa
 from asr.search.ngram import NGramScorer, load
 
-each = pytest.mark.parametrize
 SYMBOLS = ["<blank>", "▁", "▁a", "b", "c", "é", "的", "<sos/eos>"]
 V = len(SYMBOLS)
 
@@ -63,9 +59,9 @@ def arpa_text(seed, order=3, share=0.3, unlisted=("é",), unknown=True, foreign=
     for n in range(2, order + 1):
         some = itertools.product(["<s>", *words], *[words] * (n - 2), [*words, "</s>"])
         some = [g for g in some if draw.random() < share]
-        levels.append(
-            {g for g in some if not closed or (g[:-1] in levels[-1] and g[1:] in levels[-1])}
-        )
+        if closed:
+            some = [g for g in some if {g[:-1], g[1:]} <= levels[-1]]
+        levels.append({*some})
     lines = ["", "\\data\\", *(f"ngram {n}={len(level)}" for n, level in enumerate(levels, 1))]
     for n, level in enumerate(levels, 1):
         lines += ["", f"\\{n}-grams:"]
@@ -78,30 +74,27 @@ def arpa_text(seed, order=3, share=0.3, unlisted=("é",), unknown=True, foreign=
 def sentences(seed, number, longest=12):
     """Random labels, the unlisted among them."""
     draw = random.Random(seed)
-    return [
-        [draw.randint(1, V - 2) for _ in range(draw.randint(1, longest))] for _ in range(number)
-    ]
+    lens = (draw.randint(1, longest) for _ in range(number))
+    return [[draw.randint(1, V - 2) for _ in range(length)] for length in lens]
 
 
 def scorer_of(folder, text, name="lm.arpa"):
-    with (gzip.open if name.endswith(".gz") else open)(
-        folder / name, "wt", encoding="utf-8"
-    ) as file:
-        file.write(text)
+    content = text.encode()
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     return NGramScorer(load(folder / name, SYMBOLS))
 
 
-MODELS = {
-    "bigram": {"order": 2},
-    "trigram": {},
-    "unigram": {"order": 1},
-    "4-gram": {"order": 4, "share": 0.6},
-    "no 4-grams": {"order": 4, "share": 0.1},
-    "no unknown": {"unknown": False},
-    "gaps": {"order": 4, "share": 0.1, "closed": False},  # n-grams whose beginning or end is none
-    "other words": {"foreign": ("X", "▁the"), "unlisted": ("é", "b")},
-    "everything": {"share": 1.0, "unlisted": ()},
-}
+MODELS = options("""
+    bigram: {order: 2},
+    trigram: {},
+    unigram: {order: 1},
+    4-gram: {order: 4, share: 0.6},
+    no 4-grams: {order: 4, share: 0.1},
+    no unknown: {unknown: false},
+    gaps: {order: 4, share: 0.1, closed: false},  # n-grams whose beginning or end is none
+    other words: {foreign: [X, ▁the], unlisted: [é, b]},
+    everything: {share: 1.0, unlisted: []}
+""")
 
 
 @each("name", MODELS)
@@ -110,18 +103,6 @@ def test_scores_are_those_of_the_definition(name, tmp_path):
     definition = Definition(text)
     for got, labels in zip(read(scorer_of(tmp_path, text), some, V), some, strict=True):
         torch.testing.assert_close(got, definition.read(labels), atol=1e-4, rtol=1e-6)
-
-
-@each("name", sorted(MODELS.keys() - {"unigram", "gaps"}))  # kenlm refuses these
-def test_scores_are_those_of_kenlm(name, tmp_path):
-    kenlm = pytest.importorskip("kenlm")
-    some = sentences(3, 2000)
-    scorer = scorer_of(tmp_path, arpa_text(4, **MODELS[name]))
-    model = kenlm.Model(str(tmp_path / "lm.arpa"))
-    for got, labels in zip(read(scorer, some, V), some, strict=True):
-        scores = model.full_scores(" ".join(SYMBOLS[y] for y in labels))
-        expected = [score * math.log(10) for score, _, _ in scores]
-        torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-6)
 
 
 @each("name", MODELS)
@@ -175,42 +156,43 @@ def test_scores_never_pass_the_ceiling(tmp_path):
 GOOD = arpa_text(13, order=2, share=0.2)
 NUMBER = re.search("ngram 2=(.*)", GOOD)[1]
 [*_, LAST] = (line for line in GOOD.splitlines() if line.startswith("-"))
-FOREIGN = arpa_text(14, order=2, foreign=[f"WORD{n}" for n in range(9)])
 BIGRAM = f"expected 2-gram {NUMBER} of {NUMBER}: a log10 probability, 2 words"
 
 
-@each(
-    "old, new, says",
-    [
-        (GOOD, "", ": it is empty, expected '\\data\\'"),
-        (GOOD, "mmap lm\n", ": line 1 is 'mmap lm', expected '\\data\\'"),
-        ("ngram ", "n ", ":3: got 'n 1=8', expected 'ngram 1=<number>'"),
-        ("ngram 2", "ngram 3", f":4: got 'ngram 3={NUMBER}', expected 'ngram 2="),
-        ("\\2-grams:", "\\3-grams:", ":16: got '\\\\3-grams:', expected \\2-grams: after 8 1-gr"),
-        (GOOD.partition("2-grams:")[2], "", f": ends after line 16, expected 2-gram 1 of {NUMBER}"),
-        ("ngram 1=8", "ngram 1=9", ":15: got an empty line, expected 1-gram 9 of 9: a log10"),
-        ("ngram 1=8", "ngram 1=7", ":14: got '"),
-        ("\\end\\", "", f", expected \\end\\ after {NUMBER} 2-grams"),
-        (LAST, "x" + LAST, f"got {'x' + LAST!r}, {BIGRAM}"),
-        (LAST, "nan" + LAST[8:], "got 'nan"),
-        (LAST, LAST[1:], f"got {LAST[1:]!r}, {BIGRAM}"),
-        (LAST, LAST.split()[0] + "\tb", BIGRAM),
-        ("<s>", "<S>", ": its 1-grams lack <s>"),
-        (GOOD, FOREIGN, ": 5 of its 17 words are pieces of the tokenizer, expected most"),
-    ],
-    ids=lambda value: value[:20],
-)
+P, WORDS = LAST.split("\t")
+TEXTS = {"GOOD": GOOD, "REST": GOOD.partition("2-grams:")[2]}
+TEXTS["FOREIGN"] = arpa_text(14, order=2, foreign=[f"WORD{n}" for n in range(9)])
+MISTAKES = rf"""
+GOOD      |            | : it is empty, expected '\data\'
+GOOD      | mmap lm    | : line 1 is 'mmap lm', expected '\data\'
+GOOD      | FOREIGN    | : 5 of its 17 words are pieces of the tokenizer, expected most
+REST      |            | : ends after line 16, expected 2-gram 1 of {NUMBER}
+ngram     | n          | :3: got 'n 1=8', expected 'ngram 1=<number>'
+ngram 2   | ngram 3    | :4: got 'ngram 3={NUMBER}', expected 'ngram 2=
+\2-grams: | \3-grams:  | :16: got '\\3-grams:', expected \2-grams: after 8 1-gr
+ngram 1=8 | ngram 1=9  | :15: got an empty line, expected 1-gram 9 of 9: a log10
+ngram 1=8 | ngram 1=7  | :14: got '
+\end\     |            | , expected \end\ after {NUMBER} 2-grams
+{LAST}    | x{LAST}    | got 'x{P}\t{WORDS}', {BIGRAM}
+{LAST}    | nan {WORDS} | got 'nan
+{LAST}    | 1.5 {WORDS} | got '1.5 {WORDS}', {BIGRAM}
+{LAST}    | {P} b      | {BIGRAM}
+<s>       | <S>        | : its 1-grams lack <s>
+"""
+
+
+@each("old, new, says", rows(MISTAKES))
 def test_mistakes(old, new, says, tmp_path):
-    with pytest.raises(UserError) as caught:
-        scorer_of(tmp_path, GOOD.replace(old, new))
-    assert str(caught.value).startswith(f"{tmp_path}/lm.arpa") and says in str(caught.value)
+    old, new = (TEXTS.get(text, text) for text in (old, new))
+    line = refused(f"^{tmp_path}/lm.arpa", scorer_of, tmp_path, GOOD.replace(old, new))
+    assert says in line
 
 
-def test_words_that_are_no_pieces_are_counted(tmp_path, capsys):
+def test_words_that_are_no_pieces_are_counted(tmp_path, stderr):
     scorer_of(tmp_path, GOOD)
-    assert capsys.readouterr().err == ""
+    assert stderr() == ""
     scorer_of(tmp_path, arpa_text(14, order=2, foreign=["WORD", "OTHER"]))
-    assert f"{tmp_path}/lm.arpa: 2 of its 10 words are no pieces" in capsys.readouterr().err
+    assert f"{tmp_path}/lm.arpa: 2 of its 10 words are no pieces" in stderr()
 
 
 @each(
@@ -225,5 +207,4 @@ def test_words_that_are_no_pieces_are_counted(tmp_path, capsys):
 def test_files_that_cannot_be_read(tmp_path, name, content, says):
     if content:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=f"^{tmp_path / name}: {says}"):
-        load(tmp_path / name, SYMBOLS)
+    refused(f"^{tmp_path / name}: {says}", load, tmp_path / name, SYMBOLS)

@@ -7,17 +7,15 @@ a process ends (sitecustomize.py, which each new interpreter runs).
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import status_of
-from small import rows
+from runs import end, in_group, status_of
+from small import each, rows, slow
 from tones import write_corpus
 
 from asr.cli import decode
@@ -26,7 +24,6 @@ from asr.parts import Part, parse
 from asr.transcription.processes import Workers
 from asr.transcription.recordings import Recording, find
 
-each = pytest.mark.parametrize
 FATAL = """
 import os
 if os.path.exists("fatal"):
@@ -38,7 +35,6 @@ if os.path.exists("fatal"):
         return load(path, *more)
     audio.load = fatal
 """
-slow = partial(pytest.param, marks=pytest.mark.slow)
 ONCE, ALWAYS, FAULT = "os.remove('fatal'); os._exit(9)", "os._exit(9)", "raise LookupError(path)"
 
 
@@ -94,7 +90,7 @@ def test_pieces_are_the_list_and_depend_on_it_alone(durations, batch_seconds, gp
 # --- processes
 
 
-@pytest.mark.slow
+@slow
 def test_two_processes_give_the_bytes_of_one_and_the_texts_of_none(run):
     """Also where a recording is bad, and what was finished isn't done again."""
     assert run("wavs", *to("none"))[0] == run("wavs", "--processes", 1, *to("one"))[0] == 0
@@ -107,8 +103,8 @@ def test_two_processes_give_the_bytes_of_one_and_the_texts_of_none(run):
     assert run("wavs", "--processes", 2, "--out", "x", "--model", "none")[0] == 2
 
 
-@pytest.mark.slow
-@each("action, status", [(ONCE, 0), slow(ALWAYS, 2), slow(FAULT, None)])
+@slow
+@each("action, status", [(ONCE, 0), (ALWAYS, 2), (FAULT, None)])
 def test_a_process_that_dies_has_its_piece_done_by_another(run, monkeypatch, action, status):
     path = "wavs/file007.wav"
     run("wavs", "--processes", 1, *to("one"))
@@ -129,6 +125,9 @@ def test_a_process_that_dies_has_its_piece_done_by_another(run, monkeypatch, act
     assert outputs("two") == outputs("one")
 
 
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+
 def children(pid):
     """Worker processes: pids."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -136,8 +135,15 @@ def children(pid):
     return [pid for pid, line in lines if line.exists() and b"spawn_main" in line.read_bytes()]
 
 
-def journaled(path):
+def journaled(name):
+    path = Path(f".{name}.txt.journal")
     return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
+
+
+def wait_for_lines(process, name, number):
+    while journaled(name) < number:
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.002)
 
 
 def deaf_to_interrupts(pid):
@@ -147,57 +153,47 @@ def deaf_to_interrupts(pid):
     return any(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("heeded")
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@each("number, status", [slow(signal.SIGINT, 130), (signal.SIGTERM, 143), slow(signal.SIGKILL, -9)])
-def test_a_stopped_command_ends_its_processes_and_goes_on(ready, run, number, status):
+@slow
+@needs_proc
+@each("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_stopped_command_ends_its_processes_and_goes_on(ready, heeded, run, number, status):
     """The signal comes to the whole group, as from a terminal, or SIGKILL to the collecting process alone."""
-    run("wavs", "--processes", 1, *to("one"))
-    words = [*command(ready, "joint"), "wavs", "--processes", "2", *to("two")]
-    journal, expected = Path(".two.txt.journal"), to("joint")
-    run("wavs", "--mode", "joint", "--processes", 1, *expected)
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while journaled(journal) < 2:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.005)
+    run("wavs", "--mode", "joint", "--processes", 1, *to("joint"))
+    process = in_group([*command(ready, "joint"), "wavs", "--processes", "2", *to("two")])
+    wait_for_lines(process, "two", 2)
     workers = children(process.pid)
-    assert all(deaf_to_interrupts(worker) for worker in workers)
+    assert workers and all(deaf_to_interrupts(worker) for worker in workers)
     (os.kill if number == signal.SIGKILL else os.killpg)(process.pid, number)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == status and "Traceback" not in said and workers
-    end = time.monotonic() + 30
+    assert "Traceback" not in end(process, status)
+    last = time.monotonic() + 30
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < end, "a process is left"
+        assert time.monotonic() < last, "a process is left"
         time.sleep(0.05)
-    kept = journaled(journal)
+    kept = journaled("two")
     found, err = run("wavs", "--mode", "joint", "--processes", 2, *to("two"))
     assert found == 0 and f"going on: {kept} recordings" in err
     assert outputs("two") == outputs("joint")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@slow
+@needs_proc
 def test_200_pieces_on_four_processes_of_which_three_are_killed(ready, run, tmp_path):
     write_corpus(tmp_path / "many", {"file": 400}, seed=6)
     assert len(Workers(4).pieces(find("many"), 0.4)) >= 200
     run("many", "--mode", "joint", "--processes", 1, *to("one"))
-    words = [*command(ready, "joint"), "many", "--processes", "4", *to("four")]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    process = in_group([*command(ready, "joint"), "many", "--processes", "4", *to("four")])
     killed = set()
     for finished in (20, 60, 100):
-        while journaled(tmp_path / ".four.txt.journal") < finished:
-            assert process.poll() is None, process.stderr.read()
-            time.sleep(0.002)
+        wait_for_lines(process, "four", finished)
         victim = next(pid for pid in children(process.pid) if pid not in killed)
         os.kill(victim, signal.SIGKILL)
         killed.add(victim)
-    said = process.communicate(timeout=300)[1]
-    assert process.returncode == 0 and said.count("died by SIGKILL") == len(killed) == 3, said
+    said = end(process, 0, seconds=300)
+    assert said.count("died by SIGKILL") == len(killed) == 3, said
     assert outputs("four") == outputs("one")
 
 
-@pytest.mark.slow
+@slow
 def test_a_log_says_how_far_it_is_and_how_long_it_will_take(run, monkeypatch):
     monkeypatch.setattr("asr.transcription.decoding.REPORT_SECONDS", 0.0)
     reports = [x for x in run("wavs", "--out", "x")[1].splitlines() if "of audio; about" in x]
@@ -246,7 +242,7 @@ def test_parts_are_named_or_known_from_a_scheduler(text, environment, expected):
         assert error.value.argument == "part"
 
 
-@pytest.mark.slow
+@slow
 def test_parts_are_joined_and_those_that_are_missing_named(run):
     """More parts than recordings, a bad recording alone in its part, a part of other options."""
     Path("bad.wav").touch()
@@ -261,18 +257,14 @@ def test_parts_are_joined_and_those_that_are_missing_named(run):
     assert run(*given, *to("parts"), "--part", "20/20")[0] == 0
     status, err = run(*given, *to("parts"), "--join", 20)
     assert status == 3
-    parts, whole = (
-        (
-            outputs(name)[0],
-            [json.loads(line)["text"] for line in outputs(name)[1].splitlines()],
-            Path(f"{name}.txt.failed.tsv").read_text(),
-        )
-        for name in ("parts", "whole")
-    )
-    assert parts == whole
+    parts, whole = map(outputs, ("parts", "whole"))
+    assert parts[0] == whole[0]
+    found, expected = ([json.loads(x)["text"] for x in j.splitlines()] for _, j in (parts, whole))
+    assert found == expected
+    assert Path("parts.txt.failed.tsv").read_text() == Path("whole.txt.failed.tsv").read_text()
 
 
-@pytest.mark.slow
+@slow
 def test_a_join_without_failures_is_the_work_of_the_undivided_command(run):
     for n in (2, 1):
         assert run("wavs", *to("x"), "--part", f"{n}/2", "--processes", 1)[0] == 0
@@ -281,19 +273,19 @@ def test_a_join_without_failures_is_the_work_of_the_undivided_command(run):
     assert "up to date" in run("wavs", *to("x"), "--part", "1/2")[1]
 
 
-@each(
-    "more",
-    [
-        "--part 1/2",
-        "--part 1/2 --out -",
-        "--part 1/2 --join 2 --out x",
-        "--join 0 --out x",
-        "--processes 0",
-        "--processes 2 --gpus 1",
-        "--processes 2 --device cuda",
-        "--gpus 3 --out x",
-    ],
-)
+UNDIVIDED = """
+--part 1/2
+--part 1/2 --out -
+--part 1/2 --join 2 --out x
+--join 0 --out x
+--processes 0
+--processes 2 --gpus 1
+--processes 2 --device cuda
+--gpus 3 --out x
+"""
+
+
+@each("more", UNDIVIDED.split("\n")[1:-1])
 def test_what_cannot_be_divided_is_refused(run, more):
     status, err = run("wavs", *more.split())
     assert status == 2 and err.count("\n") == 1 and "--" in err

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import soundfile
 import yaml
-from runs import history, make_root, train
-from small import rows
+from runs import experiment, history, make_root, status_of, train
+from small import each, rows
 from test_lm import CONFIG as LM_CONFIG
 from tones import CONFIG, RATE
 
-from asr import config, tasks
 from asr.cli import train as command
 from asr.data import manifest
 from asr.data.manifest import Utterance
@@ -39,12 +38,8 @@ def utterance(folder, name, text, seconds=1.0, speaker=None):
     return Utterance(name, str(path), RATE, samples, 1, 0.0, seconds, text, speaker)
 
 
-def load(root, *overrides, name="x"):
-    return config.load(tasks.Experiment, root / f"{name}.yaml", overrides)
-
-
 def look(root, *overrides, tests=(), name="x"):
-    return check(load(root, *overrides, name=name), list(map(str, tests)))
+    return check(experiment(root, *overrides, name=name), list(map(str, tests)))
 
 
 def told(report):
@@ -175,7 +170,7 @@ def test_every_planted_fault_is_found_counted_and_shown_with_line_and_id(root):
 def planted(root):
     """Its utterances: eight good ones, then those with a fault."""
     lines = manifest.numbered(root / "data/train.jsonl.gz")
-    return [each for _, each in lines if isinstance(each, Utterance)]
+    return [one for _, one in lines if isinstance(one, Utterance)]
 
 
 def test_the_faults_of_several_manifests_name_theirs(root, tmp_path):
@@ -195,13 +190,13 @@ def test_the_faults_of_several_manifests_name_theirs(root, tmp_path):
 def test_what_training_refuses_is_what_the_check_calls_an_error(root, tmp_path):
     """Each utterance with an error, alone among good ones, stops the training; each with a warning doesn't."""
     path, found = tmp_path / "one.jsonl.gz", planted(root)
-    for each in found[8:]:
-        manifest.write(path, [*found[:8], each])
-        settings = load(root, *LIMITS, f"data.train={path}", f"data.dev={path}")
-        stops = each.id not in ("short", "long", "wordy")
+    for one in found[8:]:
+        manifest.write(path, [*found[:8], one])
+        settings = experiment(root, *LIMITS, f"data.train={path}", f"data.dev={path}")
+        stops = one.id not in ("short", "long", "wordy")
         with pytest.raises(UserError) if stops else nullcontext():
             settings.read(build(settings))
-        assert check(settings).refused == stops, each
+        assert check(settings).refused == stops, one
 
 
 def test_settings_and_unreadable_data_are_told_together(root, tmp_path):
@@ -238,22 +233,24 @@ def test_a_recording_that_only_reading_shows_to_be_bad(clean, tmp_path):
     assert problem.what.startswith(said)
 
 
+TEXTS = """\
+error train 1/7 texts with characters outside the vocabulary: 'Ö' (U+00D6) ×1
+warning train 2/7 empty lines
+warning train 1/7 more tokens than max_tokens=10
+warning dev 1/1 texts shared with train
+{path}:5: 'Ö' (U+00D6) of 'LÖW\\n'
+{path}:2: has no words
+{path}:4: has no words
+{path}:6: 14 tokens
+{clean}/dev.txt:1: 'MID LOW' is in {path}:7"""
+
+
 def test_texts_of_a_language_model(clean, tmp_path):
     path = tmp_path / "train.txt"
     path.write_text("LOW\n\nMID\n \nLÖW\nHIGH HIGH HIGH\nMID  LOW\n")
     report = look(clean, f"data.train={path}", "data.max_tokens=10", name="lm")
-    assert told(report) == [
-        "error train 1/7 texts with characters outside the vocabulary: 'Ö' (U+00D6) ×1",
-        "warning train 2/7 empty lines",
-        "warning train 1/7 more tokens than max_tokens=10",
-        "warning dev 1/1 texts shared with train",
-    ]
-    assert [each for p in report.problems for each in p.examples] == [
-        f"{path}:5: 'Ö' (U+00D6) of 'LÖW\\n'",
-        *(f"{path}:{n}: has no words" for n in (2, 4)),
-        f"{path}:6: 14 tokens",
-        f"{clean}/dev.txt:1: 'MID LOW' is in {path}:7",
-    ]
+    examples = "\n".join(line for p in report.problems for line in p.examples)
+    assert "\n".join([*told(report), examples]) == TEXTS.format(path=path, clean=clean)
     assert (report.prediction.examples, report.prediction.size) == (3, 3 + 3 + 7 + 3)  # with ends
     path.write_bytes("LOW\nLÖW\n".encode("latin-1"))
     [problem] = look(clean, f"data.train={path}", name="lm").problems
@@ -273,17 +270,17 @@ def test_of_a_large_text_the_first_lines_are_looked_at(clean, monkeypatch):
 # ---- what is right, and what it will take
 
 
-@pytest.mark.parametrize("name", ["x", "lm"])
+@each("name", ["x", "lm"])
 def test_clean_data_have_no_problem(clean, name):
     report = look(clean, name=name)
     assert not report.problems and not report.refused and "\nno problem found\n" in report.text()
 
 
-@pytest.mark.parametrize("name, batch", {"x": "seconds=3", "lm": "tokens=47"}.items())
+@each("name, batch", {"x": "seconds=3", "lm": "tokens=47"}.items())
 def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
     overrides = f"data.batch_{batch} training.epochs=2 training.accumulate=2 training.processes=1"
     overrides = overrides.split()
-    settings = load(clean, *overrides, name=name)
+    settings = experiment(clean, *overrides, name=name)
     prediction = check(settings).prediction
     model = train(clean, tmp_path / "x", *overrides, name=name)
     steps = [line["step"] for line in history(tmp_path / "x") if line["kind"] == "dev"]
@@ -298,20 +295,19 @@ def test_the_plan_is_that_of_the_training(clean, tmp_path, name, batch):
     assert prediction.size == pytest.approx(sum(lens)) and prediction.examples == len(lens)
 
 
-def test_batches_that_memory_decides_are_measured(clean, monkeypatch, capsys):
+def test_batches_that_memory_decides_are_measured(clean, monkeypatch, stderr):
     monkeypatch.setattr(memory, "free_bytes", lambda device, processes: 6e6)
     monkeypatch.setattr(memory, "later_bytes", lambda *_, **__: 0)
     monkeypatch.setattr(memory, "peak_bytes", lambda device, compute: (compute(), 2e6)[1])
     report = look(clean, "data.batch_seconds=auto", "training.processes=1")
-    said = capsys.readouterr().err
-    seconds = re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", said)[1]
+    seconds = re.search("data.batch_seconds: auto: ([0-9.]+) s of audio fit", stderr())[1]
     expected = look(clean, f"data.batch_seconds={seconds}").prediction
     assert report.prediction.steps == expected.steps > 1
 
 
-@pytest.mark.parametrize("frozen", ["", "model.encoder.*"])
+@each("frozen", ["", "model.encoder.*"])
 def test_memory_of_weights_gradients_and_states(clean, frozen):
-    report, model = look(clean, f"freeze=[{frozen}]"), build(load(clean))
+    report, model = look(clean, f"freeze=[{frozen}]"), build(experiment(clean))
     parts = model.model.encoder, model
     encoder, total = (sum(p.numel() for p in part.parameters()) for part in parts)
     trained, measured = total - encoder * bool(frozen), report.measurement
@@ -361,11 +357,7 @@ def times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [(["--check"], "asr-train would refuse this"), (["--test", "x"], "--test needs --check")],
-)
-def test_errors_end_in_exit_status_2(root, capsys, arguments, said):
-    with pytest.raises(SystemExit, match="^2$"):
-        command.main(["--config", f"{root}/x.yaml", *arguments])
+@each("more, said", rows("--check | asr-train would refuse this\n--test x | --test needs --check"))
+def test_errors_end_in_exit_status_2(root, capsys, more, said):
+    assert status_of(command.main, "--config", f"{root}/x.yaml", *more.split()) == 2
     assert said in "".join(capsys.readouterr()) and not (root / "model").exists()

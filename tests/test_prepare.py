@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+import refusals
 from layouts import aishell, an4, librispeech, refused, sound, texts, tsv
 
 from asr.data import corpora, manifest
@@ -17,7 +18,6 @@ from asr.data.manifest import Utterance
 from asr.data.prepare import prepare
 from asr.data.split import carve, choose_speakers
 from asr.data.statistics import Statistics, histograms, table
-from asr.errors import UserError
 
 
 def listed(made):
@@ -119,8 +119,7 @@ def test_carving_is_near_the_wish_and_the_same_for_any_order():
     train, dev, _ = carve(many, 20)
     assert abs(len(dev) - 20) <= 3 and len(train) + len(dev) == len(many)
     assert {i.speaker for i in dev} == choose_speakers(many[::-1], 20)
-    with pytest.raises(UserError, match="fewest utterances has 50; request about 50"):
-        carve(items(50, 50), 10)
+    refusals.refused("fewest utterances has 50; request about 50", carve, items(50, 50), 10)
     few, everybody = items(50, 50, 50), {"s0", "s1", "s2"}
     train, dev, how = carve(few, 0.1)  # of a share it is every tenth
     assert (len(train), len(dev), {i.speaker for i in dev}) == (135, 15, everybody)
@@ -128,8 +127,7 @@ def test_carving_is_near_the_wish_and_the_same_for_any_order():
     assert {i.speaker for i in carve(few, 0.3)[1]} < everybody and len(carve(few, 0.001)[1]) == 1
     # both would be nearer, but nobody would be left to train on
     assert len(choose_speakers(items(3, 100), 102)) == 1
-    with pytest.raises(UserError, match="dev: got 500, expected 1 to 114 of 115 training"):
-        carve(many, 500)
+    refusals.refused("dev: got 500, expected 1 to 114 of 115 training", carve, many, 500)
 
 
 def test_again_does_nothing_and_a_change_is_seen(tmp_path):

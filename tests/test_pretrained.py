@@ -11,15 +11,19 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
+from unittest.mock import Mock
 
 import pytest
 import torch
 from contracts import check_encoder, encode, padded, same
+from refusals import refused
 from runs import (
     assert_processes_change_nothing,
     assert_same,
     assert_uninterrupted,
     dev_losses,
+    experiment,
     make_root,
     stop,
     train,
@@ -29,7 +33,6 @@ from safetensors.torch import load_file, save_file
 from small import Malicious, each, near, options, rows, slow
 from tones import CONFIG
 
-from asr import config, tasks
 from asr.errors import UserError
 from asr.features.waveform import Waveform
 from asr.info.folders import describe
@@ -59,21 +62,19 @@ SAMPLES = (9000, 4321, 7011)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model of a family in its own files: random weights, and the feature extractor's settings for 8000 Hz."""
-    made = {}
 
+    @cache
     def make(family, normalize=True):
-        if (family, normalize) not in made:
-            torch.manual_seed(1)
-            settings = transformers.AutoConfig.for_model(**options(TINY + "," + FAMILIES[family]))
-            model = transformers.AutoModel.from_config(settings)
-            for parameter in model.parameters():
-                parameter.data += 0.1 * torch.randn_like(parameter)
-            path = tmp_path_factory.mktemp("source") / "model"
-            features = {"sampling_rate": 8000, "do_normalize": normalize}
-            for part in (model, transformers.Wav2Vec2FeatureExtractor(**features)):
-                part.save_pretrained(path)
-            made[family, normalize] = path
-        return made[family, normalize]
+        torch.manual_seed(1)
+        settings = transformers.AutoConfig.for_model(**options(TINY + "," + FAMILIES[family]))
+        model = transformers.AutoModel.from_config(settings)
+        for parameter in model.parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+        path = tmp_path_factory.mktemp("source") / "model"
+        features = {"sampling_rate": 8000, "do_normalize": normalize}
+        for part in (model, transformers.Wav2Vec2FeatureExtractor(**features)):
+            part.save_pretrained(path)
+        return path
 
     return make
 
@@ -289,53 +290,54 @@ def index_out(path):
     (path / source.INDEX).write_text(json.dumps({"weight_map": {"a": "../../other.safetensors"}}))
 
 
-def edit(name="config.json", **changes):
-    """Change settings of a file; what is ... is left out."""
+def edit(name, text):
+    """Change settings of a file; what is null is left out."""
 
     def change(folder):
-        tree = json.loads((folder / name).read_text()) | changes
-        tree = {name: value for name, value in tree.items() if value is not ...}
+        tree = json.loads((folder / name).read_text()) | options(text)
+        tree = {name: value for name, value in tree.items() if value is not None}
         (folder / name).write_text(json.dumps(tree))
 
     return change
 
 
-def change_weights(change):
-    def changed(folder):
-        tensors = load_file(folder / "model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "model.safetensors")
+def with_norm(values):
+    """Write other values in place of a norm's; None leaves it out."""
 
-    return changed
+    def change(folder):
+        tensors = load_file(folder / "model.safetensors") | {NORM: values}
+        kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        save_file(kept, folder / "model.safetensors")
 
-
-def cut(folder):
-    os.truncate(folder / "model.safetensors", 9000)
+    return change
 
 
 NORM = "encoder.layers.0.layer_norm.weight"
-HOSTILE = {  # what is said, and what is done to a folder
-    "auto_map": edit(auto_map={"AutoModel": "m.M"}),
+EDITS = """
+auto_map                       | config.json | auto_map: {AutoModel: m.M}
+adapter_attn_dim               | config.json | adapter_attn_dim: 16
+company                        | config.json | conv_pos_batch_norm: true
+whisper.*features, not         | config.json | model_type: whisper
+'bert' isn't supported         | config.json | model_type: bert
+hidden_size                    | config.json | hidden_size: 1000000000000
+samples or less                | config.json | conv_kernel: [10, 9999, 9999, 9999, 9999, 9999, 9999]
+conv_stride                    | config.json | conv_stride: [5]
+conv_dim                       | config.json | conv_dim: x
+hidden_act                     | config.json | hidden_act: user/kernel
+rate: got 8000, expected 16000 | preprocessor_config.json | sampling_rate: 16000
+sampling_rate None             | preprocessor_config.json | sampling_rate: null
+"""
+HOSTILE = {says: edit(*change) for says, *change in rows(EDITS)}
+HOSTILE |= {  # what is said, and what is done to a folder
     "pickles.*never read": only_pickles,
     "links to .*other.safetensors": link_out,
     r"\.\./\.\./other": index_out,
-    "adapter_attn_dim": edit(adapter_attn_dim=16),
-    "company": edit(conv_pos_batch_norm=True),
-    "whisper.*features, not": edit(model_type="whisper"),
-    "'bert' isn't supported": edit(model_type="bert"),
-    "hidden_size": edit(hidden_size=1 << 40),
-    "samples or less": edit(conv_kernel=[10] + [9999] * 6),
-    "conv_stride": edit(conv_stride=[5]),
-    "conv_dim": edit(conv_dim="x"),
-    "hidden_act": edit(hidden_act="user/kernel"),
     "isn't JSON": lambda folder: (folder / "config.json").write_text("[" * 10**6),
-    "rate: got 8000, expected 16000": edit(source.PREPROCESSOR, sampling_rate=16000),
-    "sampling_rate None": edit(source.PREPROCESSOR, sampling_rate=...),
     "features.waveform.normalize": lambda folder: (folder / source.PREPROCESSOR).unlink(),
-    f"{NORM} missing": change_weights(lambda tensors: tensors.pop(NORM)),
-    NORM: change_weights(lambda tensors: tensors.update({NORM: torch.ones(5)})),
-    f"NaN.*{NORM}": change_weights(lambda tensors: tensors[NORM].fill_(torch.nan)),
-    "damaged": cut,
+    f"{NORM} missing": with_norm(None),
+    NORM: with_norm(torch.ones(5)),
+    f"NaN.*{NORM}": with_norm(torch.full([32], torch.nan)),
+    "damaged": lambda folder: os.truncate(folder / "model.safetensors", 9000),
 }
 
 
@@ -345,10 +347,9 @@ def test_what_is_wrong_with_a_source_is_reported_and_nothing_runs(
 ):
     path = shutil.copytree(folder("wav2vec2 large"), tmp_path / "source")
     HOSTILE[message](path)
-    change = f"model.encoder.source={path}"
+    given = experiment(trained[0], f"model.encoder.source={path}")
     with pytest.raises(UserError, match=f"(?s){message}"):
-        experiment = config.load(tasks.Experiment, trained[0] / "x.yaml", [change])
-        experiment.resolved().model.encoder.build(1).load_source()
+        given.resolved().model.encoder.build(1).load_source()
     assert not (path / "ran").exists()
 
 
@@ -356,24 +357,21 @@ def test_what_the_hub_gives_is_read_from_its_cache_and_its_commit_written_down(
     trained, folder, tmp_path, monkeypatch
 ):
     """As huggingface_hub lays it out: snapshots/COMMIT holds links to blobs."""
-    cache, asked = tmp_path / "models--who--what", []
-    (cache / "snapshots/c0ffee").mkdir(parents=True)
-    shutil.copytree(folder("wavlm large"), cache / "blobs")
-    for path in (cache / "blobs").iterdir():
-        (cache / "snapshots/c0ffee" / path.name).symlink_to(f"../../blobs/{path.name}")
-
-    def download(name, revision, allow_patterns):
-        asked.append((name, revision, "*.bin" in str(allow_patterns)))
-        return str(cache / "snapshots/c0ffee")
-
+    blobs, snapshot = (tmp_path / "models--who--what" / n for n in ("blobs", "snapshots/c0ffee"))
+    snapshot.mkdir(parents=True)
+    shutil.copytree(folder("wavlm large"), blobs)
+    for path in blobs.iterdir():
+        (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
+    download = Mock(return_value=str(snapshot))
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    change = ["model.encoder.source=who/what", "model.encoder.revision=refs/pr/2"]
-    encoder = config.load(tasks.Experiment, trained[0] / "x.yaml", change).resolved().model.encoder
-    assert encoder.revision == "c0ffee" and asked == [("who/what", "refs/pr/2", False)]
+    change = "model.encoder.source=who/what", "model.encoder.revision=refs/pr/2"
+    encoder = experiment(trained[0], *change).resolved().model.encoder
+    [(_, names, how)] = download.mock_calls
+    assert (encoder.revision, *names, how["revision"]) == ("c0ffee", "who/what", "refs/pr/2")
+    assert "*.bin" not in str(how)
     assert not encoder.build(1).load_source()
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: 1 / 0)
-    with pytest.raises(UserError, match=r"who/what: no such folder here.*division by zero"):
-        encoder.find()
+    download.side_effect = OSError("no network")
+    refused("who/what: no such folder here.*no network", encoder.find)
 
 
 @each(
@@ -386,16 +384,11 @@ def test_what_the_hub_gives_is_read_from_its_cache_and_its_commit_written_down(
     """),
 )
 def test_settings_that_do_not_suit_the_source_are_refused(trained, change, message):
-    experiment = config.load(tasks.Experiment, trained[0] / "x.yaml", [change])
-    with pytest.raises(UserError, match=message):
-        experiment.resolved()
+    refused(message, experiment(trained[0], change).resolved)
 
 
 def test_a_transformers_that_computes_something_else_is_refused(trained, monkeypatch):
     kinds = transformers.models.wavlm.modeling_wavlm
     before = kinds.WavLMFeedForward.forward
     monkeypatch.setattr(kinds.WavLMFeedForward, "forward", lambda self, x: before(self, 1.01 * x))
-    with pytest.raises(
-        UserError, match=f"computes another encoder than {transformers.__version__} did"
-    ):
-        load(trained[1])
+    refused(f"another encoder than {transformers.__version__} did", load, trained[1])

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from partly import partly
 from pytest import approx
+from refusals import refused
 from runs import (
     assert_same,
     assert_uninterrupted,
@@ -21,11 +22,13 @@ from runs import (
     end,
     history,
     launch,
+    status_of,
     stop,
     train,
     wait_for_state,
     weights,
 )
+from small import each, options, rows, slow
 from torch.testing import assert_close
 
 from asr import device as devices
@@ -45,7 +48,6 @@ STILL = [*TWICE, "model.encoder.dropout=0", "model.decoder.dropout=0"]
 ENDLESS = [*STILL, "training.save_steps=1", "training.epochs=500"]
 LONG = [*ENDLESS, "training.processes=2"]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-each, slow = pytest.mark.parametrize, pytest.mark.slow
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
@@ -59,7 +61,7 @@ MUON = ["optimizer={kind: muon, lr: 4e-3}", "training.precision=bf16", "training
 
 
 @slow
-@each("more, size", [(CHUNKS, 4), (MUON, 3)], ids=["adamw, drawn chunks", "muon, bf16, clipped"])
+@each("more, size", [(CHUNKS, 4), (MUON, 3)])
 def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
     """With dropout, masks and validation; begun by one process, gone on by several."""
     one, x, more = tmp_path / "one", tmp_path / "x", [*more, *TWICE, "training.save_steps=1"]
@@ -69,7 +71,7 @@ def test_the_number_of_processes_changes_no_bit(root, tmp_path, more, size):
 
 
 @slow
-@each("before", ["true", "false"], ids=["shards first", "shards last"])
+@each("before", ["true", "false"])
 def test_shards_change_nothing_and_continue(root, alone, tmp_path, before):
     """Two processes that hold half of each weight; the last step's third batch has no partner.
 
@@ -116,14 +118,15 @@ def test_torchrun_changes_nothing(root, alone, tmp_path):
     assert history(tmp_path / "x") == history(alone[0])
 
 
-MISTAKES = [
-    ("tokenizer=nowhere", "nowhere/tokenizer.json: no "),  # found before PyTorch is imported
-    ("training.accumulate=1", "training.accumulate: got 1"),  # by the first, while others wait
-]
+MISTAKES = """
+tokenizer=nowhere     | nowhere/tokenizer.json: no
+training.accumulate=1 | training.accumulate: got 1
+"""
 
 
-@each("mistake, told", partly(MISTAKES, 2))
+@each("mistake, told", partly(rows(MISTAKES), 2))
 def test_a_mistake_under_torchrun_is_said_once(root, tmp_path, mistake, told):
+    """One that is found before PyTorch is imported, and one that the first finds while others wait."""
     said = end(launch(root, tmp_path / "x", *STILL, mistake, through=TORCHRUN), 1)
     assert said.count("train.py: ") == 1, said
     assert told in said and "line " not in said.split(told)[0]  # no traceback before it
@@ -241,8 +244,7 @@ def test_a_gpu_for_each_process(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     assert Group(5, 8, local=1).device(GPU) == torch.device("cuda", 1) and chosen == [1]
     assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.cudnn_sdp_enabled()
-    with pytest.raises(UserError, match="2 GPUs for 3 processes or more on this machine"):
-        Group(2, 3, local=2).device(GPU)
+    refused("2 GPUs for 3 processes or more on this machine", Group(2, 3, local=2).device, GPU)
 
 
 def test_processes_wait_for_each_other_shorter_in_a_step_than_in_between(tmp_path, monkeypatch):
@@ -275,8 +277,7 @@ def test_processes_that_find_different_states_are_told(tmp_path, monkeypatch):
     session.checkpoints = Checkpoints(tmp_path, 2, print)
     monkeypatch.setattr(Group, "share", lambda self, make: {"step": 7})
     said = "process 1 finds no training state there, the first the state of step 7; "
-    with pytest.raises(UserError, match=f"{tmp_path}: {said}"):
-        session.load()
+    refused(f"{tmp_path}: {said}", session.load)
 
 
 def test_threads_do_not_depend_on_the_number_of_processes(monkeypatch):
@@ -305,48 +306,56 @@ def test_no_more_processes_than_batches_in_a_step():
     assert launching.count(8, 3, CPU) == 3
 
 
-@each("refused, said", [
-    (lambda: launching.check(4, 2), "accumulate: got 2 batches an optimizer step for 4 processes"),
-    (lambda: launching.count(10**5, 3, CPU), "processes: got 100000, expected at most .* cores"),
-    (lambda: launching.count(99, 99, GPU), "processes: got 99, but there are .* GPUs"),
-])  # fmt: skip
-def test_too_many_processes_are_refused(refused, said):
-    with pytest.raises(UserError, match=f"training.{said}"):
-        refused()
+def test_too_many_processes_are_refused():
+    batches = "training.accumulate: got 2 batches an optimizer step for 4 processes"
+    refused(batches, launching.check, 4, 2)
+    cores = "training.processes: got 100000, expected at most .* cores"
+    refused(cores, launching.count, 10**5, 3, CPU)
+    refused("training.processes: got 99, but there are .* GPUs", launching.count, 99, 99, GPU)
 
 
-@each("more, device, launched, expected", [
-    ({}, GPU, False, 4),
-    ({"accumulate": 16}, GPU, False, 8),
-    ({"device": "cpu"}, GPU, False, 0),  # by the settings, as the next
-    ({"processes": 2}, GPU, False, 0),
-    ({}, GPU, True, 0),
-    ({}, CPU, False, 0),
-])  # fmt: skip
+# settings | the device | by a launcher | how many GPUs train
+EMPLOYED = """
+accumulate: 4                | cuda |     | 4
+accumulate: 16               | cuda |     | 8
+accumulate: 4, device: cpu   | cuda |     | 0
+accumulate: 4, processes: 2  | cuda |     | 0
+accumulate: 4                | cuda | yes | 0
+accumulate: 4                | cpu  |     | 0
+"""
+
+
+@each("settings, device, launched, expected", rows(EMPLOYED))
 def test_all_gpus_are_those_that_a_step_has_work_for(
-    monkeypatch, capsys, more, device, launched, expected
+    monkeypatch, stderr, settings, device, launched, expected
 ):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(launching, "choose", lambda **_: (device, "chosen"))
-    monkeypatch.setattr(launching, "launched", lambda: launched)
-    settings = LoopSettings(**{"epochs": 1, "accumulate": 4} | more)
-    assert launching.employable(settings) == expected
+    monkeypatch.setattr(launching, "choose", lambda **_: (torch.device(device), "chosen"))
+    monkeypatch.setattr(launching, "launched", lambda: bool(launched))
+    assert launching.employable(LoopSettings(epochs=1, **options(settings))) == int(expected)
     said = "8 GPUs, of which 4 train, one a batch of a step; training.accumulate=8 employs all"
-    assert (said in capsys.readouterr().err) == (expected == 4)
+    assert (said in stderr()) == (expected == "4")
 
 
-@each("given, there, expected", [
-    ("2", 3, ("cuda", 2)), ("all", 3, ("cuda", 3)), ("all", 0, ("cpu", None))
-])  # fmt: skip
-def test_the_command_trains_on_the_gpus_that_it_is_given(root, monkeypatch, given, there, expected):
-    monkeypatch.setattr(launching, "employable", lambda settings: there)
+# --gpus | how many there are | the device | the processes
+GIVEN = """
+2   | 3 | cuda | 2
+all | 3 | cuda | 3
+all | 0 | cpu  | None
+"""
+
+
+@each("given, there, device, processes", rows(GIVEN))
+def test_the_command_trains_on_the_gpus_that_it_is_given(
+    root, monkeypatch, given, there, device, processes
+):
+    monkeypatch.setattr(launching, "employable", lambda settings: int(there))
     arguments = ["--config", f"{root}/x.yaml", "--gpus", given]
     training = command.load(command.arguments().parse_args(arguments)).training
-    assert (training.device, training.processes) == expected
+    assert (training.device, str(training.processes)) == (device, processes)
 
 
 @each("given", ["0", "-1", "some"])
-def test_a_number_of_gpus_that_is_none_is_refused(root, given, capsys):
-    with pytest.raises(SystemExit, match="^2$"):
-        command.main(["--config", f"{root}/x.yaml", f"--gpus={given}"])
-    assert f"--gpus {given}: expected a number from 1 on, or all" in capsys.readouterr().err
+def test_a_number_of_gpus_that_is_none_is_refused(root, given, stderr):
+    assert status_of(command.main, "--config", f"{root}/x.yaml", f"--gpus={given}") == 2
+    assert f"--gpus {given}: expected a number from 1 on, or all" in stderr()

@@ -16,6 +16,7 @@ import pytest
 import torch
 from checkouts import ROOT, bash, copy, needs_commands, write_program
 from partly import partly
+from small import each, slow
 from small import rows as rows_of
 
 from asr import stamp
@@ -24,8 +25,6 @@ from asr.models.hybrid import Hybrid
 from asr.models.lm import TransformerLM
 from asr.scoring.report import score
 from asr.tasks import Experiment
-
-slow = pytest.mark.slow
 
 CONFIG = """# An experiment for tests.
 # time: a second
@@ -142,8 +141,7 @@ def test_librispeech_from_corpus_to_table(house, said):
 
 @needs_commands
 @slow
-@pytest.mark.usefixtures("said")
-def test_the_second_run_does_nothing_and_a_plan_says_so(house):
+def test_the_second_run_does_nothing_and_a_plan_says_so(house, said):
     before = house.times()
     planned, text = house.plan(LIBRISPEECH)
     assert planned == dict.fromkeys(STEPS, "done") and "nothing to do" in text
@@ -153,8 +151,7 @@ def test_the_second_run_does_nothing_and_a_plan_says_so(house):
 
 @needs_commands
 @slow
-@pytest.mark.usefixtures("said")
-def test_a_changed_setting_redoes_what_depends_on_it_as_the_plan_says(house):
+def test_a_changed_setting_redoes_what_depends_on_it_as_the_plan_says(house, said):
     before, changed = house.times(), f"{LIBRISPEECH} training.epochs=2"
     planned, text = house.plan(changed)
     assert list(planned.items()) == [*zip(STEPS, ["done", "done", "to do", "depends"], strict=True)]
@@ -181,8 +178,7 @@ def test_a_plan_before_anything_is_made_names_every_step_and_the_heads_of_the_ya
 
 @needs_commands
 @slow
-@pytest.mark.usefixtures("said")
-def test_an_n_gram_model_is_decoded_with_and_shards_of_prepared_manifests_are_trained_on(house):
+def test_an_n_gram_model_is_decoded_with_and_shards_of_manifests_are_trained_on(house, said):
     """Training reads shards; tokens, the language model and decoding need none."""
     states = ["to do", "depends", "depends", "depends"]
     assert [*house.plan(f"{LIBRISPEECH} --shar")[0].values()] == states
@@ -231,8 +227,7 @@ def test_aishell_with_a_language_model_has_a_table_of_mixed_errors(tmp_path):
 
 @needs_commands
 @slow
-@pytest.mark.usefixtures("said")
-def test_a_table_is_written_between_its_markers_and_nowhere_else(house, tmp_path):
+def test_a_table_is_written_between_its_markers_and_nowhere_else(house, said, tmp_path):
     page, write = tmp_path / "README.md", f"python -m scripts.results {tmp_path}/README.md"
     before, after = "# Results\n\n<!-- results: other -->\n<!-- end -->\n", "\nThe end.\n"
     page.write_text(f"{before}<!-- results: tiny -->\nold\n<!-- end -->{after}")
@@ -248,8 +243,9 @@ def test_a_table_is_written_between_its_markers_and_nowhere_else(house, tmp_path
 
 @needs_commands
 @slow
-@pytest.mark.usefixtures("said")
-def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(house, tmp_path):
+def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(
+    house, said, tmp_path
+):
     text, mark = house.root / "exp/tiny/new.txt", house.root / "exp/tiny/.new.txt.stamp.json"
     made, model = stamp.read(house.root / STEPS[3]), "exp/tiny/model/model.safetensors"
     text.write_text("new\tHIGH\n")
@@ -268,7 +264,7 @@ def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(
 
 
 @needs_commands
-@pytest.mark.parametrize("words, message", partly(rows_of(MISTAKES), 4))
+@each("words, message", partly(rows_of(MISTAKES), 4))
 def test_mistakes_are_one_line_and_nothing_runs(house, words, message):
     before = house.times()
     _, err = house.run(f"{LIBRISPEECH} {words}", 2)
@@ -299,14 +295,13 @@ LAUNCHER = """recipe --name x; srun --nodes=2 --ntasks-per-node=1 bash scripts/n
 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint node1:20007"""
 
 
-@pytest.mark.usefixtures("heeded")
-def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeued(tmp_path):
+def test_a_slurm_job_starts_training_on_all_nodes_and_saves_before_it_is_requeued(heeded, tmp_path):
     """With a recipe and a Slurm that only say what they are asked."""
     for name, body in SLURM.items():
         write_program(tmp_path / "bin" / name, f"#!/usr/bin/env bash\n{body}\n")
-    environment = os.environ | dict(word.split("=") for word in JOB.split())
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    environment |= {"SLURM_SUBMIT_DIR": str(tmp_path), "PATH": path}
+    environment = os.environ | {"SLURM_SUBMIT_DIR": str(tmp_path), "PATH": path}
+    environment |= dict(word.split("=") for word in JOB.split())
     command = ["bash", ROOT / "recipes/librispeech/slurm.sbatch", "--name", "x"]
     said = tmp_path / "said"
     with subprocess.Popen(command, cwd=tmp_path, env=environment) as job:
@@ -334,7 +329,7 @@ CORPORA = ("librispeech", "aishell-[!m]", "lm")  # not those of a miniature
 PUBLISHED = sorted(path for name in CORPORA for path in (ROOT / "conf").glob(f"{name}*.yaml"))
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+@each("path", PUBLISHED, ids=lambda path: path.stem)
 def test_a_configuration_opens_with_command_time_disk_and_whose_error_rate(path):
     head = path.read_text().partition("out: ")[0]
     assert re.match(rf".*\n#   .*{path.relative_to(ROOT)}", head)
@@ -349,11 +344,9 @@ def gigabytes(path):
     """Weights, the best and the last of `average` epochs, and `keep` training states and the one being written."""
     experiment = load(Experiment, path)
     sizes, settings = experiment.model, experiment.training
+    speech = sizes.kind != "lm" and experiment.features
     with torch.device("meta"):
-        if sizes.kind == "lm":
-            model = TransformerLM(sizes, 5000)
-        else:
-            model = Hybrid(sizes, experiment.features.fbank.mels, 5000)
+        model = Hybrid(sizes, speech.fbank.mels, 5000) if speech else TransformerLM(sizes, 5000)
     weights = 4 * sum(p.numel() for p in model.parameters())  # fp32
     states = 3 * (settings.keep + 1)  # a state has two moments of Adam, too
     return (1 + 2 * settings.average + states) * weights / 1e9

@@ -7,12 +7,12 @@ import json
 
 import numpy as np
 import pytest
+from refusals import refused
 from runs import status_of
 
 from asr.cli import score as command
 from asr.data import manifest
 from asr.data.manifest import Utterance
-from asr.errors import UserError
 from asr.scoring.error_rate import ErrorRate, error_rates
 from asr.scoring.report import score
 from asr.scoring.significance import compare, interval, resampled_rates
@@ -47,12 +47,6 @@ def printed(tmp_path, capsys):
         return capsys.readouterr().out.splitlines()
 
     return printed
-
-
-def refused(*facts, **given):
-    with pytest.raises(UserError) as error:
-        score(**given)
-    assert [fact for fact in facts if fact not in str(error.value)] == [], error.value
 
 
 # the value
@@ -135,10 +129,11 @@ def test_manifests_files_mappings_and_transcripts_score_alike(tmp_path):
         for hyp in (files[1], transcripts, iter(transcripts)):
             assert score(ref, hyp) == expected
     assert score(*files, against=hypotheses).differences["word"].value == 0
-    refused("hyp", "3 ids of ref, got 1 missing (u1)", ref=references, hyp=transcripts[:2])
-    refused("repeated ids in hyp (1): u2", ref=references, hyp=[*transcripts, transcripts[1]])
-    refused("ref: got no texts", ref={}, hyp=hypotheses)
-    refused("unit: got 'words'", "mixed", ref=references, hyp=hypotheses, unit="words")
+    refused(r"hyp.* 3 ids of ref, got 1 missing \(u1\)", score, references, transcripts[:2])
+    twice = [*transcripts, transcripts[1]]
+    refused(r"repeated ids in hyp \(1\): u2", score, references, twice)
+    refused("ref: got no texts", score, {}, hypotheses)
+    refused("unit: got 'words'.*mixed", score, references, hypotheses, "words")
 
 
 def test_the_command_prints_a_line_a_unit(printed, tmp_path):
@@ -176,7 +171,8 @@ def test_texts_are_rewritten_before_they_are_compared(printed, capsys):
     status_of(command.main, "--help")
     shown = capsys.readouterr().out
     assert "--normalize" in shown and "--normalise" not in shown
-    refused("empty references in ref (1): a", ref={"a": "..."}, hyp=hyp, normalize="plain")
+    empty = r"empty references in ref \(1\): a"
+    refused(empty, score, {"a": "..."}, hyp, normalize="plain")
 
 
 def test_missing_and_extra_ids_are_refused_or_deletions_and_never_left_out(tmp_path, capsys):
@@ -185,8 +181,9 @@ def test_missing_and_extra_ids_are_refused_or_deletions_and_never_left_out(tmp_p
     good = write(tmp_path / "g", {f"u{n}": "A B" for n in range(8)})
     missing = f"{hyp}: expected the 8 ids of {ref}, got 7 missing (u1, u2, u3, u4, u5 and 2 more)"
     for given in ({"hyp": hyp}, {"hyp": good, "against": hyp}):
-        refused(f"{missing} and 1 that {ref} doesn't have (v1)", ref=ref, **given)
-    refused("(v1)", ref=ref, hyp=hyp, missing="deletions")  # a stranger
+        line = refused("", score, ref, **given)
+        assert f"{missing} and 1 that {ref} doesn't have (v1)" in line
+    refused(r"\(v1\)", score, ref, hyp, missing="deletions")  # a stranger
     hyp.write_text("u0\tA B\nu1\n")  # an id alone is an empty hypothesis
     assert status_of(command.main, ref, hyp) == 2
     assert "deletions for --missing" in capsys.readouterr().err

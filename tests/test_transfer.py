@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import assert_same, make_root, stop, train, weights
+from refusals import refused
+from runs import assert_same, experiment, make_root, stop, train, weights
 from small import each, rows, slow
 from test_lm import CONFIG as LM_CONFIG
 
-from asr import config, tasks
-from asr.errors import UserError
+from asr import config
 from asr.models import recognizer
 from asr.models.transfer import BY_TOKEN, load_what_fits, shared_tokens, unlike_settings
 from asr.text import tokenizer
@@ -22,6 +22,7 @@ from asr.training.build import build, fine_tune
 from asr.training.identity import stamp_of
 from asr.training.layers import freeze
 
+TOKENIZERS = "tokenizer", "new"
 OLD, NEW = "LOW MID HIGH", "HI WORLD"  # characters of the old and of the new texts
 OLD_IDS = [0, 1, 2, 4, 5, 6, 8, 9, 10]  # <blank>, " DHILOW" in code points, <sos/eos>
 NEW_IDS = [0, 1, 2, 3, 4, 5, 6, 8, 9]
@@ -44,12 +45,8 @@ def root(tmp_path_factory):
     (root / "dev.txt").write_text("LOW MID\n")
     (root / "lm.yaml").write_text(LM_CONFIG.format(root=root))
     for name in ("x", "lm"):
-        save(root / f"base-{name}", load(root, name))
+        save(root / f"base-{name}", experiment(root, name=name))
     return root
-
-
-def load(root, name, *overrides):
-    return config.load(tasks.Experiment, root / f"{name}.yaml", overrides)
 
 
 def make(settings, seed):
@@ -66,9 +63,9 @@ def save(folder, settings, seed=5):
     return model.model
 
 
-def take(root, name, *overrides, base=None):
+def take(root, *overrides, name="x", base=None):
     """The weights of a random model before it takes those of a folder, the model after that, and the report."""
-    model = make(load(root, name, *overrides), seed=2)
+    model = make(experiment(root, *overrides, name=name), seed=2)
     return weights(model), model, load_what_fits(model, base or root / f"base-{name}")
 
 
@@ -77,7 +74,7 @@ def take(root, name, *overrides, base=None):
 
 @each("name", ["x", "lm"])
 def test_a_model_of_the_same_sizes_and_tokenizer_takes_all(root, name):
-    _, model, transfer = take(root, name)
+    _, model, transfer = take(root, name=name)
     assert_same(weights(model), weights(type(model).load(root / f"base-{name}")))
     assert {*transfer.words.values()} == {"loaded"} and not transfer.notes
     assert transfer.has_statistics == (name == "x")
@@ -85,16 +82,14 @@ def test_a_model_of_the_same_sizes_and_tokenizer_takes_all(root, name):
 
 @each("name", ["x", "lm"])
 def test_by_token_are_the_modules_whose_shape_follows_the_vocabulary(root, name):
-    old, new = (shapes(load(root, name, f"tokenizer={root}/{t}")) for t in ("tokenizer", "new"))
-    modules, follow = (
-        {name.rpartition(".")[0] for name, _ in some}
-        for some in (old.items(), old.items() - new.items())
-    )
+    old, new = (shapes(experiment(root, f"tokenizer={root}/{t}", name=name)) for t in TOKENIZERS)
+    differ = [name for name in old if old[name] != new[name]]
+    modules, follow = ({name.rpartition(".")[0] for name in some} for some in (old, differ))
     assert follow and follow == modules & BY_TOKEN.keys()
 
 
 def test_rows_of_shared_characters_are_carried_over(root):
-    before, model, transfer = take(root, "x", f"tokenizer={root}/new")
+    before, model, transfer = take(root, f"tokenizer={root}/new")
     expected = weights(recognizer.load(root / "base-x"))
     for name in ROWS:
         rows = expected[name][OLD_IDS]
@@ -108,7 +103,7 @@ def test_rows_of_shared_characters_are_carried_over(root):
 def test_tokens_count_and_not_their_number(root, tmp_path):
     """Tokenizers of one size and other characters: shapes agree, rows don't."""
     tokenizer.train("characters", ["ABCDEFGHI"]).save(tmp_path)
-    before, model, transfer = take(root, "x", f"tokenizer={tmp_path}")
+    before, model, transfer = take(root, f"tokenizer={tmp_path}")
     assert transfer.rows["model.ctc_out.bias"] == (6, 11)  # D G H I, blank and <sos/eos>
     assert_same(model.model.ctc_out.bias[1], before["model.ctc_out.bias"][1])
 
@@ -122,8 +117,8 @@ def test_tokens_are_paired_by_their_text_and_roles():
 
 @each("old, new", [("false", "true"), ("true", "false"), ("true", "true")])
 def test_tied_weights(root, tmp_path, old, new):
-    source = save(tmp_path, load(root, "lm", f"model.tied={old}"))
-    _, model, transfer = take(root, "lm", f"model.tied={new}", base=tmp_path)
+    source = save(tmp_path, experiment(root, f"model.tied={old}", name="lm"))
+    _, model, transfer = take(root, f"model.tied={new}", name="lm", base=tmp_path)
     decoder, theirs = model.model.decoder, source.decoder.embedding.weight
     embedding, out = decoder.embedding.weight, decoder.out.weight
     assert (out is embedding) == (new == "true")
@@ -134,7 +129,7 @@ def test_tied_weights(root, tmp_path, old, new):
 
 def test_what_does_not_fit_is_told(root):
     sizes = "model.encoder.layers=3", "model.decoder.ff=48", "features.fbank.mels=20"
-    before, model, transfer = take(root, "x", *sizes)
+    before, model, transfer = take(root, *sizes)
     layer = "model.decoder.layers.0.ff.inner.weight"
     assert f"{layer}: got (64, 32), expected (48, 32); not used" in transfer.message
     assert "model.encoder.layers.2.* (16): not in the folder" in transfer.message
@@ -143,12 +138,12 @@ def test_what_does_not_fit_is_told(root):
     assert_same({n: after[n] for n in kept}, {n: before[n] for n in kept})
     listed = dict(line.split("\t") for line in transfer.lines().splitlines())
     assert set(listed) == set(after) and listed["model.ctc_out.bias"] == "loaded"
-    *_, smaller = take(root, "x", "model.encoder.layers=1")
+    *_, smaller = take(root, "model.encoder.layers=1")
     assert "model.encoder.layers.1.* (16): of the folder, not used" in smaller.message
 
 
 def test_statistics_of_another_normalization_are_not_taken(root):
-    before, model, transfer = take(root, "x", "features.cmvn=utterance")
+    before, model, transfer = take(root, "features.cmvn=utterance")
     names = ["frontend.cmvn.mean", "frontend.cmvn.std"]
     assert transfer.anew == names and not transfer.has_statistics and not transfer.missing
     assert "frontend.* (2): of another features.cmvn; not used" in transfer.message
@@ -161,7 +156,7 @@ def test_statistics_of_another_normalization_are_not_taken(root):
 
 @each("change", ["mels=20", "mel_floor=1e4"])
 def test_other_features_are_told(root, change):
-    *_, transfer = take(root, "x", f"features.fbank.{change}")
+    *_, transfer = take(root, f"features.fbank.{change}")
     [note] = transfer.notes
     assert note.startswith(f"features.fbank differs from that of {root}/base-x")
     assert transfer.has_statistics == ("mels" not in change)
@@ -174,7 +169,7 @@ def tune(settings):
 def test_many_other_shapes_are_told_in_few_lines(root):
     """Another width, but the same first convolution."""
     sizes = "model.encoder.d_model=8", "model.decoder.d_model=8"
-    transfer = tune(load(root, "x", f"init_from={root}/base-x", *sizes))
+    transfer = tune(experiment(root, f"init_from={root}/base-x", *sizes))
     lines = transfer.message.splitlines()
     assert len(lines) < 12 and max(map(len, lines)) < 250
     [counted] = [line for line in lines if line.startswith("  model.encoder: ")]
@@ -186,17 +181,17 @@ def test_many_other_shapes_are_told_in_few_lines(root):
 
 @each("name, value", rows(SHAPE))
 def test_settings_that_decide_about_shapes_are_compared(root, name, value):
-    settings = load(root, "x", f"{name}={value}")
+    settings = experiment(root, f"{name}={value}")
     [unlike] = unlike_settings(settings, root / "base-x")
     assert unlike.startswith(f"{name} is ") and unlike.endswith(f" there, {value} here")
-    assert shapes(settings) != shapes(load(root, "x"))
+    assert shapes(settings) != shapes(experiment(root))
 
 
 def test_settings_that_decide_about_no_shape_are_not_compared(root):
     changes = "model.decoder.tied=true", "model.encoder.dropout=0.3", "model.ctc_weight=0.2"
-    settings = load(root, "x", "training.epochs=1", *changes)
+    settings = experiment(root, "training.epochs=1", *changes)
     assert not unlike_settings(settings, root / "base-x")
-    assert shapes(settings) == shapes(load(root, "x"))
+    assert shapes(settings) == shapes(experiment(root))
 
 
 def shapes(settings):
@@ -208,44 +203,39 @@ def test_settings_scaled_for_a_model_take_all_its_weights(root, tmp_path, monkey
     scaled, base = importlib.import_module("scaled"), str(root / "base-x")
     scaled.main([str(root / "data"), str(tmp_path)])
     overrides = [f"tokenizer={root}/tokenizer", f"init_from={base}"]
-    plain = config.load(tasks.Experiment, tmp_path / "config.yaml", overrides)
-    with pytest.raises(UserError, match="no matrix of it fits .*; take .*base-x/config.yaml"):
-        tune(plain)
+    plain = experiment(tmp_path, *overrides, name="config")
+    refused("no matrix of it fits .*; take .*base-x/config.yaml", tune, plain)
     scaled.main([str(root / "data"), str(tmp_path), "--init-from", base])
-    made = config.load(tasks.Experiment, tmp_path / "config.yaml", [f"tokenizer={root}/new"])
+    made = experiment(tmp_path, f"tokenizer={root}/new", name="config")
     transfer = tune(made)
     assert made.training == plain.training and made.init_from == base
     assert (len(transfer.loaded), len(transfer.rows), len(transfer.words)) == (70, 5, 75)
 
 
-LANGUAGE_MODEL = r"base-lm: holds a language model \(model.kind: lm\), expected a recognizer"
-NO_MATRIX = "base-lm: no matrix of it fits this model: model.d_model is 32 there, 8 here, .*; take "
+NO_TRAINING = r"""
+x  | base-lm |                   | holds a language model \(model.kind: lm\), expected a recognizer
+x  | no      |                   | no such model folder; asr-train makes one
+x  | bad     |                   | model.safetensors: damaged
+x  | base-x  | out={root}/base-x | is out, too; a new model needs another
+lm | base-lm | model.d_model=8 model.heads=1 model.ff=4 | NO_MATRIX
+"""
+NO_MATRIX = "no matrix of it fits this model: model.d_model is 32 there, 8 here, .*; take "
 NO_MATRIX += "model: and features: of .*base-lm/config.yaml$"
 
 
-@each(
-    "name, base, message, more",
-    [
-        ("x", "base-lm", LANGUAGE_MODEL, []),
-        ("x", "no", "no: no such model folder; asr-train makes one", []),
-        ("x", "bad", "model.safetensors: damaged", []),
-        ("x", "base-x", "base-x is out, too; a new model needs another", ["out={root}/base-x"]),
-        ("lm", "base-lm", NO_MATRIX, ["model.d_model=8", "model.heads=1", "model.ff=4"]),
-    ],
-)
-def test_what_cannot_begin_a_training_is_refused(root, name, base, message, more):
+@each("name, base, more, message", rows(NO_TRAINING.replace("NO_MATRIX", NO_MATRIX)))
+def test_what_cannot_begin_a_training_is_refused(root, name, base, more, message):
     bad = shutil.copytree(root / "base-x", root / "bad", dirs_exist_ok=True)
     (bad / "model.safetensors").write_bytes(b"no weights")
-    more = [text.format(root=root) for text in more]
-    with pytest.raises(UserError, match=f"init_from: .*{message}"):
-        tune(load(root, name, f"init_from={root}/{base}", *more))
+    changes = f"init_from={root}/{base} {more.format(root=root)}".split()
+    settings = experiment(root, *changes, name=name)
+    refused(f"init_from: {root}/{base}.*{message}", tune, settings)
 
 
 def test_a_refused_training_leaves_folders_as_they_were(root, tmp_path):
-    with pytest.raises(UserError, match="out: .*base-x: is no training's folder, .*config.yaml"):
-        train(root, root / "base-x")
-    with pytest.raises(UserError, match="init_from: .*no: no such model folder"):
-        train(root, tmp_path / "new", f"init_from={root}/no")
+    out, init = root / "base-x", f"init_from={root}/no"
+    refused("out: .*base-x: is no training's folder, .*config.yaml", train, root, out)
+    refused("init_from: .*no: no such model folder", train, root, tmp_path / "new", init)
     assert not (tmp_path / "new").exists()
 
 
@@ -253,26 +243,28 @@ def test_a_refused_training_leaves_folders_as_they_were(root, tmp_path):
 
 
 def test_frozen_parameters(root):
-    model = make(load(root, "x"), seed=1)
+    model = make(experiment(root), seed=1)
     freeze(model, ["frontend.*", "model.encoder.layers.[0-0].*", "*.out.bias"])
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     names = [name for name, _ in model.named_parameters()]
     layer = {name for name in names if name.startswith("model.encoder.layers.0.")}
     biases = {name for name in names if name.endswith(".out.bias")}
     assert frozen == layer | biases and len(layer) == 16
-    tied = make(load(root, "lm", "model.tied=true"), seed=1)
+    tied = make(experiment(root, "model.tied=true", name="lm"), seed=1)
     freeze(tied, ["model.decoder.out.weight"])
     assert not tied.model.decoder.embedding.weight.requires_grad
 
 
-@each("patterns, message", {
-    ("model.encoder.layer.*",): "'model.encoder.layer.*' matches no .*; did you mean 'model.enc",
-    ("Q",): "'Q' matches no parameter; names are as 'model.ctc_out.bias'",
-    ("model.encoder.*", "*"): r"model.encoder.\*, \* leaves no parameter to train",
-}.items())  # fmt: skip
+NO_SENSE = r"""
+model.encoder.layer.* | 'model.encoder.layer.*' matches no .*; did you mean 'model.enc
+Q                     | 'Q' matches no parameter; names are as 'model.ctc_out.bias'
+model.encoder.* *     | model.encoder.\*, \* leaves no parameter to train
+"""
+
+
+@each("patterns, message", rows(NO_SENSE))
 def test_patterns_that_make_no_sense(root, patterns, message):
-    with pytest.raises(UserError, match=f"^freeze: {message}"):
-        freeze(build(load(root, "x")), patterns)
+    refused(f"^freeze: {message}", freeze, build(experiment(root)), patterns.split())
 
 
 # ---- training
@@ -298,10 +290,12 @@ def test_what_is_frozen_stays_to_the_bit_and_the_rest_moves(root, tuned):
         assert old.equal(tuned[name]) != moves, name
 
 
-def test_it_is_said_and_listed(root, tmp_path, capsys):
-    names = fine(root, tmp_path / "x", "training.epochs=1")
-    said, count = capsys.readouterr().err, len(names)
-    assert f"base-x: {count} of {count} tensors loaded\n  transfer.tsv lists all\n" in said
+def test_it_is_said_and_listed(root, tmp_path, stderr):
+    stop(root, tmp_path / "x", 0, *how_to_tune(root))
+    said, names = stderr(), weights(recognizer.load(root / "base-x"))
+    assert (
+        f"base-x: {len(names)} of {len(names)} tensors loaded\n  transfer.tsv lists all\n" in said
+    )
     assert f"CMVN: the statistics are those of {root}/base-x" in said
     assert "M of them frozen" in said
     listed = (tmp_path / "x/transfer.tsv").read_text().splitlines()
@@ -321,8 +315,7 @@ def test_a_resumed_fine_tuning_equals_an_uninterrupted_one(
 ):
     stop(root, tmp_path / "x", stop_at, *how_to_tune(root), "training.save_steps=1")
     listed = (tmp_path / "x/transfer.tsv").read_text()
-    anew = lambda *_: pytest.fail("a resumed run has its own weights")  # noqa: E731
-    monkeypatch.setattr("asr.training.build.load_what_fits", anew)
+    monkeypatch.setattr("asr.training.build.load_what_fits", None)  # it has its own weights
     assert_same(fine(root, tmp_path / "x"), tuned)
     assert (tmp_path / "x/transfer.tsv").read_text() == listed
 
@@ -331,7 +324,7 @@ def test_other_weights_to_begin_with_are_another_run(root, tmp_path):
     def facts(*overrides):
         return stamp_of(root / "lm.yaml", overrides).facts
 
-    base, init = load(root, "lm"), f"init_from={tmp_path}"
+    base, init = experiment(root, name="lm"), f"init_from={tmp_path}"
     save(tmp_path, base)
     first = facts(init)
     assert facts(init) == first

@@ -17,12 +17,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refusals import refused
+from small import each
 
 from asr.download import archives
 from asr.download.archives import Budget, Damaged, Refused, unpack
-from asr.errors import UserError
-
-each = pytest.mark.parametrize
 
 SOUND = random.Random(1).randbytes(3000)
 
@@ -171,39 +170,32 @@ def archive(kind, given):
 
 YAML = Path(__file__).with_name("archives.yaml")
 SOUND_TAR = packed(raw(b"a", SOUND))
-TRICKS = [  # a row each: what it is, its bytes, the error, what it says
-    *(
-        (trick, archive(kind, given), error, why)
-        for kind, errors in yaml.safe_load(YAML.read_text()).items()
-        for error, whys in errors.items()
-        for why, tricks in whys.items()
-        for trick, given in tricks.items()
-    ),
-    (
-        "an end within a header",
-        packed(raw(b"a", b"x")[:400], end=b""),
-        "Damaged",
-        "within a header",
-    ),
-    (
-        "an end within a member",
-        packed(raw(b"a", SOUND)[:1024], end=b""),
-        "Damaged",
-        "within a member",
-    ),
-    ("text", gzip.compress(b"<html>log in first</html>" * 40), "Damaged", "number"),
-    ("no gzip", b"<html>log in first</html>", "Damaged", "gzip"),
-    ("nothing", b"", "Damaged", "empty"),
-    ("gzip without its end", SOUND_TAR[:-20], "Damaged", "ended before"),
-    ("a wrong checksum of gzip", SOUND_TAR[:-8] + bytes(8), "Damaged", "CRC"),
-    ("something behind", SOUND_TAR + b"#!/bin/sh", "Damaged", "gzip"),
-    ("no list", zipped("a")[:-22] + b"PK\5\6", "Damaged", "not a zip"),
+TRICKS = [
+    pytest.param(archive(kind, given), getattr(archives, error), why, id=trick)
+    for kind, errors in yaml.safe_load(YAML.read_text()).items()
+    for error, whys in errors.items()
+    for why, tricks in whys.items()
+    for trick, given in tricks.items()
+]
+DAMAGES = [
+    (packed(raw(b"a", b"x")[:400], end=b""), "within a header"),
+    (packed(raw(b"a", SOUND)[:1024], end=b""), "within a member"),
+    (gzip.compress(b"<html>log in first</html>" * 40), "number"),
+    (b"<html>log in first</html>", "gzip"),
+    (b"", "empty"),
+    (SOUND_TAR[:-20], "ended before"),
+    (SOUND_TAR[:-8] + bytes(8), "CRC"),
+    (SOUND_TAR + b"#!/bin/sh", "gzip"),
+    (zipped("a")[:-22] + b"PK\5\6", "not a zip"),
 ]
 
 
-@each("data, error, why", [pytest.param(*t, id=name) for name, *t in TRICKS])
+TRICKS += [pytest.param(data, Damaged, why, id=why) for data, why in DAMAGES]
+
+
+@each("data, error, why", TRICKS)
 def test_tricks_are_refused(tmp_path, data, error, why):
-    with pytest.raises(getattr(archives, error)) as caught:
+    with pytest.raises(error) as caught:
         get(tmp_path, data)
     assert why in str(caught.value) and str(caught.value).isprintable()
     assert len(list(tmp_path.iterdir())) == 1  # the archive
@@ -307,6 +299,5 @@ def test_damage_anywhere_is_damage_or_refused(tmp_path, name):
 
 
 def test_an_error_of_the_disk_is_a_line(tmp_path):
-    with pytest.raises(UserError, match="No such file"):
-        unpack(tmp_path / "absent.tar.gz", tmp_path / "out", Budget(1, 1))
+    refused("No such file", unpack, tmp_path / "absent.tar.gz", tmp_path / "out", Budget(1, 1))
     assert not (tmp_path / "out").exists()
