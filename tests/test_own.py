@@ -139,6 +139,15 @@ def test_ten_hours_are_the_file_in_conf(scaled):
     assert tuned(scaled, 10) == config.load(Experiment, ROOT / "conf/pretrained.yaml", own)
 
 
+def test_the_page_about_hours_shows_what_is_made(scaled):
+    page = (ROOT / "docs/how-much-data.md").read_text()
+    for hours, one in zip(UPDATES, scaled.FINE_TUNING, strict=True):
+        limit = "more" if one.below == float("inf") else f"less than {one.below:g}"
+        epochs = tuned(scaled, hours).training.epochs
+        row = f"| {limit} | {one.hours} | {one.steps:,} | {epochs} | {epochs * hours:.0f} h |"
+        assert row in page
+
+
 SPOKEN = ["TURN THE LIGHT ON", "TURN IT OFF", "PLAY SOME MUSIC", "DON'T STOP", "ROOM 12 B", "A"]
 
 
