@@ -1,6 +1,7 @@
 """Somebody's own corpus: tables joined, settings scaled by hours, the recipe from a table to an error rate.
 
-What a tier must be is the file of conf/ that it names; sizes of BPE are judged by sentencepiece, which refuses one that
+What a tier must be is the file of conf/ that it names, and what a fine-tuning must be the table of wav2vec 2.0's paper;
+sizes of BPE are judged by sentencepiece, which refuses one that
 doesn't fit; the corpus of the recipe is made of tones.
 """
 
@@ -15,6 +16,7 @@ import torch
 from checkouts import PATH, ROOT, bash, copy, needs_commands, write_program
 from partly import partly
 from small import rows
+from sources import write_source
 from tones import write_corpus
 
 from asr import config, yaml_tree
@@ -91,6 +93,59 @@ def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled, hours, expected
         counted = made["model"]["flat_start_epochs"], training["validate_every"]
         found[1:1] = *counted, made["schedule"]["warmup"]
     assert tuple(found) == expected
+
+
+UPDATES = {  # Baevski et al. 2020, table 6: hours → updates, probabilities that masks of 10 frames, 64 features begin
+    1 / 6: (12_000, 0.075, 0.008),
+    1: (13_000, 0.075, 0.004),
+    10: (20_000, 0.065, 0.004),
+    100: (50_000, 0.05, 0.008),
+}
+
+
+def tuned(scaled, hours, source="facebook/wav2vec2-large-lv60"):
+    tree = scaled.pretrained(hours, source, "data/x", "exp/x")
+    return config.check(Experiment, tree, yaml_tree.Origins("scaled"))
+
+
+@each("hours", UPDATES)
+def test_a_pretrained_encoder_has_the_steps_and_masks_of_the_paper(scaled, hours):
+    made, (updates, time, feature) = tuned(scaled, hours), UPDATES[hours]
+    training, mask = made.training, made.model.encoder.mask
+    per_epoch = -(-3600 * hours // (made.data.batch_seconds * training.accumulate))
+    frozen = made.model.fine_tuning.freeze_epochs * per_epoch
+    assert (
+        0 <= training.epochs * per_epoch - updates < per_epoch and 0 <= frozen - 10_000 < per_epoch
+    )
+    assert (made.schedule.warmup, made.schedule.decay) == (updates / 10, 0.5)
+    assert (mask.time_ratio, mask.time_width) == (pytest.approx(10 * time), 10)
+    assert (mask.feature_ratio, mask.feature_width) == (pytest.approx(64 * feature, abs=0.005), 64)
+    assert 40 <= training.epochs / training.validate_every <= 60
+
+
+@each(
+    "hours, like",
+    [(0.001, 1 / 6), (0.39, 1 / 6), (0.41, 1), (2.9, 1), (3.1, 10), (31, 100), (9e3, 100)],
+)
+def test_other_hours_have_the_masks_of_the_nearest(scaled, hours, like):
+    made, near = tuned(scaled, hours), tuned(scaled, like)
+    assert made.model.encoder == near.model.encoder and made.training.epochs >= 1
+    assert made.model.fine_tuning.freeze_epochs <= made.training.epochs
+
+
+def test_ten_hours_are_the_file_in_conf(scaled):
+    own = "out=exp/x/model tokenizer=exp/x/tokenizer data.train=data/x/train.jsonl.gz"
+    own = [*own.split(), "data.dev=data/x/dev.jsonl.gz"]
+    assert tuned(scaled, 10) == config.load(Experiment, ROOT / "conf/pretrained.yaml", own)
+
+
+def test_the_page_about_hours_shows_what_is_made(scaled):
+    page = (ROOT / "docs/how-much-data.md").read_text()
+    for hours, one in zip(UPDATES, scaled.FINE_TUNING, strict=True):
+        limit = "more" if one.below == float("inf") else f"less than {one.below:g}"
+        epochs = tuned(scaled, hours).training.epochs
+        row = f"| {limit} | {one.hours} | {one.steps:,} | {epochs} | {epochs * hours:.0f} h |"
+        assert row in page
 
 
 SPOKEN = ["TURN THE LIGHT ON", "TURN IT OFF", "PLAY SOME MUSIC", "DON'T STOP", "ROOM 12 B", "A"]
@@ -226,7 +281,16 @@ RECIPE_MISTAKES = """
 none.tsv                        | tables.py: {here}/none.tsv: no such table; expected a .tsv
 recorded.tsv --test typo.tsv    | tables.py: {here}/typo.tsv: no such table
 recorded.tsv --config none.yaml | asr-train: none.yaml: can't read this configuration
+recorded.tsv --pretrained none  | source.py: model.encoder.source: none: no such folder
+recorded.tsv --pretrained none trainng.epochs=3 | source.py: trainng: no such setting
+recorded.tsv --pretrained none --config x.yaml | run.sh: --config and --pretrained: expected one of them
 """
+TINY_DECODER = """training.epochs=2 training.average=1 training.processes=1 training.device=cpu training.precision=fp32
+model.fine_tuning.freeze_epochs=1 model.decoder.layers=1 model.decoder.d_model=16 model.decoder.ff=16 data.workers=0
+data.batch_seconds=8 training.accumulate=1"""
+
+
+WAVEFORMS = '{"sampling_rate": 16000, "do_normalize": true}'
 
 
 @pytest.fixture
@@ -272,6 +336,37 @@ def test_three_recordings_are_enough_and_none_but_sets_are_given(checkout):
     status, _, err = recipe(checkout, "recorded.tsv", "--name", "few.1", PATH=path)
     assert status == 9 and (checkout / "exp/few.1/tokenizer/bpe.model").is_file(), err
     assert [len(split) for split in splits(checkout / "data/few.1")] == [1, 1, 1]
+
+
+@pytest.mark.slow
+@needs_commands
+def test_the_recipe_fine_tunes_a_pretrained_encoder(checkout):
+    """Its folder is found from where the recipe is called; a second run repeats nothing."""
+    source = write_source(checkout / "elsewhere/tiny", "model_type: wav2vec2", 16000)
+    words = "recorded.tsv", "--name", "mine", "--dev", "15", "--test", "15", "--pretrained", "tiny"
+    status, out, err = recipe(checkout, *words, *TINY_DECODER.split())
+    assert status == 0, out + err
+    assert "tiny: wav2vec2, 3 layers of 32" in err and "result recipe=mine set=test" in out
+    written = config.load(Experiment, checkout / "exp/mine/config.yaml")
+    assert written.model.encoder.source == str(source) and written.training.epochs == 12000
+    assert recipe(checkout, *words, *TINY_DECODER.split())[0] == 0
+
+
+@needs_commands
+def test_a_pretrained_encoder_without_transformers_is_refused_first(checkout, tmp_path):
+    for name, text in (
+        ("config", '{"model_type": "wav2vec2"}'),
+        ("preprocessor_config", WAVEFORMS),
+    ):
+        path = checkout / f"elsewhere/tiny/{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/transformers.py").write_text("raise ImportError('none')")
+    path = f"{tmp_path / 'none'}{os.pathsep}{ROOT}"
+    status, out, err = recipe(checkout, "recorded.tsv", "--pretrained", "tiny", PYTHONPATH=path)
+    assert (status, out) == (2, "") and not (checkout / "data").exists()
+    assert err.startswith("source.py: transformers can't be imported") and "[pretrained]" in err
 
 
 @needs_commands

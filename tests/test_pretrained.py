@@ -14,7 +14,9 @@ import sys
 from functools import cache
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 from contracts import check_encoder, encode, padded, same
 from refusals import refused
@@ -31,16 +33,22 @@ from runs import (
 )
 from safetensors.torch import load_file, save_file
 from small import Malicious, each, near, options, rows, slow
+from sources import write_source
 from tones import CONFIG
+from torch import nn
 
 from asr.errors import UserError
 from asr.features.waveform import Waveform
 from asr.info.folders import describe
 from asr.models.recognizer import load
+from asr.models.transfer import load_what_fits, unlike_settings
 from asr.nn.encoders import pretrained_source as source
 from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
+from asr.training.build import build
 from asr.training.optim.adam import parameter_groups
 from asr.training.optim.muon import MuonSettings
+from asr.transcription.times import place
+from asr.transcription.windows import ctc_log_probs, reader_of
 
 transformers = pytest.importorskip("transformers")
 FAMILIES = {  # one of each way through the code: norms of the convolutions, of the layers, positions
@@ -52,8 +60,6 @@ FAMILIES = {  # one of each way through the code: norms of the convolutions, of 
     "wavlm large": "model_type: wavlm, feat_extract_norm: layer, do_stable_layer_norm: true",
     "data2vec": "model_type: data2vec-audio, num_conv_pos_embeddings: 3, conv_pos_kernel_size: 19",
 }
-TINY = """hidden_size: 32, num_hidden_layers: 3, num_attention_heads: 2, intermediate_size: 48,
-    conv_dim: [16, 16, 16, 16, 16, 16, 16], num_conv_pos_embedding_groups: 2"""
 EACH = each("family", FAMILIES)
 IDLE = ("k_proj.bias", "masked_spec_embed")  # the latter is there for training
 SAMPLES = (9000, 4321, 7011)
@@ -65,15 +71,8 @@ def folder(tmp_path_factory):
 
     @cache
     def make(family, normalize=True):
-        torch.manual_seed(1)
-        settings = transformers.AutoConfig.for_model(**options(TINY + "," + FAMILIES[family]))
-        model = transformers.AutoModel.from_config(settings)
-        for parameter in model.parameters():
-            parameter.data += 0.1 * torch.randn_like(parameter)
         path = tmp_path_factory.mktemp("source") / "model"
-        features = {"sampling_rate": 8000, "do_normalize": normalize}
-        for part in (model, transformers.Wav2Vec2FeatureExtractor(**features)):
-            part.save_pretrained(path)
+        write_source(path, FAMILIES[family], 8000, normalize)
         return path
 
     return make
@@ -111,7 +110,7 @@ def test_in_a_batch_each_utterance_is_what_transformers_gives_of_it_alone(
         near(h[None, :frames], reference(alone).last_hidden_state, 1e-5)
 
 
-@each("text", ["", "weighted_layers: true"])
+@each("text", ["", "weighted_layers: true", "stride: 2"])
 @EACH
 def test_every_family_holds_the_contract(folder, family, text):
     encoder = encoder_of(folder(family), text)
@@ -131,6 +130,20 @@ def test_layers_are_transformers_hidden_states_and_their_mean(folder, family):
     for H, n in zip(found.layers, (3, 1, 2), strict=True):
         near(H, expected[n], 1e-5)
     near(found.H, torch.stack(expected).mean(0), 1e-5)
+
+
+def test_the_adapter_is_transformers_without_padding_and_with_a_norm(folder):
+    """Their output k ≥ 1 reads H from 2k - 2 on, if H has one frame more before it."""
+    encoder = encoder_of(folder("wavlm large"), "stride: 2, weighted_layers: true")
+    kind = transformers.models.wav2vec2.modeling_wav2vec2.Wav2Vec2AdapterLayer
+    reference = kind(transformers.Wav2Vec2Config(output_hidden_size=32))
+    reference.conv.load_state_dict(encoder.adapter.conv.state_dict())
+    x, lens = torch.randn(1, 5000, 1), torch.tensor([5000])
+    plain = encoder_of(folder("wavlm large"), "weighted_layers: true")(x, lens, layers=[1])
+    found = encoder(x, lens, layers=[1])
+    for H, got in ((plain.H, found.H), (plain.layers[0], found.layers[0])):
+        P = reference(nn.functional.pad(H, (0, 0, 1, 0)).transpose(1, 2)).transpose(1, 2)
+        near(got, nn.functional.layer_norm(P[:, 1 : 1 + (H.size(1) - 1) // 2], [32]), 1e-5)
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -208,9 +221,11 @@ def test_processes_change_nothing(trained, tmp_path):
 
 
 @slow
-def test_shards_change_nothing_but_rounding(trained, tmp_path):
+@each("adds", [False, True])
+def test_shards_change_nothing_but_rounding(trained, adapted, tmp_path, adds):
     """An encoder that thaws hasn't counted the steps in which it was frozen, in either."""
     more = "training.accumulate=2", "training.processes=2", "model.encoder.layer_dropout=0"
+    more += adapted * adds
     for name in ("false", "true"):
         train(trained[0], tmp_path / name, *more, f"training.shard={name}")
     whole, shards = (dev_losses(tmp_path / name) for name in ("false", "true"))
@@ -270,6 +285,78 @@ def test_rates_fall_from_layer_to_layer(trained):
         assert expected == {
             names[p]: (g["initial_lr"], g.get("from_epoch", 0)) for g in groups for p in g["params"]
         }
+
+
+@pytest.fixture(scope="module")
+def adapted(trained, folder):
+    """Overrides for a run whose encoder has all that it can add to its source, at 16 kHz: 25 frames a second."""
+    root = trained[0]
+    path = shutil.copytree(folder("wavlm large"), root / "fast")
+    edit(source.PREPROCESSOR, sampling_rate=16000)(path)
+    added = "model.encoder.stride=2", "model.encoder.weighted_layers=true"
+    return f"model.encoder.source={path}", "features.waveform.sample_rate=16000", *added
+
+
+def test_what_an_encoder_adds_to_its_source_is_trained_from_the_beginning(trained, adapted):
+    """While the source's weights are frozen, at the optimizer's rate; the norm begins with 1, the scores with 0."""
+    root = trained[0]
+    encoder = train(root, root / "added", *adapted, "training.epochs=1").model.encoder
+    begun = transformers.AutoModel.from_pretrained(root / "fast").state_dict()
+    assert_same(encoder.pretrained.state_dict(), begun)
+    assert (encoder.adapter.norm.weight != 1).all() and (encoder.layer_scores != 0).all()
+    model = load(root / "added")
+    new = {name for name, _ in model.named_parameters() if ".encoder.pretrained." not in name}
+    rates = model.model.rates()
+    known = {name for name, parameter in model.named_parameters() if parameter not in rates}
+    assert known == new and "model.encoder.adapter.conv.weight" in new
+
+
+def test_frames_and_times_are_those_of_the_adapter(trained, adapted):
+    root, more = trained[0], ("model.intermediate_ctc={layers: [2], weight: 0.3}",)
+    model = train(root, root / "adapted", *adapted, *more).eval()
+    losses = dev_losses(root / "adapted")
+    assert losses[-1] < losses[0] - 0.2 and model.frame_seconds == 0.04
+    assert [model.encoder_frames(n) for n in (1039, 1040, 1679, 1680)] == [0, 1, 1, 2]
+    with pytest.raises(ValueError, match="utterance 1 .* got 1039 samples, expected 1040"):
+        model.encode(torch.zeros(2, 2000), torch.tensor([2000, 1039]))
+    wave = np.sin(np.arange(16000 * 9) / 7).astype(np.float32)
+    model.longest = 2.0  # seconds: several windows
+    frames = [
+        n + k for n, P in ctc_log_probs(model, reader_of(wave), len(wave)) for k in range(len(P))
+    ]
+    assert frames == [*range(model.encoder_frames(len(wave)))]
+    H, H_lens = model.encode(torch.from_numpy(wave)[None], torch.tensor([len(wave)]))
+    text = model.tokenizer.encode("LOW MID HIGH")
+    [words], [places] = place(model.model.ctc_log_probs(H), H_lens, [text], model)
+    edges = [edge for at in places for edge in (at.first, at.end)]  # in samples
+    assert [word.text for word in words] == ["LOW", "MID", "HIGH"] and edges == sorted(edges)
+    assert not any(edge % 640 for edge in edges) and edges[-1] <= len(wave)
+
+
+def test_ctc_needs_frames_of_the_adapter(trained, tmp_path):
+    """80 ms each at 8 kHz are too few for the letters of tones."""
+    samples = int(soundfile.info(trained[0] / "corpus/train000.wav").frames / 1.1)
+    frames = ((samples - 400) // 320 + 1 - 1) // 2
+    message = rf"too short for CTC to align .*train000 \({frames} frames at speed 1.1, "
+    with pytest.raises(UserError, match=message):
+        train(trained[0], tmp_path / "m", "model.encoder.stride=2")
+
+
+@slow
+def test_a_resumed_run_with_an_adapter_is_an_uninterrupted_one(trained, adapted, tmp_path):
+    root = trained[0]
+    whole = root / "whole of added", weights(train(root, root / "whole of added", *adapted))
+    stop(root, tmp_path / "m", 8, *adapted, "training.save_steps=1")
+    assert_uninterrupted(root, tmp_path / "m", whole, *adapted, "training.save_steps=1")
+
+
+def test_an_adapter_that_a_folder_lacks_is_left_as_initialized(trained, tmp_path):
+    settings = config.load(tasks.Experiment, trained[1] / "config.yaml", ["model.encoder.stride=2"])
+    transfer = load_what_fits(build(settings), trained[1], unlike_settings(settings, trained[1]))
+    assert transfer.unlike == ["model.encoder.stride is 1 there, 2 here"]
+    assert [name.split(".")[:3] for name in transfer.missing] == 4 * [
+        ["model", "encoder", "adapter"]
+    ]
 
 
 # --- files of strangers ---------------------------------------------------------------------------

@@ -136,13 +136,14 @@ class Hybrid(nn.Module):
         """Map parameters to the factor on their learning rate, and the epoch from which they are trained.
 
         Of the encoder's N layers the last has the factor `rate`, and each one below `layer_decay`
-        times that of the one above; what is in no layer has that of one below the first.
+        times that of the one above; what is in no layer has that of one below the first. What a
+        pretrained encoder adds to its source is new, as are CTC and decoder.
         """
         s, layers = self.fine_tuning, self.encoder.layers
         if s == NO_FINE_TUNING:
             return {}
         below = s.rate * s.layer_decay ** len(layers)
-        rates = dict.fromkeys(self.encoder.parameters(), (below, s.freeze_epochs))
+        rates = dict.fromkeys(self.encoder.transferred, (below, s.freeze_epochs))
         for n, layer in enumerate(layers, start=1):
             factor = s.rate * s.layer_decay ** (len(layers) - n)
             rates |= dict.fromkeys(layer.parameters(), (factor, s.freeze_epochs))
@@ -181,8 +182,8 @@ class Hybrid(nn.Module):
         layers = [n for term in extra for n in term.encoder_layers]
         seeds = None if seeds is None else seeds.repeat(views)  # (N,)
         frozen = self.training and epoch < self.fine_tuning.freeze_epochs
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
-            encoded = encoded or self.encoder(X, X_lens, layers, seeds=seeds)
+        encode = self.encoder.frozen if frozen else self.encoder
+        encoded = encoded or encode(X, X_lens, layers, seeds=seeds)
         H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
         lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
         align = partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])

@@ -31,6 +31,7 @@ SIZES = {
     "d_k",
     "d_v",
     "subsampling",
+    "stride",
     "channels",
     "kernel",
     "norm",

@@ -3,7 +3,7 @@
 B batch, T frames, F features, T' subsampled frames, D model width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeVar
 
@@ -192,6 +192,11 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layer(s, where) for where in positions)
         self.norm = norm
 
+    @property
+    def transferred(self) -> Iterator[nn.Parameter]:
+        """What may have the weights of another training; the rest would be new."""
+        return self.parameters()
+
     def forward(
         self,
         X: Tensor,
@@ -228,6 +233,17 @@ class Encoder(nn.Module):
         return EncoderOutput(
             self.norm(H), H_lens, [inner[n] for n in layers], context.attention or ()
         )
+
+    @torch.no_grad()
+    def frozen(
+        self,
+        X: Tensor,
+        X_lens: Tensor,
+        layers: Sequence[int] = (),
+        seeds: Tensor | None = None,
+    ) -> EncoderOutput:
+        """Encode as `forward` does, without a gradient for `transferred`."""
+        return self(X, X_lens, layers, seeds=seeds)
 
     def draw_chunks(self, seeds: Tensor) -> Tensor | None:
         """Draw from seeds (B,) the chunk of each utterance in training, all sizes equally likely.

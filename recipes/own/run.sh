@@ -3,30 +3,36 @@
 # it continues where it stopped, and repeats nothing.
 #
 #   recipes/own/run.sh TABLE.tsv [--test TABLE.tsv|N] [--dev N] [--name NAME] [--normalize plain|english]
-#       [--config YAML] [--gpus N] [key.path=value ...]
+#       [--config YAML | --pretrained SOURCE] [--gpus N] [key.path=value ...]
 #
 # TABLE.tsv has lines of `id path text [speaker]`, separated by tabs; paths are relative to it. Test and dev sets have N
 # utterances each: by default a tenth of the table (at most 2000), and a twentieth of the rest (at most 1000). They are
-# split off by speaker, or taken from all speakers if each of them says twice that or more.
+# split off by speaker, or taken from all speakers if each of them says twice that or more. With --pretrained the encoder
+# is one that others have trained (wav2vec 2.0, HuBERT, WavLM ...): a folder, or owner/name on the Hugging Face Hub.
 set -euo pipefail
 # shellcheck source=scripts/recipe.sh
 source "$(dirname -- "$0")/../../scripts/recipe.sh"
 
-name=own dev='' test='' normalize='' config='' gpus=all
+name=own dev='' test='' normalize='' config='' pretrained='' gpus=all
 set -- "${@/#--normalise/--normalize}" # the old spelling
-options "test dev name normalize config gpus" "TABLE.tsv" "$@"
+options "test dev name normalize config pretrained gpus" "TABLE.tsv" "$@"
 check_name "$name"
 config=$(yaml "$config")
+[ -z "$config" ] || [ -z "$pretrained" ] ||
+    mistake "--config and --pretrained: expected one of them; a copy of the config.yaml that --pretrained writes names the source"
+[[ -z "$pretrained" || ! -d "$(absolute "$pretrained")" ]] || pretrained=$(absolute "$pretrained")
 data=data/$name exp=exp/$name splits=("train=${places[0]}") carve=()
 [[ -z "$test" || "$test" =~ ^[0-9.]+$ ]] || splits+=("test=$(absolute "$test")")
 [ -z "$config" ] || check_settings "$exp/model" "$config"
+# once training has begun, the model folder knows what the source is
+[ -z "$pretrained" ] || [ -e "$exp/model" ] || python recipes/own/source.py "$pretrained" ${settings[@]+"${settings[@]}"}
 
 python -m scripts.tables "$data-tables" "${splits[@]}"
 shares=$(python recipes/own/shares.py "$data-tables")
 [ ${#splits[@]} -eq 2 ] || carve=(--test "${test:-${shares% *}}")
 step asr-prepare tsv "$data-tables" "$data" --dev "${dev:-${shares#* }}" ${carve[@]+"${carve[@]}"} \
     ${normalize:+--normalize "$normalize"}
-tokens=$(python recipes/own/scaled.py "$data" "$exp")
+tokens=$(python recipes/own/scaled.py "$data" "$exp" ${pretrained:+--pretrained "$pretrained"})
 config=${config:-$exp/config.yaml}
 # includes dev's texts: a character that only they have would have no token
 # shellcheck disable=SC2086  # word splitting is intended

@@ -1,17 +1,19 @@
 """Settings for somebody's own corpus, scaled by its hours: a complete YAML, and what its tokens should be.
 
-    python recipes/own/scaled.py DATA EXP [--init-from MODEL]
+    python recipes/own/scaled.py DATA EXP [--init-from MODEL | --pretrained SOURCE]
 
 Reads DATA/train.jsonl.gz and DATA/dev.jsonl.gz, writes EXP/config.yaml, and prints the options of asr-tokenizer for
 EXP/tokenizer, which is made of the texts of both. The settings are those of the file in conf/ that was made for about
 as much speech (TIERS); epochs, and what is counted in epochs or steps, are scaled so that the model sees about as much
 speech in all as it does there. With --init-from the features and the model are those of that model's folder, so that
-all its weights fit, and the training begins with them.
+all its weights fit, and the training begins with them. With --pretrained the settings are those of
+conf/pretrained.yaml, with this source; steps and masks are those with which wav2vec 2.0 was fine-tuned on about as much
+speech (FINE_TUNING).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 from pathlib import Path
 
 from asr import yaml_tree
@@ -46,6 +48,39 @@ TIERS = (
 )
 
 
+@dataclass(frozen=True)
+class FineTuning:
+    """Corpora of up to `below` hours: how wav2vec 2.0 was fine-tuned on `hours`.
+
+    steps          of the optimizer
+    time_ratio     of an utterance's frames that masks would cover, if none overlapped
+    feature_ratio  of the features, likewise
+    """
+
+    below: float
+    hours: str
+    steps: int
+    time_ratio: float
+    feature_ratio: float
+
+
+# Baevski et al. 2020, appendix B, table 6: updates, and the probabilities that a mask begins, times its width (10 and
+# 64). The encoder is frozen in the first 10,000. Limits lie between its hours, by their ratios.
+FINE_TUNING = (
+    FineTuning(0.4, "ten minutes", 12_000, 0.75, 0.51),
+    FineTuning(3, "one hour", 13_000, 0.75, 0.26),
+    FineTuning(30, "ten hours", 20_000, 0.65, 0.26),
+    FineTuning(inf, "a hundred hours", 50_000, 0.5, 0.51),
+)
+FROZEN, WARMUP = 10_000, 0.1  # steps; share of all
+VALIDATIONS = 40
+
+
+def fine_tuning_of(hours: float) -> FineTuning:
+    """The fine-tuning for a corpus."""
+    return next(one for one in FINE_TUNING if hours < one.below)
+
+
 def tier_of(hours: float) -> Tier:
     """The tier of a corpus."""
     return next(tier for tier in TIERS if hours < tier.below)
@@ -54,9 +89,7 @@ def tier_of(hours: float) -> Tier:
 def settings(hours: float, data: str, exp: str) -> dict:
     """Make the plain tree of settings for some hours of training speech; data and exp: folders."""
     tier = tier_of(hours)
-    made, _ = yaml_tree.read_tree(CONF / f"{tier.name}.yaml")
-    made |= {"out": f"{exp}/model", "tokenizer": f"{exp}/tokenizer"}
-    made["data"] |= {"train": f"{data}/train.jsonl.gz", "dev": f"{data}/dev.jsonl.gz"}
+    made = placed(tier.name, data, exp)
     training, schedule, masks = (
         made["training"],
         made["schedule"],
@@ -74,6 +107,32 @@ def settings(hours: float, data: str, exp: str) -> dict:
         if part.get(name):
             part[name] = max(1, round(share * part[name]))
     schedule["warmup"] = max(1, round(steps * schedule["warmup"]))
+    return made
+
+
+def pretrained(hours: float, source: str, data: str, exp: str) -> dict:
+    """Make the plain tree of settings for a pretrained encoder; source: folder, or name on the hub.
+
+    The number of steps is given, and that of epochs follows. Their audio is that of the file, not the paper's.
+    """
+    tuning, made = fine_tuning_of(hours), placed("pretrained", data, exp)
+    training, encoder = made["training"], made["model"]["encoder"]
+    step = made["data"]["batch_seconds"] * training["accumulate"]  # seconds of audio
+    per_epoch = ceil(3600 * hours / step)
+    training["epochs"] = ceil(tuning.steps / per_epoch)
+    training["validate_every"] = max(1, training["epochs"] // VALIDATIONS)
+    made["model"]["fine_tuning"]["freeze_epochs"] = ceil(FROZEN / per_epoch)
+    made["schedule"]["warmup"] = round(WARMUP * tuning.steps)
+    encoder["source"] = source
+    encoder["mask"] |= {"time_ratio": tuning.time_ratio, "feature_ratio": tuning.feature_ratio}
+    return made
+
+
+def placed(name: str, data: str, exp: str) -> dict:
+    """Read a file of conf/, with the folders of a corpus and of a training."""
+    made, _ = yaml_tree.read_tree(CONF / f"{name}.yaml")
+    made |= {"out": f"{exp}/model", "tokenizer": f"{exp}/tokenizer"}
+    made["data"] |= {"train": f"{data}/train.jsonl.gz", "dev": f"{data}/dev.jsonl.gz"}
     return made
 
 
@@ -99,10 +158,17 @@ def _two_digits(x: float) -> int:
     return int(float(f"{x:.1e}"))
 
 
-def header(counts: Statistics, config: str) -> str:
+def origin(hours: float, pretrained: bool) -> tuple[str, str]:
+    """The file in conf/ that the settings are based on, and what it was made for."""
+    if pretrained:
+        return "pretrained", f"as wav2vec 2.0 was fine-tuned on {fine_tuning_of(hours).hours}"
+    tier = tier_of(hours)
+    return tier.name, f"for {tier.hours:g} h"
+
+
+def header(hours: float, name: str, made_for: str, config: str) -> str:
     """The comment that opens the YAML."""
-    tier = tier_of(counts.hours)
-    return f"""# {counts.hours:.2f} h of training speech: conf/{tier.name}.yaml, for {tier.hours:g} h, with epochs,
+    return f"""# {hours:.2f} h of training speech: conf/{name}.yaml, {made_for}, with epochs,
 # and what counts in epochs and steps, scaled. Written anew each time by recipes/own/scaled.py: change a copy, or give
 # key.path=value.
 #   asr-train --config {config}
@@ -115,13 +181,21 @@ def main(argv):
     args = parser("scaled.py", "Scale a training's settings by the hours of its corpus.", __doc__)
     args.add_argument("data", metavar="DATA")
     args.add_argument("exp", metavar="EXP")
-    args.add_argument(
+    begin = args.add_mutually_exclusive_group()
+    begin.add_argument(
         "--init-from", metavar="MODEL", help="model folder whose weights to begin with"
+    )
+    begin.add_argument(
+        "--pretrained",
+        metavar="SOURCE",
+        help="encoder that others have trained: a folder, or owner/name on the Hugging Face Hub",
     )
     args = args.parse_args(argv)
     utterances = list(manifest.read(Path(args.data) / "train.jsonl.gz"))
     counts, config = Statistics.of(utterances), Path(args.exp) / "config.yaml"
     made = settings(counts.hours, args.data, args.exp)
+    if args.pretrained:
+        made = pretrained(counts.hours, args.pretrained, args.data, args.exp)
     if args.init_from:
         theirs, _ = yaml_tree.read_tree(Path(args.init_from) / "config.yaml")
         flat, masks = made["model"].get(FLAT, 0), made["features"]["specaugment"] or {}
@@ -135,10 +209,11 @@ def main(argv):
     others = [utterance.text for utterance in manifest.read(dev)] if dev.exists() else []
     kind, size = tokens([utterance.text for utterance in utterances], others)
     make_folder(args.exp)
-    write_text(config, header(counts, str(config)) + yaml_tree.write(made))
-    epochs, base = made["training"]["epochs"], tier_of(counts.hours).name
+    name, made_for = origin(counts.hours, bool(args.pretrained))
+    write_text(config, header(counts.hours, name, made_for, str(config)) + yaml_tree.write(made))
+    epochs = made["training"]["epochs"]
     logger.info(
-        f"{config}: for {counts.hours:.2f} h of speech, after conf/{base}.yaml, {epochs} epochs"
+        f"{config}: for {counts.hours:.2f} h of speech, after conf/{name}.yaml, {epochs} epochs"
     )
     print(f"--kind {kind}" + (f" --size {size}" if size else ""))
 

@@ -2,7 +2,7 @@
 
 Its parts are transformers' own; the way through them is ours, so that neither padding nor company matters.
 
-B batch, S samples, C channels, T' frames of 20 ms, D model width, N layers.
+B batch, S samples, C channels, T' frames of 20 ms, T'' frames of the output, D model width, N layers.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -24,11 +25,13 @@ from asr.nn.encoders import pretrained_source as sources
 from asr.nn.encoders.pretrained_architecture import FRAMES, ArchitectureSettings
 from asr.nn.encoders.pretrained_source import PretrainedSource
 from asr.nn.layers import layerdrop_mask
+from asr.nn.subsampling import Strides
 from asr.nn.transformer import MOST
 from asr.ops import additive, key_mask, length_mask, span_mask, zero_padding
 from asr.seeding import another, uniforms, utterance_seed
 
 TOLERANCE = 1e-5  # of what is computed in float64 and written with six decimals
+ADAPTER = {1: [], 2: [(3, 2)]}  # stride → (kernel, stride) of the adapter's convolution
 MISSING = {"masked_spec_embed"}  # what a source may lack: then it is learned from a random vector
 
 
@@ -52,6 +55,7 @@ class PretrainedSettings(Settings):
     activation_dropout: float = Field(0.1, ge=0, lt=1)  # within the feed-forward
     layer_dropout: float = Field(0.0, ge=0, lt=1)
     weighted_layers: bool = False  # H is a learned mean of all layers, not the last one
+    stride: Literal[1, 2] = 1  # 2: an adapter, which is learned, makes 25 frames a second of 50
     mask: LatentMaskSettings | None = None
     architecture: ArchitectureSettings | None = None  # read from the source, if absent
 
@@ -70,7 +74,11 @@ class PretrainedSettings(Settings):
     @property
     def subsampling(self) -> int:
         """Samples from one frame to the next."""
-        return self.architecture.strides.factor if self.architecture else 0
+        return self.strides(self.architecture).factor if self.architecture else 0
+
+    def strides(self, architecture: ArchitectureSettings) -> Strides:
+        """How convolutions and adapter shorten time."""
+        return Strides([*architecture.strides.stages, *ADAPTER[self.stride]])
 
     def find(self) -> PretrainedSource:
         """Find the source; see `sources.find`."""
@@ -93,7 +101,10 @@ class PretrainedSettings(Settings):
 
 
 class PretrainedEncoder(nn.Module):
-    """Waveforms → convolutions → projection, masked in training → positions → N layers: X (B, S, 1) → H (B, T', D)."""
+    """Waveforms → convolutions → projection, masked in training → positions → N layers → adapter.
+
+    X (B, S, 1) → H (B, T'', D); without an adapter T'' = T'.
+    """
 
     chunk = None
 
@@ -102,7 +113,7 @@ class PretrainedEncoder(nn.Module):
         s, a = settings, architecture
         self.settings, self.architecture, self.d_model = s, a, a.hidden_size
         self.layer_dropout = s.layer_dropout
-        self.subsampling = a.strides
+        self.subsampling, self.convolutions = s.strides(a), a.strides
         config = a.config(
             hidden_dropout=s.dropout,
             feat_proj_dropout=s.dropout,
@@ -119,6 +130,7 @@ class PretrainedEncoder(nn.Module):
         self.layer_scores: nn.Parameter | None = None
         if s.weighted_layers:
             self.layer_scores = nn.Parameter(torch.zeros(a.num_hidden_layers + 1))
+        self.adapter = Adapter(a.hidden_size) if s.stride == 2 else None
         if a.expected and not self.pretrained.feature_projection.projection.weight.is_meta:
             check_fingerprint(a)
 
@@ -126,6 +138,11 @@ class PretrainedEncoder(nn.Module):
     def layers(self) -> nn.ModuleList:
         """The N layers."""
         return self.pretrained.encoder.layers
+
+    @property
+    def transferred(self) -> Iterator[nn.Parameter]:
+        """What the source has weights for; the rest is new."""
+        return self.pretrained.parameters()
 
     def forward(
         self,
@@ -139,12 +156,28 @@ class PretrainedEncoder(nn.Module):
 
         X:          (B, S, 1); what stands beyond X_lens is never read
         X_lens:     (B,) int, samples
-        layers:     numbers of layers, from 1, whose H is wanted, too, with the final norm
+        layers:     numbers of layers, from 1, whose H is wanted, too, with the final norm, and adapted
         chunk:      none, or `WHOLE`
         seeds:      (B,) int64, which in training draw the masks
         """
         if chunk not in (None, WHOLE):
             raise ValueError("chunk: got one, expected none: a pretrained encoder has no chunks")
+        return self._output(self._hidden(X, X_lens, seeds), X_lens, layers)
+
+    def frozen(
+        self,
+        X: Tensor,
+        X_lens: Tensor,
+        layers: Sequence[int] = (),
+        seeds: Tensor | None = None,
+    ) -> EncoderOutput:
+        """Encode as `forward` does, without a gradient for the weights of the source."""
+        with torch.no_grad():
+            outputs = self._hidden(X, X_lens, seeds)
+        return self._output(outputs, X_lens, layers)
+
+    def _hidden(self, X: Tensor, X_lens: Tensor, seeds: Tensor | None) -> list[Tensor]:
+        """X (B, S, 1) → what the layers read and give, N + 1 of (B, T', D), with the final norm."""
         H, H_lens = self._extract(zero_padding(X, X_lens), X_lens)  # (B, T', C)
         H = self._project(H)  # (B, T', D)
         if self.training and seeds is not None and self.settings.mask:
@@ -152,18 +185,25 @@ class PretrainedEncoder(nn.Module):
         padding = length_mask(H_lens, H.size(1)).unsqueeze(2)  # (B, T', 1)
         H = H.masked_fill(padding, 0)
         H = H + self._positions(H, padding)  # (B, T', D)
-        outputs = self._through_layers(H, H_lens)
+        return self._through_layers(H, H_lens)
+
+    def _output(
+        self, outputs: list[Tensor], X_lens: Tensor, layers: Sequence[int]
+    ) -> EncoderOutput:
+        """Take the last of the layers' outputs, or their mean, and shorten time: N + 1 of (B, T', D) → (B, T'', D)."""
         H = outputs[-1]
         if self.layer_scores is not None:
             shares = self.layer_scores.softmax(0)  # (N + 1,)
             H = sum(share * output for share, output in zip(shares, outputs, strict=True))
-        return EncoderOutput(H, H_lens, [outputs[n] for n in layers])
+        adapt = self.adapter or nn.Identity()
+        inner = [adapt(outputs[n]) for n in layers]  # (B, T'', D)
+        return EncoderOutput(adapt(H), self.subsampling.lengths(X_lens), inner)
 
     def _extract(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
         """Shorten time by convolutions without padding: X (B, S, 1) → (B, T', C) and lengths (B,)."""
-        H_lens = self.subsampling.lengths(X_lens)  # (B,)
-        if H_lens.device.type == "cpu" and (H_lens < 1).any():  # a GPU would be waited for
-            n, least = int(H_lens.argmin()), self.subsampling.shortest
+        least = self.subsampling.shortest
+        if X_lens.device.type == "cpu" and (X_lens < least).any():  # a GPU would be waited for
+            n = int(X_lens.argmin())
             raise ValueError(
                 f"utterance {n} of the batch: got {int(X_lens[n])} samples, expected {least} or more"
             )
@@ -173,7 +213,7 @@ class PretrainedEncoder(nn.Module):
                 Z = convolution(Z, X_lens)  # (B, C, T)
             else:
                 Z = convolution(Z)  # (B, C, T)
-        return Z.transpose(1, 2), H_lens
+        return Z.transpose(1, 2), self.convolutions.lengths(X_lens)
 
     def _project(self, Z: Tensor) -> Tensor:
         """Z (B, T', C) → (B, T', D)"""
@@ -265,6 +305,26 @@ class UtteranceNormConvolution(nn.Module):
             variance = Z.square().sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
             Z = Z * (variance + norm.eps).rsqrt() * norm.weight[:, None] + norm.bias[:, None]
         return self.activation(Z.masked_fill(padding, 0))
+
+
+class Adapter(nn.Module):
+    """Halve the frames: LayerNorm(GLU(conv(H))), a convolution of D to 2D channels, kernel 3 and stride 2.
+
+    It is one layer of the length adapter of Li et al. 2021 (arXiv 2010.12829), as fairseq has it
+    (Conv1dAdaptor); transformers' adapter of wav2vec 2.0 lacks the norm. Both pad with zeros; here
+    nothing is padded, so that a frame depends on real ones only.
+    """
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        [(kernel, stride)] = ADAPTER[2]
+        self.conv = nn.Conv1d(d_model, 2 * d_model, kernel, stride)
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, H: Tensor) -> Tensor:
+        """H (B, T', D) → (B, T'', D), T'' = (T' - 1) // 2"""
+        H = F.glu(self.conv(H.transpose(1, 2)), dim=1)  # (B, D, T'')
+        return self.norm(H.transpose(1, 2))  # (B, T'', D)
 
 
 def fixed_spans(seeds: Tensor, lens: Tensor, ratio: float, width: int, size: int) -> Tensor:

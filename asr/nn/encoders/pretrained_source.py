@@ -73,7 +73,7 @@ class PretrainedSource:
         import safetensors.torch
 
         found: dict[str, Tensor] = {}
-        for path in map(self._file, self._parts()):
+        for path in map(self._file, self.parts()):
             read_header(path)  # bounds what the library takes
             try:
                 found |= safetensors.torch.load_file(path)
@@ -85,7 +85,7 @@ class PretrainedSource:
             raise UserError(f"{self.folder}: has NaN or infinity in {shorten(wrong)}")
         return found
 
-    def _parts(self) -> list[str]:
+    def parts(self) -> list[str]:
         """Name the files of the weights."""
         if (self.folder / WEIGHTS).exists():
             return [WEIGHTS]
