@@ -6,6 +6,7 @@ They need no other library and no network, and are written within seconds. Nothi
 import importlib
 import random
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ ALPHABET = "THE QUICK BROWN FOX JUMPS OVER A LAZY DOG"
 KINDS = [("wav", 8000), ("flac", 16000), ("ogg", 22050), ("wav", 44100)]
 
 
-def texts(recipe, name, count, seed):
+def texts(recipe, name, count, seed=1):
     """Draw the texts of a number of utterances from the grammar of a recipe."""
     added = [str(RECIPES / recipe), str(RECIPES)]
     sys.path[:0] = added
@@ -26,14 +27,8 @@ def texts(recipe, name, count, seed):
     return [grammar.transcript(one) for one in grammar.sentences(random.Random(seed), count, set())]
 
 
-def english(count, seed=1):
-    """Upper case, as those of recipes/mini."""
-    return texts("mini", "grammar", count, seed)
-
-
-def chinese(count, seed=1):
-    """As those of recipes/aishell/mini.sh."""
-    return texts("aishell", "mandarin", count, seed)
+english = partial(texts, "mini", "grammar")  # upper case, as those of recipes/mini
+chinese = partial(texts, "aishell", "mandarin")  # as those of recipes/aishell/mini.sh
 
 
 def write(path, lines):

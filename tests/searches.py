@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from scorers import start
 from small import sizes
 
 from asr.models.hybrid import Hybrid
@@ -30,32 +31,32 @@ INF = math.inf
 
 
 class Functions:
-    """A scorer of the beam search, out of a function; its state is the utterances and what each hypothesis has read."""
+    """A scorer of the beam search, out of a function; its state: each utterance, and what its hypotheses have read."""
 
     def __init__(self, function, full, ceiling=0.0):
         self.function, self.full, self.ceiling = function, full, ceiling
 
     def start(self, H, H_lens):
-        return H[:, 0, 0].long().tolist(), [[()] for _ in H]
+        return [(b, [()]) for b in H[:, 0, 0].long().tolist()]
 
     def score(self, state, candidates):
-        rows = [[self.function(b, y) for y in ys] for b, ys in zip(*state, strict=True)]
+        rows = [[self.function(b, y) for y in ys] for b, ys in state]
         scores = torch.tensor(rows, dtype=torch.float64)
         return scores if candidates is None else scores.gather(2, candidates)
 
     def select(self, state, utterances):
-        return tuple([part[b] for b in utterances.tolist()] for part in state)
+        return [state[n] for n in utterances.tolist()]
 
     def reorder(self, state, parents):
-        pairs = zip(state[1], parents.tolist(), strict=True)
-        return state[0], [[ys[k] for k in row] for ys, row in pairs]
+        pairs = zip(state, parents.tolist(), strict=True)
+        return [(b, [ys[k] for k in row]) for (b, ys), row in pairs]
 
     def merge(self, state, other):
-        return state[0] + other[0], state[1] + other[1]
+        return state + other
 
     def step(self, y, state):
-        rows = zip(state[1], y.tolist(), strict=True)
-        return state[0], [[(*g, c) for g, c in zip(ys, row, strict=True)] for ys, row in rows]
+        pairs = zip(state, y.tolist(), strict=True)
+        return [(b, [(*g, c) for g, c in zip(ys, row, strict=True)]) for (b, ys), row in pairs]
 
 
 def random_function(seed, V, forbidden=0.0, end=0.0):
@@ -66,7 +67,7 @@ def random_function(seed, V, forbidden=0.0, end=0.0):
         draw = random.Random(f"{seed} {b} {labels}")
         x = [draw.gauss(0, 1.5) for _ in range(V)]
         x[-1] += end
-        total = math.log(sum(map(math.exp, x)))
+        total = log_add(*x)
         return [-INF if draw.random() < forbidden else v - total for v in x]
 
     return function
@@ -82,24 +83,20 @@ class FrameLoop:
     """The recursion of CTC prefixes of one utterance, x (T, V) lists of floats, as written in the paper."""
 
     def __init__(self, x):
-        self.x = x
         blanks = list(itertools.accumulate(row[0] for row in x))
-        self.r = {(): ([-INF] * len(x), blanks, 0.0)}  # r_n, r_b, ψ
+        self.x, self.r = x, {(): ([-INF] * len(x), blanks, 0.0)}  # r_n, r_b, ψ
 
     def read(self, labels):
         if labels not in self.r:
             (old_n, old_b, _), c = self.read(labels[:-1]), labels[-1]
-            first = 0.0 if len(labels) == 1 else -INF
-            r_n, r_b, psi = [], [], -INF
-            for t, row in enumerate(self.x):
-                n, b = (r_n[-1], r_b[-1]) if t else (-INF, -INF)
-                phi = first
-                if t:
-                    repeated = labels[-2:] == (c, c)
-                    phi = old_b[t - 1] if repeated else log_add(old_n[t - 1], old_b[t - 1])
-                r_n.append(log_add(n, phi) + row[c])
-                r_b.append(log_add(n, b) + row[0])
+            r_n, r_b, n, b, psi = [], [], -INF, -INF, -INF
+            phi = 0.0 if len(labels) == 1 else -INF
+            for row, before_n, before_b in zip(self.x, old_n, old_b, strict=True):
+                n, b = log_add(n, phi) + row[c], log_add(n, b) + row[0]
                 psi = log_add(psi, phi + row[c])
+                phi = before_b if labels[-2:] == (c, c) else log_add(before_n, before_b)
+                r_n.append(n)
+                r_b.append(b)
             self.r[labels] = r_n, r_b, psi
         return self.r[labels]
 
@@ -161,9 +158,8 @@ def walked(scorer):
     @functools.cache
     def state(labels):
         if not labels:
-            return scorer.start(torch.zeros(1, 1, 1), torch.ones(1, dtype=torch.long))
-        before = scorer.reorder(state(labels[:-1]), torch.tensor([[0]]))
-        return scorer.step(torch.tensor([[labels[-1]]]), before)
+            return start(scorer, 1)
+        return scorer.step(torch.tensor([[labels[-1]]]), state(labels[:-1]))
 
     @functools.cache
     def scores(labels):
@@ -195,21 +191,23 @@ def exhaustive(scorers, b, limit, V):
 def reference_search(scorers, b, limit, V, beam, nbest, pre_beam):
     """One utterance, one hypothesis at a time, and no early end."""
     C, end = max(1, round(beam * pre_beam)), V - 1
-    full = {name: w for name, (_, full, w) in scorers.items() if full and w}
-    living, ended = [((), dict.fromkeys(scorers, 0.0))], []
+    full = {name: facts for name, facts in scorers.items() if facts[1] and facts[2]}
+    living, ended = [(0.0, ())], []
     for u in range(limit + 1):
         candidates = []
-        for labels, parts in living:
+        for total, labels in living:
             gains = {name: function(b, labels) for name, (function, _, _) in scorers.items()}
-            worth = [sum(w * gains[name][c] for name, w in full.items()) for c in range(end)]
-            for c in [*sorted(range(1, end), key=lambda c: -worth[c])[: C if full else None], end]:  # noqa: B023
-                new = {name: parts[name] + gains[name][c] for name in scorers}
-                candidates.append((weigh(new, scorers), (*labels, c), new))
+            columns = [{name: row[c] for name, row in gains.items()} for c in range(V)]
+            worth = [-weigh(column, full) for column in columns[:end]]
+            chosen = sorted(range(1, end), key=worth.__getitem__)[: C if full else None]
+            for c in (*chosen, end):
+                candidates.append((total + weigh(columns[c], scorers), (*labels, c)))
         candidates = sorted((x for x in candidates if x[0] > -INF), key=lambda x: -x[0])
-        for n, (total, labels, parts) in enumerate(candidates):
-            if labels[-1] == end and (n < beam or u == limit):
-                ended.append((total, list(labels[:-1]), parts, "end" if n < beam else "limit"))
-        living = [(labels, parts) for _, labels, parts in candidates if labels[-1] != end][:beam]
+        for n, (total, (*labels, last)) in enumerate(candidates):
+            if last == end and (n < beam or u == limit):
+                reason = "end" if n < beam else "limit"
+                ended.append((total, labels, total_of(scorers, b, tuple(labels)), reason))
+        living = [x for x in candidates if x[1][-1] != end][:beam]
     return sorted(ended, key=lambda x: -x[0])[:nbest]
 
 
@@ -227,9 +225,9 @@ def as_scorers(scorers):
 
 
 def search(scorers, limits, V, H=None, H_lens=None, **options):
-    H = torch.zeros(len(limits), 1, 0) if H is None else H
-    H_lens = torch.ones(len(limits), dtype=torch.long) if H_lens is None else H_lens
     limits = torch.tensor(limits)
+    if H is None:
+        H, H_lens = torch.zeros(len(limits), 1, 0), torch.ones_like(limits)
     return beam_search(as_scorers(scorers), numbered(H), H_lens, limits, V - 1, **options)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from small import near, sizes
 from torch.testing import assert_close
 
 from asr.data.columns import Ragged, Table
 from asr.data.dataset import collate
 from asr.data.manifest import Utterance
 from asr.features.frontend import FrontendSettings
-from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer
 from asr.tasks.recognizer import ALIGNED, RecognizerTask, Split
 from asr.tasks.validation import alignments, middle, most_aligned
@@ -27,16 +27,12 @@ SECONDS = (0.9, 0.4, 0.7)
 
 @pytest.fixture
 def recognizer():
-    part = {"kind": "transformer", "d_model": 12, "layers": 2, "heads": 3, "ff": 16, "dropout": 0.4}
-    settings = HybridSettings(kind="hybrid", encoder=dict(part, channels=4), decoder=part)
-    features = FrontendSettings(
-        fbank={"sample_rate": 8000, "mels": 20}, specaugment={"time_masks": 2}
-    )
+    fbank, letters = {"sample_rate": 8000, "mels": 20}, train("characters", ["A BC", "D'E"])
+    features = FrontendSettings(fbank=fbank, specaugment={"time_masks": 2})
     torch.manual_seed(1)
-    made = Recognizer(features, settings, train("characters", ["A BC", "D'E"])).train()
-    with torch.no_grad():  # queries and keys large enough that the heads differ
-        for layer in made.model.decoder.layers:
-            layer.cross.query.weight.mul_(6)
+    made = Recognizer(features, sizes("both: {dropout: 0.4}"), letters).train()
+    for layer in made.model.decoder.layers:
+        layer.cross.query.weight.data.mul_(6)  # large enough that the heads differ
     return made
 
 
@@ -47,13 +43,12 @@ def batch():
     return collate(["x", "y", "z"], waveforms, LABELS, torch.arange(3), multiples=(2560, 4))
 
 
+@torch.no_grad()
 def test_they_are_the_decoder_s_maps(recognizer, batch):
     made = alignments(recognizer, batch, 3)
     assert list(made) == batch.ids
-    recognizer.eval()
-    with torch.no_grad():
-        H, H_lens = recognizer.encode(batch.waveforms, batch.wave_lens)
-        cross = recognizer.model.decode(H, H_lens, batch.Y, batch.Y_lens, attention=True).cross
+    H, H_lens = recognizer.eval().encode(batch.waveforms, batch.wave_lens)
+    cross = recognizer.model.decode(H, H_lens, batch.Y, batch.Y_lens, attention=True).cross
     heads = torch.cat(cross, 1)
     assert heads.shape[1] == 6
     for n, (id, labels) in enumerate(zip(batch.ids, LABELS, strict=True)):
@@ -83,7 +78,7 @@ def test_the_head_that_aligns_is_found_by_brute_force():
     generator = torch.Generator().manual_seed(3)
     for _ in range(50):
         heads = torch.rand(4, 3, 6, generator=generator).softmax(-1)
-        assert_close(most_aligned(heads), best_of(heads), rtol=0, atol=0)
+        near(most_aligned(heads), best_of(heads))
     assert most_aligned(torch.rand(2, 5, 3)).shape == (5, 3)  # more labels than frames
 
 
@@ -98,16 +93,15 @@ def test_utterances_of_median_length_whatever_their_order():
 def test_the_task_reads_its_own_dev_utterances(recognizer, tmp_path):
     utterances = []
     for n in range(9):
-        path, samples = tmp_path / f"{n}.wav", 4000 + 400 * n
-        soundfile.write(path, np.full(samples, 0.01 * n, dtype=np.float32), 8000)
-        facts = str(path), 8000, samples, 1, 0.0, samples / 8000, "ab"
-        utterances.append(Utterance(f"u{n}", *facts))
+        path, samples = f"{tmp_path}/{n}.wav", 4000 + 400 * n
+        soundfile.write(path, np.full(samples, 0.01 * n), 8000)
+        utterances.append(Utterance(f"u{n}", path, 8000, samples, 1, 0.0, samples / 8000, "ab"))
     dev = Split(Table.of(utterances), Ragged.of_ids([[1, 2]] * 9, 9))
     task = RecognizerTask(recognizer, None, None, dev, seed=1)
     made = task.alignments()
     assert list(made) == ["u2", "u3", "u4", "u5"] and len(made) == ALIGNED
     assert {weights.size(0) for weights in made.values()} == {3}
-    assert_close(task.alignments(), made, rtol=0, atol=0)
+    near(task.alignments(), made)
 
 
 def test_the_picture_is_the_weights():

@@ -4,19 +4,13 @@ import json
 import math
 from pathlib import Path
 
-import pytest
 import torch
+from small import each
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.testing import assert_close
 
 from asr.training.checkpoint import RunningAverage, Validated
-
-each = pytest.mark.parametrize
-
-
-def validated(folder, count=2, higher=True):
-    return Validated(folder, count, higher)
 
 
 def add(kept, epoch, value):
@@ -24,6 +18,14 @@ def add(kept, epoch, value):
     model = nn.Linear(2, 3)
     vector_to_parameters(torch.full((9,), float(epoch)), model.parameters())
     return kept.add(model, epoch, value)
+
+
+def filled(folder, values, count=2, higher=True):
+    """After validations of these values."""
+    kept = Validated(folder, count, higher)
+    for epoch, value in enumerate(values, 1):
+        add(kept, epoch, value)
+    return kept
 
 
 def mean(kept, epochs):
@@ -37,7 +39,7 @@ def mean(kept, epochs):
 @each("higher, best", [(True, [3, 6]), (False, [2, 5])])
 def test_the_best_and_the_last_are_kept_and_averaged(tmp_path, higher, best):
     """Of equals the earlier is the better."""
-    figures, kept = [0.5, 0.1, 0.9, 0.5, 0.3, 0.7, 0.4, 0.4], validated(tmp_path, higher=higher)
+    figures, kept = [0.5, 0.1, 0.9, 0.5, 0.3, 0.7, 0.4, 0.4], Validated(tmp_path, 2, higher)
     for epoch, value in enumerate(figures, 1):
         seen = figures[:epoch]
         first = seen.index(max(seen) if higher else min(seen)) + 1
@@ -51,16 +53,13 @@ def test_the_best_and_the_last_are_kept_and_averaged(tmp_path, higher, best):
 
 @each("higher", [True, False])
 def test_a_value_that_is_no_number_is_never_best(tmp_path, higher):
-    kept = validated(tmp_path, higher=higher)
-    for epoch, value in enumerate((math.nan, 0.5, math.nan, 0.4), 1):
-        add(kept, epoch, value)
+    kept = filled(tmp_path, (math.nan, 0.5, math.nan, 0.4), higher=higher)
     assert set(kept.best) == {2, 4}
 
 
 def test_a_continued_run_comes_to_an_epoch_again(tmp_path):
-    kept = validated(tmp_path)
-    for epoch, value in ((1, 0.1), (2, 0.9), (3, 0.5), (2, 0.2)):
-        add(kept, epoch, value)
+    kept = filled(tmp_path, (0.1, 0.9, 0.5))
+    add(kept, 2, 0.2)
     assert kept.values == {2: 0.2}
     add(kept, 3, 0.3)
     assert kept.best[0] == 3 == mean(kept, [3])
@@ -75,9 +74,8 @@ def flip_a_bit(path):
 @each("harm", [Path.unlink, flip_a_bit, lambda path: path.write_bytes(b"")])
 def test_a_lost_file_is_said_and_left_out(tmp_path, harm):
     """Of three the best is lost; the table has gone through a training state."""
-    written, kept, said = validated(tmp_path, 3), validated(tmp_path, 3), []
-    for epoch, value in enumerate((0.5, 0.9, 0.7), 1):
-        add(written, epoch, value)
+    written, said = filled(tmp_path, (0.5, 0.9, 0.7), 3), []
+    kept = Validated(tmp_path, 3, True)
     lost = tmp_path / "epoch-0002.safetensors"
     harm(lost)
     kept.state = json.loads(json.dumps(written.state))
@@ -103,15 +101,13 @@ def test_the_running_average_by_its_formula():
 
 
 def test_weights_that_an_earlier_version_listed_in_a_file_are_taken_in(tmp_path):
-    written, listed = validated(tmp_path, higher=False), tmp_path / "validated.json"
-    for epoch in (1, 2, 3):
-        add(written, epoch, float(epoch != 2))
+    written, listed = filled(tmp_path, (1.0, 0.0, 1.0), higher=False), tmp_path / "validated.json"
     for content, expected in (
         ("[[1, 1.0], [2, 0.0], [3, 1.0], [9, 0.5]]", written.state),  # 9 is lost
         ("{", []),
     ):
         listed.write_text(content)
-        later = validated(tmp_path, higher=False)
+        later = Validated(tmp_path, 2, False)
         later.adopt()
         assert later.state == expected
     assert written.best[0] == 2

@@ -17,18 +17,19 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+from refusals import refused
+from runs import status_of
 from servers import Reply, Server
+from small import each, rows
 
 from asr.cli import download as cli
 from asr.download import archives, check, disk, fetch
 from asr.download import download as whole
 from asr.download.download import download
 from asr.download.sources import SOURCES, CorpusPart, Source
-from asr.errors import UserError
-
-each = pytest.mark.parametrize
 
 
 def tar(files):
@@ -59,9 +60,9 @@ EVIL = tar({"Toy/train/../../../evil": b""})
 class Toy:
     """A corpus of one part, which two servers have, and the folder to which it goes."""
 
-    def __init__(self, servers, folder, monkeypatch, capsys):
+    def __init__(self, servers, folder, monkeypatch, stderr):
         self.server, self.second = servers
-        self.folder, self.monkeypatch, self.capsys = folder, monkeypatch, capsys
+        self.folder, self.monkeypatch, self.stderr = folder, monkeypatch, stderr
         self.kept, self.work = folder / "train.tar.gz", folder / ".download"
         folder.mkdir()
         self.make()
@@ -80,16 +81,14 @@ class Toy:
         """Have the first server answer so, and forget what it was asked."""
         self.server.serve(self.part.path, *replies)
 
-    def run(self, *more):
+    def run(self, *more, status=0):
         """Run the command; return what it says."""
-        cli.main(["toy", str(self.folder), *more])
-        return self.capsys.readouterr().err
+        assert status_of(cli.main, "toy", self.folder, *more) == status
+        return self.stderr()
 
     def refused(self, *more):
         """Run the command, which must fail; return its one line."""
-        with pytest.raises(SystemExit, match="^2$"):
-            self.run(*more)
-        line = self.capsys.readouterr().err.splitlines()[-1].partition(": ")[2]
+        line = self.run(*more, status=2).splitlines()[-1].partition(": ")[2]
         assert line.isprintable()
         return line
 
@@ -104,8 +103,8 @@ class Toy:
 
 
 @pytest.fixture
-def toy(server, second, waits, tmp_path, monkeypatch, capsys):
-    return Toy((server, second), tmp_path / "corpora", monkeypatch, capsys)
+def toy(server, second, waits, tmp_path, monkeypatch, stderr):
+    return Toy((server, second), tmp_path / "corpora", monkeypatch, stderr)
 
 
 def test_a_corpus_arrives_and_is_recognized(toy):
@@ -131,30 +130,29 @@ def test_a_named_mirror_is_asked_first(toy):
     assert toy.files() == FILES and not toy.server.requests
 
 
-MIRRORS = r"""
-mirror.org/x                   got 'mirror.org/x'
-file:///etc                    put a local file into FOLDER
-ftp://mirror.org               expected the URL of a server
-http://                        expected the URL of a server
-http:///x                      expected the URL of a server
-http://:80/x                   expected the URL of a server
-http://mirror.org:port/        expected the URL of a server
-http://mirror.org:99999/       expected the URL of a server
-http://[::1/                   expected the URL of a server
-\x20http://mirror.org          expected the URL of a server
-http://mirror.org/a\x20b       without spaces
-http://mirror.org/a\nHost:evil expected the URL of a server
-http://mirror.org/\x1b[2J      expected the URL of a server
-http://b\xfccher.org/          ASCII
-http://mirror.org/?a=b         without spaces, ?
-http://mirror.org/#a           without spaces, ?
-http://user:secret@mirror.org/ leave that out
-"""
+MIRRORS = rows(r"""
+    mirror.org/x                   | got 'mirror.org/x'
+    file:///etc                    | put a local file into FOLDER
+    ftp://mirror.org               | expected the URL of a server
+    http://                        | expected the URL of a server
+    http:///x                      | expected the URL of a server
+    http://:80/x                   | expected the URL of a server
+    http://mirror.org:port/        | expected the URL of a server
+    http://mirror.org:99999/       | expected the URL of a server
+    http://[::1/                   | expected the URL of a server
+    \x20http://mirror.org          | expected the URL of a server
+    http://mirror.org/a\x20b       | without spaces
+    http://mirror.org/a\nHost:evil | expected the URL of a server
+    http://mirror.org/\x1b[2J      | expected the URL of a server
+    http://b\xfccher.org/          | ASCII
+    http://mirror.org/?a=b         | without spaces, ?
+    http://mirror.org/#a           | without spaces, ?
+    http://user:secret@mirror.org/ | leave that out
+""")
 
 
-@each("row", MIRRORS.strip().splitlines())
-def test_a_mirror_that_is_no_server_is_refused(toy, row):
-    mirror, why = row.split(maxsplit=1)
+@each("mirror, why", MIRRORS)
+def test_a_mirror_that_is_no_server_is_refused(toy, mirror, why):
     line = toy.refused("--mirror", mirror.encode().decode("unicode_escape"))
     assert line.startswith("--mirror: ") and why in line
     assert "secret" not in line and toy.untouched()
@@ -176,8 +174,7 @@ def test_all_reasons_are_told_where_no_server_has_it(toy, waits):
 
 def test_what_is_misspelled_is_named(toy):
     assert "did you mean 'train'?" in toy.refused("--parts", "trane")
-    with pytest.raises(UserError, match="got 'tox', expected a corpus: .*did you mean 'toy'"):
-        download("tox", toy.folder)
+    refused("got 'tox', expected a corpus: .*did you mean 'toy'", download, "tox", toy.folder)
 
 
 # --- the disk
@@ -200,10 +197,10 @@ class FullAfter(io.FileIO):
         return super().write(block)
 
 
-@each(
-    "work, place, kept",
-    [(fetch, "train.tar.gz", "kB of 300 kB are here"), (archives, "train", "train.tar.gz stays")],
-)
+@each("work, place, kept", [
+    (fetch, "train.tar.gz", "kB of 300 kB are here"),
+    (archives, "train", "train.tar.gz stays"),
+])  # fmt: skip
 def test_a_disk_that_fills_keeps_what_is_here(toy, monkeypatch, work, place, kept):
     toy.make(servers=(toy.server.url,))
     monkeypatch.setattr(fetch, "BLOCK", 10_000)
@@ -240,14 +237,9 @@ def test_sizes_are_said_in_words():
 
 def interrupted(toy, place, name):
     """Run the command until it calls a function."""
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with toy.monkeypatch.context() as patch, pytest.raises(SystemExit, match="^130$"):
-        patch.setattr(place, name, interrupt)
-        toy.run()
-    said = toy.capsys.readouterr().err
+    with toy.monkeypatch.context() as patch:
+        patch.setattr(place, name, mock.Mock(side_effect=KeyboardInterrupt))
+        said = toy.run(status=130)
     assert said.endswith("stopped; run the same command again to go on\n")
     toy.server.requests.clear()
 
@@ -272,14 +264,10 @@ def test_an_interrupted_unpacking_is_redone(toy, work):
     assert toy.files() == FILES and not toy.server.requests
 
 
-def test_two_processes_do_not_share_a_folder(toy):
-    toy.work.mkdir()
-    script = "from asr.files import lock; import sys; _ = lock(sys.argv[1]); print(); input()"
-    command, pipe = [sys.executable, "-c", script, toy.work], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as other:
-        other.stdout.readline()
-        assert toy.refused().startswith(f"{toy.work}: another process is at work in it")
-        other.communicate(b"\n")
+def test_two_processes_do_not_share_a_folder(toy, monkeypatch):
+    """That a lock keeps other processes out, test_bad_input.py proves."""
+    monkeypatch.setattr("fcntl.lockf", mock.Mock(side_effect=BlockingIOError))
+    assert toy.refused().startswith(f"{toy.work}: another process is at work in it")
 
 
 # --- archives within the archive
@@ -420,12 +408,8 @@ def test_files_beside_the_corpus_do_not_come_among_the_persons(toy):
 # --- where nothing is published of the archive: the files in it
 
 
-LISTED = {
-    "toy/README": b"read me",
-    "toy/etc/x": b"a text",
-    "toy/wav/a.sph": SOUND,
-    "toy/wav/b.sph": SOUND[:9],
-}
+LISTED = {"toy/README": b"read me", "toy/etc/x": b"a text"}
+LISTED |= {"toy/wav/a.sph": SOUND, "toy/wav/b.sph": SOUND[:9]}
 
 
 @pytest.fixture
@@ -446,27 +430,20 @@ def test_listed_files_arrive_and_no_others(listed):
     assert listed.files() == {n: data for n, data in LISTED.items() if n not in others}
 
 
-def listed_but(name, data=None):
-    """An archive of another file by this name, or none."""
-    return tar({n: d for n, d in (LISTED | {name: data}).items() if d is not None})
+MISSING = {name: data for name, data in LISTED.items() if name != "toy/wav/b.sph"}
+DIFFERS, OTHER = "SHA-256 differs from the published one: ", "not the archive: "
+ALTERED = {
+    "sound": (tar(LISTED | {"toy/wav/a.sph": SOUND[:-1] + b"!"}), f"{DIFFERS}toy/wav/a.sph\n"),
+    "text": (tar(LISTED | {"toy/etc/x": b""}), f"{DIFFERS}toy/etc/x\n"),
+    "missing": (tar(MISSING), "missing: toy/wav/b.sph\n"),
+    "cut off": (ARCHIVE[:-20], OTHER),
+    "wrong sum": (ARCHIVE[:-8] + bytes(8), OTHER),
+    "a page": (b"<html>log in first</html>", OTHER),
+    "a trick": (EVIL, OTHER),
+}
 
 
-DIFFERS = "SHA-256 differs from the published one"
-
-
-@each(
-    "data, why",
-    [
-        (listed_but("toy/wav/a.sph", SOUND[:-1] + b"!"), f"{DIFFERS}: toy/wav/a.sph\n"),
-        (listed_but("toy/etc/x", b""), f"{DIFFERS}: toy/etc/x\n"),
-        (listed_but("toy/wav/b.sph"), "missing: toy/wav/b.sph\n"),
-        (ARCHIVE[:-20], "not the archive: "),
-        (ARCHIVE[:-8] + bytes(8), "not the archive: "),
-        (b"<html>log in first</html>", "not the archive: "),
-        (EVIL, "not the archive: "),
-    ],
-    ids=["sound", "text", "missing", "cut off", "wrong sum", "a page", "a trick"],
-)
+@each("data, why", ALTERED.values(), ids=ALTERED)
 def test_an_altered_file_leads_to_the_next_server(listed, data, why):
     listed.serve(Reply(data))
     assert f"{listed.server.url}/9/train.tar.gz: {why}" in listed.run()
@@ -481,11 +458,11 @@ def test_files_are_checked_after_unpacking(listed, monkeypatch):
         (folder / "toy/wav/a.sph").write_bytes(b"!")
 
     monkeypatch.setattr(whole, "unpack", flip)
-    assert "SHA-256 differs from the published one: toy/wav/a.sph" in listed.refused()
+    assert f"{DIFFERS}toy/wav/a.sph" in listed.refused()
     assert not list(listed.folder.iterdir())
 
 
-def test_an4_arrives(shared_data, tmp_path, capsys):
+def test_an4_arrives(shared_data, tmp_path, stderr):
     """The copy at hand, packed; with a dictionary as in the published archive, and without the license."""
     if not (shared_data / "an4").is_dir():
         pytest.skip("no AN4")
@@ -494,7 +471,7 @@ def test_an4_arrives(shared_data, tmp_path, capsys):
         archive.add(shared_data / "an4", "an4", filter=published)
         archive.addfile(tarfile.TarInfo("an4/etc/an4.dic"))
     cli.main(["an4", str(tmp_path)])
-    assert "an4/etc/an4.dic" in capsys.readouterr().err
+    assert "an4/etc/an4.dic" in stderr()
     assert {path.name for path in tmp_path.iterdir()} == {"an4", "an4_sphere.tar.gz"}
     assert sum(1 for _ in tmp_path.glob("an4/**/*.sph")) == 948 + 130
 
@@ -516,8 +493,7 @@ def test_a_folder_that_cannot_be_one_is_refused(tmp_path, monkeypatch, name):
     """More of them in bad_inputs/download.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    with pytest.raises(UserError, match="choose another|expected a folder's name"):
-        download("yesno", name, dry_run=True)
+    refused("choose another|expected a folder's name", download, "yesno", name, dry_run=True)
 
 
 def test_a_folder_that_is_not_ours_to_write_is_refused(toy, monkeypatch):
@@ -528,9 +504,10 @@ def test_a_folder_that_is_not_ours_to_write_is_refused(toy, monkeypatch):
     toy.run()  # all is there; nothing is to be written
 
 
-@each(
-    "name", ["Toy/train", "train.tar.gz", ".download", ".download/train.tar.gz", ".download/train"]
-)
+WORKED_ON = "Toy/train", "train.tar.gz", ".download", ".download/train.tar.gz", ".download/train"
+
+
+@each("name", WORKED_ON)
 def test_a_name_that_leads_elsewhere_is_not_followed(toy, tmp_path, name):
     (tmp_path / "mine").write_bytes(b"precious")
     link = toy.folder / name

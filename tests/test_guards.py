@@ -6,20 +6,21 @@ from types import SimpleNamespace
 import pytest
 import torch
 from searches import ctc_scorer, search, tiny
+from small import each
 
 from asr.search.beam import looping
 from asr.transcription.options import SearchOptions
 from asr.transcription.searcher import Searcher
 
-each = pytest.mark.parametrize
+
+def wanting(label, p, others):
+    """Log-probabilities of 7 labels, of which one is likely."""
+    return [math.log(p if n == label else others) for n in range(7)]
 
 
 def stutterer(b, labels):
     """After 1 2 3 it wants to say 4 5 for ever: the end is unlikely, but likelier than anything new."""
-    loop = [1, 2, 3] + [4, 5] * 100
-    x = [0.001] * 7
-    x[loop[len(labels)]] = 0.99
-    return [math.log(p) for p in x]
+    return wanting(([1, 2, 3] + [4, 5] * 100)[len(labels)], 0.99, 0.001)
 
 
 def test_a_loop_is_not_followed():
@@ -44,15 +45,14 @@ def test_what_was_said_a_dozen_times_is_no_loop_to_ctc(mode):
 @each("period", [1, 2, 3, 8])
 def test_what_a_loop_is(period):
     run = list(range(1, period + 1))
-    for before, times, after, expected in (
-        ([], 10, [], True),
-        ([9], 10, [], True),
-        ([9], 9, [], False),
-        ([], 11, [], True),
-        ([], 10, [11], False),
+    for labels, expected in (
+        (run * 10, True),
+        ([9] + run * 10, True),
+        ([9] + run * 9, False),
+        (run * 11, True),
+        (run * 10 + [11], False),
     ):
-        Y = torch.tensor([[[0, 0] + before + run * times + after] * 2])
-        assert looping(Y).tolist() == [[expected] * 2]
+        assert looping(torch.tensor([[[0, 0] + labels] * 2])).tolist() == [[expected] * 2]
     assert looping(torch.zeros(1, 2, 90, dtype=torch.long)).tolist() == [[False, False]]
 
 
@@ -64,9 +64,7 @@ def spoken(path, V):
 
 def hasty(b, labels):
     """Of what was said it wants to say no more than 1 2."""
-    x = [0.02] * 7
-    x[6 if len(labels) >= 2 else len(labels) + 1] = 0.9
-    return [math.log(p) for p in x]
+    return wanting(6 if len(labels) >= 2 else len(labels) + 1, 0.9, 0.02)
 
 
 @each("attention", [stutterer, hasty])

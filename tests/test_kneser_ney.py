@@ -15,11 +15,11 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from scorers import read, start
 from small import each, near
 
 from asr.cli import ngram
-from asr.errors import UserError
 from asr.search.ngram import NGramScorer, load
 from asr.text.kneser_ney import FALLBACK, Order, estimate, write_arpa
 from asr.text.tokenizer import train
@@ -29,74 +29,70 @@ SYMBOLS = ["<blank>", *"▁abcdé的xyz"[: V - 2], "<sos/eos>"]
 SOS, EOS = V - 1, V
 
 
-def zipf(seed, number, used=V - 4, longest=9):
-    """Sentences of `used` ids, some far more frequent, the last id alone at the end of the last sentence."""
-    draw = random.Random(seed)
-    ids = range(1, used + 1)
+def zipf(seed, number):
+    """Sentences of eight ids, some far more frequent, and another one that stands at the end of the last sentence."""
+    draw, ids = random.Random(seed), range(1, V - 3)
     weights = [1 / n**1.5 for n in ids]
-    some = [draw.choices(ids, weights, k=draw.randint(0, longest)) for _ in range(number)]
+    some = [draw.choices(ids, weights, k=draw.randint(0, 9)) for _ in range(number)]
     return [*some, [*draw.choices(ids, weights, k=5), V - 2]]
 
 
-class Equations:
-    """Modified Kneser-Ney of one text by the book, an n-gram at a time."""
+def discounts(n):
+    if not (n[1] and n[2] and n[3]):
+        return FALLBACK
+    y = n[1] / (n[1] + 2 * n[2])
+    D = [c - (c + 1) * y * n[c + 1] / n[c] for c in (1, 2, 3)]
+    return tuple(D) if all(0 <= d <= c for c, d in enumerate(D, 1)) else FALLBACK
 
-    def __init__(self, sentences, order):
-        raw = Counter()
-        for y in sentences:
-            words = (SOS, *y, EOS)
-            raw.update(
-                words[i:j] for j in range(1, len(words) + 1) for i in range(max(0, j - order), j)
-            )
-        before = defaultdict(set)
-        for g in raw:
-            before[g[1:]].add(g[0])
-        self.a = {
-            g: c if len(g) == order or g[0] == SOS else len(before[g])
-            for g, c in raw.items()
-            if g != (SOS,)
-        }
-        self.D = {
-            n: self.discounts(Counter(c for g, c in self.a.items() if len(g) == n))
-            for n in range(1, order + 1)
-        }
 
-    def discounts(self, n):
-        if not (n[1] and n[2] and n[3]):
-            return FALLBACK
-        y = n[1] / (n[1] + 2 * n[2])
-        D = [c - (c + 1) * y * n[c + 1] / n[c] for c in (1, 2, 3)]
-        return tuple(D) if all(0 <= d <= c for c, d in enumerate(D, 1)) else FALLBACK
+def equations(sentences, order):
+    """Modified Kneser-Ney of one text by the book, an n-gram at a time: p(word, context), and D of each length."""
+    raw, before, counts = Counter(), defaultdict(set), defaultdict(Counter)
+    for y in sentences:
+        words = (SOS, *y, EOS)
+        for end in range(1, len(words) + 1):
+            raw.update(words[start:end] for start in range(max(0, end - order), end))
+    for g in raw:
+        before[g[1:]].add(g[0])
+    del raw[(SOS,)]
+    a = {g: c if len(g) == order or g[0] == SOS else len(before[g]) for g, c in raw.items()}
+    for g, c in a.items():
+        counts[len(g)][c] += 1
+    D = {n: discounts(counts[n]) for n in range(1, order + 1)}
 
-    def p(self, word, context):
+    def p(word, context):
         """p(word | context), and what is left for shorter contexts."""
-        following = {g[-1]: c for g, c in self.a.items() if g[:-1] == context}
-        lower = self.p(word, context[1:]) if context else 1 / V
+        following = {g[-1]: c for g, c in a.items() if g[:-1] == context}
+        lower = p(word, context[1:]) if context else 1 / V
         if not following:
             return lower
-        D, total = self.D[len(context) + 1], sum(following.values())
-        taken = {w: D[min(c, 3) - 1] for w, c in following.items()}
+        taken = {w: D[len(context) + 1][min(c, 3) - 1] for w, c in following.items()}
         free = sum(taken.values()) * lower
-        return (following.get(word, 0) - taken.get(word, 0) + free) / total
+        return (following.get(word, 0) - taken.get(word, 0) + free) / sum(following.values())
+
+    return p, D
 
 
 def scorer_of(folder, sentences, order, name="lm.arpa"):
-    orders = estimate(sentences, V, order)
-    write_arpa(folder / name, orders, SYMBOLS)
-    return NGramScorer(load(folder / name, SYMBOLS)), orders
+    orders, path = estimate(sentences, V, order), folder / name
+    write_arpa(path, orders, SYMBOLS)
+    return NGramScorer(load(path, SYMBOLS)), orders
 
 
 @each("order, number", [(1, 30), (2, 1), (2, 30), (3, 4), (3, 60), (4, 200)])
 def test_probabilities_are_those_of_the_equations(order, number, tmp_path):
     sentences = zipf(order, number)
-    equations, (scorer, orders) = Equations(sentences, order), scorer_of(tmp_path, sentences, order)
-    for got, D in zip(orders, equations.D.values(), strict=True):
-        assert got.discounts == pytest.approx(D) and got.estimated == (D is not FALLBACK)
+    (p, D), (scorer, orders) = equations(sentences, order), scorer_of(tmp_path, sentences, order)
+    for got, of_length in zip(orders, D.values(), strict=True):
+        assert got.discounts == pytest.approx(of_length)
+        assert got.estimated == (of_length is not FALLBACK)
     draw = random.Random(1)
     for labels in [*sentences[-3:], *(draw.choices(range(1, V - 1), k=4) for _ in range(5))]:
         words = (SOS, *labels, EOS)  # heard and unheard
-        contexts = [words[max(0, u - order + 1) : u] for u in range(1, len(words))]
-        expected = [math.log(equations.p(w, h)) for w, h in zip(words[1:], contexts, strict=True)]
+        expected = [
+            math.log(p(word, words[max(0, u - order + 1) : u]))
+            for u, word in enumerate(words[1:], 1)
+        ]
         assert read(scorer, [list(labels)], V)[0] == pytest.approx(expected, abs=1e-5)
 
 
@@ -145,26 +141,22 @@ def test_equals_lmplz(order, number, tmp_path):
         assert (p, weight) == pytest.approx(expected, abs=2e-5)
 
 
-@each(
-    "sentences, order, says",
-    [
-        ([], 3, "got no text to count"),
-        ([[1]], 0, "got order 0, expected 1 to 64"),
-        ([[1], [1, 2]], 5, "got order 5, expected at most 4"),
-    ],
-)
+@each("sentences, order, says", [
+    ([], 3, "got no text to count"),
+    ([[1]], 0, "got order 0, expected 1 to 64"),
+    ([[1], [1, 2]], 5, "got order 5, expected at most 4"),
+])  # fmt: skip
 def test_what_cannot_be_estimated(sentences, order, says):
     """Those of the command: tests/bad_inputs/ngram.yaml."""
-    with pytest.raises(UserError, match=f"^n-gram model: {says}"):
-        estimate(sentences, V, order)
+    refused(f"^n-gram model: {says}", estimate, sentences, V, order)
 
 
 def test_a_piece_with_the_name_of_a_special_word_is_refused(tmp_path):
-    with pytest.raises(UserError, match=f"^{tmp_path}/x.arpa: .* '<s>'"):
-        write_arpa(tmp_path / "x.arpa", [], ["<blank>", "<s>", "<sos/eos>"])
+    path, symbols = tmp_path / "x.arpa", ["<blank>", "<s>", "<sos/eos>"]
+    refused(f"^{path}: .* '<s>'", write_arpa, path, [], symbols)
 
 
-def test_the_command_makes_what_the_call_makes_once(tmp_path, capsys):
+def test_the_command_makes_what_the_call_makes_once(tmp_path, stderr):
     (tmp_path / "a.txt").write_text("AB A BA\n\n  BAB  A\nA\n")
     pieces = train("characters", ["A B"])
     pieces.save(tmp_path / "tokenizer")
@@ -177,13 +169,10 @@ def test_the_command_makes_what_the_call_makes_once(tmp_path, capsys):
     packed = (tmp_path / "lm.arpa.gz").read_bytes()
     assert packed == (tmp_path / "ours.arpa.gz").read_bytes() and packed[4:8] == bytes(4)  # no time
     assert gzip.decompress(packed) == (tmp_path / "ours.arpa").read_bytes()
-    assert capsys.readouterr().err.splitlines() == [
-        "6 1-grams, discounts 0.333, 0.000, 3.000",
-        "9 2-grams, discounts 0.231, 1.862, 3.000",
-        out,
-    ]
+    said = "6 1-grams, discounts 0.333, 0.000, 3.000\n9 2-grams, discounts 0.231, 1.862, 3.000\n"
+    assert stderr() == f"{said}{out}\n"
     ngram.main(arguments)
-    assert capsys.readouterr().err == f"{out} is up to date\n"
+    assert stderr() == f"{out} is up to date\n"
     (tmp_path / "a.txt").write_text("A\n")
     ngram.main(arguments)
-    assert "2 2-grams, discounts 0.500, 1.000, 1.500 (defaults: " in capsys.readouterr().err
+    assert "2 2-grams, discounts 0.500, 1.000, 1.500 (defaults: " in stderr()

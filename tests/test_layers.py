@@ -52,10 +52,7 @@ def test_recomputed_activations_give_the_same_gradients(dropout, encoder):
     assert len(calls) == 2 * len(blocks(model))
 
 
-@each(
-    "encoder",
-    [*ENCODERS[:1], *(pytest.param(e, marks=slow) for e in ENCODERS[1:4]), ENCODERS[4]],
-)
+@EACH
 @slow
 def test_layers_compile_whole_for_any_length(encoder):
     """In one graph, without a break, and no new one for another length."""

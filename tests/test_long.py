@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import soundfile
+from small import each
 
 from asr.failures import Failure
 from asr.transcript import Alternative, Segment, Transcript, Word
@@ -12,31 +13,27 @@ from asr.transcription.long import SURE, in_pieces, joined, merged
 from asr.transcription.recordings import Recording
 from asr.transcription.segmentation import OVERLAP, PAUSE, Piece, cut, finish, segment
 
-each = pytest.mark.parametrize
 RATE = 8000
 
 
-def gliding(n):
+def clock(seconds):
+    """The time of each sample."""
+    return np.arange(round(seconds * RATE)) / RATE
+
+
+def silence(seconds):
+    return 0.0 * clock(seconds)
+
+
+def gliding(seconds):
     """A tone between 400 and 1600 Hz: no note of music."""
-    frequency = 1000 + 600 * np.sin(np.arange(n) * 2 * np.pi * 3.3 / RATE)
+    frequency = 1000 + 600 * np.sin(clock(seconds) * 2 * np.pi * 3.3)
     return np.sin(np.cumsum(frequency) * 2 * np.pi / RATE)
 
 
-def syllables(n):
+def syllables(seconds):
     """The same, rising and falling."""
-    return (0.6 + 0.4 * np.sin(np.arange(n) * 2 * np.pi * 5 / RATE)) * gliding(n)
-
-
-def sound(path, parts, noise=1e-4):
-    """Write stretches of (seconds, amplitude) of syllables, over noise; return where the loud ones are."""
-    rng, waveforms, at, loud = np.random.default_rng(0), [], 0.0, []
-    for seconds, amplitude in parts:
-        n = round(seconds * RATE)
-        waveforms.append(amplitude * syllables(n) + noise * rng.standard_normal(n))
-        loud += [(at, at + seconds)] * bool(amplitude)
-        at += seconds
-    soundfile.write(path, np.concatenate(waveforms), RATE, subtype="FLOAT")
-    return loud
+    return (0.6 + 0.4 * np.sin(clock(seconds) * 2 * np.pi * 5)) * gliding(seconds)
 
 
 @pytest.fixture
@@ -45,28 +42,39 @@ def rng():
 
 
 @pytest.fixture
-def pieces_of(tmp_path):
-    """Write a waveform; its pieces."""
+def recorded(tmp_path, rng):
+    """Write parts of a waveform, over noise; a recording of them."""
 
-    def pieces_of(waveform, rate=RATE):
-        path, seconds = tmp_path / "x.wav", len(waveform) / RATE
+    def recorded(*parts, noise=0.0, name="x"):
+        path, waveform = str(tmp_path / f"{name}.wav"), np.concatenate(parts)
+        waveform += noise * rng.standard_normal(len(waveform))
         soundfile.write(path, waveform, RATE, subtype="FLOAT")
-        return finish(segment(str(path), rate, 0.0, seconds, None, longest=10.0))
+        return Recording(name, path, 0.0, len(waveform) / RATE)
+
+    return recorded
+
+
+@pytest.fixture
+def pieces_of(recorded):
+    """The pieces of such a recording."""
+
+    def pieces_of(*parts, noise=0.0, rate=RATE, start=0.0, seconds=None, longest=10.0):
+        one = recorded(*parts, noise=noise)
+        found = segment(one.path, rate, start, seconds or one.duration, None, longest=longest)
+        return finish(found)
 
     return pieces_of
 
 
 @each("noise", [0.0, 1e-4, 1e-2])
-def test_stretches_between_pauses_are_pieces(tmp_path, noise):
-    rng = np.random.default_rng(1)
-    parts = [(1.0, 0.0)]
-    for _ in range(60):
-        parts += [(rng.uniform(0.5, 6), rng.uniform(0.1, 0.5)), (rng.uniform(PAUSE + 0.1, 3), 0.0)]
-    loud = sound(tmp_path / "x.wav", parts, noise)
-    pieces, part = (
-        finish(segment(str(tmp_path / "x.wav"), RATE, start, seconds, None, longest=8.0))
-        for start, seconds in ((0.0, sum(length for length, _ in parts)), (30.0, 60.0))
-    )
+def test_stretches_between_pauses_are_pieces(pieces_of, rng, noise):
+    parts, loud, at = [silence(1)], [], 1.0
+    for spoken, pause, amplitude in rng.uniform((0.5, PAUSE + 0.1, 0.1), (6, 3, 0.5), (60, 3)):
+        parts += [amplitude * syllables(spoken), silence(pause)]
+        loud.append((at, at + spoken))
+        at += spoken + pause
+    pieces = pieces_of(*parts, noise=noise, longest=8.0)
+    part = pieces_of(*parts, noise=noise, start=30.0, seconds=60.0, longest=8.0)
     for piece, (start, end) in zip(pieces, loud, strict=True):
         assert start - 0.35 <= piece.start <= start + 0.03 and end - 0.03 <= piece.end <= end + 0.35
     assert all(one.end <= next.start for one, next in itertools.pairwise(pieces))
@@ -74,12 +82,11 @@ def test_stretches_between_pauses_are_pieces(tmp_path, noise):
 
 
 @each("rate", [RATE, 11025])
-def test_the_last_minute_is_judged_as_the_first(pieces_of, rate):
+def test_the_last_minute_is_judged_as_the_first(pieces_of, rng, rate):
     """Speech and noise in turn, with pauses, for 20 minutes."""
-    rng, n = np.random.default_rng(1), RATE // 2
-    noise, silence = 0.2 * rng.standard_normal(n), 1e-4 * rng.standard_normal(n)
-    once = np.concatenate([0.4 * syllables(n), silence, noise, silence])
-    starts = [piece.start for piece in pieces_of(np.tile(once, 600), rate)]
+    noise, pause = 0.2 * rng.standard_normal(RATE // 2), 1e-4 * rng.standard_normal(RATE // 2)
+    once = [0.4 * syllables(0.5), pause, noise, pause]
+    starts = [piece.start for piece in pieces_of(*once * 600, rate=rate)]
     np.testing.assert_allclose(starts, 2.0 * np.arange(600), rtol=0, atol=0.15)
 
 
@@ -100,20 +107,19 @@ def test_silence_has_no_pieces(level):
     assert cut(np.full(3000, level), longest=10.0) == []
 
 
-def colored(n, slope, seed=0):
+def colored(rng, n, slope):
     """Noise whose power goes with frequency to the power of `slope`; its standard deviation is 1."""
-    spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(n))
+    spectrum = np.fft.rfft(rng.standard_normal(n))
     shaped = np.fft.irfft(spectrum * np.maximum(np.arange(len(spectrum)), 60) ** (slope / 2), n)
     return shaped / shaped.std()
 
 
 @each("slope", [0, -1, -2, 1, 2])
-def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(pieces_of, slope):
+def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(pieces_of, rng, slope):
     """Noise of any color, as loud always and swelling by 25 dB within seconds."""
-    n = 60 * RATE
-    noise = 0.05 * colored(n, slope)
-    assert pieces_of(noise) == pieces_of(noise * swelling(n)) == []
-    noise[n // 2 :] += 0.3 * gliding(n // 2)
+    noise = 0.05 * colored(rng, 60 * RATE, slope)
+    assert pieces_of(noise) == pieces_of(noise * swelling(60)) == []
+    noise[30 * RATE :] += 0.3 * gliding(30)
     found = pieces_of(noise)
     assert all(piece.end - piece.start < 1 for piece in found if piece.doubtful)  # swells
     first, *rest = [piece for piece in found if not piece.doubtful]
@@ -121,23 +127,20 @@ def test_noise_has_no_pieces_and_speech_after_it_shares_nothing_with_it(pieces_o
     assert rest and all(piece.overlap > 0 for piece in rest) and rest[-1].end > 59.0
 
 
-def swelling(n, seed=1):
-    """Levels between -25 and 0 dB, (n,)."""
-    levels = np.random.default_rng(seed).uniform(-25, 0, n // RATE + 1)
-    return 10 ** (np.interp(np.arange(n) / RATE, np.arange(len(levels)), levels) / 20)
+def swelling(seconds):
+    """Levels between -25 and 0 dB."""
+    levels = np.random.default_rng(1).uniform(-25, 0, seconds + 1)
+    return 10 ** (np.interp(clock(seconds), np.arange(len(levels)), levels) / 20)
 
 
 def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(pieces_of, rng):
-    n = 60 * RATE
-    time = np.arange(n) / RATE
-    faint = 0.003 * rng.standard_normal(n)
-    hum = sum(0.1 / k * np.sin(2 * np.pi * 50 * k * time) for k in range(1, 8))
-    pieces = pieces_of(hum * swelling(n) + faint)
+    hum = sum(0.1 / k * np.sin(2 * np.pi * 50 * k * clock(60)) for k in range(1, 8))
+    pieces = pieces_of(hum * swelling(60), noise=0.003)
     assert all(piece.doubtful and piece.end - piece.start < 1 for piece in pieces)  # swells
-    clicks = np.zeros(n)
-    clicks[rng.integers(0, n, 400)] = rng.uniform(-0.5, 0.5, 400)
+    clicks = silence(60)
+    clicks[rng.integers(0, len(clicks), 400)] = rng.uniform(-0.5, 0.5, 400)
     ringing = np.exp(-np.arange(200) / 30) * np.sin(np.arange(200) * 1.2)
-    pieces = pieces_of(np.convolve(clicks, ringing, "same") + faint)
+    pieces = pieces_of(np.convolve(clicks, ringing, "same"), noise=0.003)
     assert len(pieces) > 5 and all(piece.doubtful for piece in pieces)
 
 
@@ -145,57 +148,50 @@ def test_a_hum_that_swells_has_no_pieces_and_clicks_are_doubted(pieces_of, rng):
 def test_a_piece_ends_before_noise_that_ends_at_once(pieces_of, rng, beyond):
     """A noise gate that opens some tenths of a second before speech, and closes as long after it: a step of 40 dB."""
     parts, steps, at = [], [], 0.0
-    for _ in range(20):
-        n = round(rng.uniform(1, 3) * RATE)
-        noise = 0.01 * rng.standard_normal(n + round(2 * beyond * RATE))
-        noise[round(beyond * RATE) :][:n] += 0.3 * gliding(n)
-        parts += [1e-4 * rng.standard_normal(RATE), noise]
+    for seconds in rng.uniform(1, 3, 20):
+        open_gate = np.concatenate([silence(beyond), 0.3 * gliding(seconds), silence(beyond)])
+        open_gate += 0.01 * rng.standard_normal(len(open_gate))
+        parts += [1e-4 * rng.standard_normal(RATE), open_gate]
         spoken = at + 1.0 + beyond
-        steps.append((spoken - 0.2, spoken + n / RATE + 0.2))
-        at += 1.0 + len(noise) / RATE
-    pieces = pieces_of(np.concatenate([*parts, parts[0]]))
+        steps.append((spoken - 0.2, spoken + seconds + 0.2))
+        at += 1.0 + len(open_gate) / RATE
+    pieces = pieces_of(*parts, parts[0])
     for piece, (start, end) in zip(pieces, steps, strict=True):
         assert start <= piece.start <= start + 0.2 and end - 0.2 <= piece.end <= end
 
 
 def test_faint_sounds_at_the_ends_of_clean_speech_are_kept(pieces_of, rng):
     """As the S of SIX and of NIGHTS: 35 dB below the vowels, with a closure of 0.1 s before the last one."""
-    n = round(0.2 * RATE)
-    faint, silence = 0.005 * rng.standard_normal((2, n)), np.zeros(RATE)
-    vowels = 0.3 * gliding(2 * RATE)
-    waveform = np.concatenate([silence, faint[0], vowels, silence[: n // 2], faint[1], silence])
-    [piece] = pieces_of(waveform + 1e-5 * rng.standard_normal(len(waveform)))
+    first, last = 0.005 * rng.standard_normal((2, RATE // 5))
+    spoken = first, 0.3 * gliding(2), silence(0.1), last
+    [piece] = pieces_of(silence(1), *spoken, silence(1), noise=1e-5)
     assert piece.start <= 1.0 and piece.end >= 3.5
 
 
 def test_a_quiet_reply_behind_loud_speech_with_noise_is_kept(pieces_of, rng):
     """By the threshold of the piece alone it would be silent; but it isn't noise."""
-    n = 3 * RATE
-    loud = 0.3 * gliding(n) * (np.arange(n) // (RATE // 4) % 3 > 0) + 0.05 * rng.standard_normal(n)
-    gap, reply = np.zeros(round(0.15 * RATE)), 0.03 * gliding(round(0.5 * RATE))
-    silence = np.zeros(2 * RATE)
-    waveform = np.concatenate([silence, loud, gap, reply, silence])
-    pieces = pieces_of(waveform + 1e-4 * rng.standard_normal(len(waveform)))
+    loud = 0.3 * gliding(3) * (clock(3) // 0.25 % 3 > 0) + 0.05 * rng.standard_normal(3 * RATE)
+    spoken = loud, silence(0.15), 0.03 * gliding(0.5)
+    pieces = pieces_of(silence(2), *spoken, silence(2), noise=1e-4)
     assert pieces[0].start <= 2.0 and pieces[-1].end >= 5.65
 
 
 def test_music_is_doubted_and_believed_where_the_model_is_sure(pieces_of, rng):
     """Notes of 0.3 s with their harmonics, a pause after each twenty, are doubtful; a gliding voice isn't."""
-    time = np.arange(round(0.3 * RATE)) / RATE
+    time, gap = clock(0.3), silence(1)
     notes = [
         sum(np.sin(2 * np.pi * pitch * k * time) / k for k in (1, 2, 3)) * np.exp(-3 * time)
         for pitch in 220 * 2 ** (rng.integers(0, 24, 200) / 12)
     ]
-    gap = np.zeros(RATE)
-    music = 0.2 * np.concatenate([x for n in range(0, 200, 20) for x in [*notes[n : n + 20], gap]])
-    voice = np.concatenate([gap, 0.2 * gliding(round(1.5 * RATE)), gap])
+    music = [0.2 * x for n in range(0, 200, 20) for x in [*notes[n : n + 20], gap]]
+    voice = [gap, 0.2 * gliding(1.5), gap]
 
     def doubtful(*parts):
-        return [piece.doubtful for piece in pieces_of(np.concatenate(parts))]
+        return [piece.doubtful for piece in pieces_of(*parts)]
 
-    assert doubtful(music) == [True] * 10 and not any(doubtful(voice))
-    assert doubtful(music, voice, music) == [True] * 21
-    after = doubtful(music, *[voice] * 12)
+    assert doubtful(*music) == [True] * 10 and not any(doubtful(*voice))
+    assert doubtful(*music, *voice, *music) == [True] * 21
+    after = doubtful(*music, *voice * 12)
     assert after[:10] == [True] * 10 and not any(after[12:])
 
 
@@ -210,11 +206,8 @@ def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence, token, text):
     sure = min(confidence, token) > SURE and text == "spoken"
     pieces = [Piece(0.0, 1.0), Piece(2.0, 3.1, doubtful=True), Piece(2.5, 4.0, 0.6)]
     best = Alternative(text, [1], 0.0, confidences=[token], uncalibrated=confidence)
-    transcripts = [
-        heard((t, a), (t + 0.7, b), nbest=(best,))
-        for t, a, b in ((0, *"ab"), (2, *"cd"), (2.6, *"ef"))
-    ]
-    made = joined(Recording("x", "x", 0.0, 4.0), pieces, transcripts)
+    some = ((0, "a"), (0.7, "b")), ((2, "c"), (2.7, "d")), ((2.6, "e"), (3.3, "f"))
+    made = whole(pieces, *(heard(*words, nbest=(best,)) for words in some))
     assert made.text == ("a b c f" if sure else "a b e f")
     assert made.nonspeech == (((1.0, 2.0),) if sure else ((1.0, 2.5),))
 
@@ -223,8 +216,12 @@ def test_a_doubtful_piece_counts_if_the_model_is_sure(confidence, token, text):
 def test_a_letter_or_two_of_a_short_doubtful_piece_dont_count(text, counts):
     best = Alternative(text, [1], 0.0, confidences=[1.0], uncalibrated=1.0)
     found = heard((0.1, text), nbest=(best,))
-    made = joined(Recording("x", "x", 0.0, 0.4), [Piece(0.0, 0.4, doubtful=True)], [found])
-    assert made.text == text * counts
+    assert whole([Piece(0.0, 0.4, doubtful=True)], found).text == text * counts
+
+
+def whole(pieces, *transcripts):
+    """The transcript of a recording of these pieces."""
+    return joined(Recording("x", "x", 0.0, pieces[-1].end), pieces, transcripts)
 
 
 def segment_of(*timed):
@@ -253,11 +250,9 @@ def test_a_word_of_an_overlap_is_neither_lost_nor_doubled(shift):
         assert got == [text for _, text in spoken] == f"{left.text} {right.text}".split()
 
 
-def test_pieces_are_searched_among_short_recordings_and_joined_in_order(tmp_path):
-    sound(tmp_path / "long.wav", [(0.5, 0.0), *[(2.0, 0.3), (1.0, 0.0)] * 5])
-    long = Recording("long", str(tmp_path / "long.wav"), 0.0, 15.5)
-    silent = Recording("silent", str(tmp_path / "silent.wav"), 0.0, 20.0)
-    sound(tmp_path / "silent.wav", [(20.0, 0.0)], noise=0.0)
+def test_pieces_are_searched_among_short_recordings_and_joined_in_order(recorded):
+    parts = silence(0.5), *[0.3 * syllables(2), silence(1)] * 5
+    long, silent = recorded(*parts, noise=1e-4, name="long"), recorded(silence(20), name="silent")
     short, lost = Recording("short", "x.wav", 0.0, 2.0), Recording("lost", "none.wav", 0.0, 30.0)
 
     def search(recordings, times):
@@ -278,9 +273,8 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(tmp_path
 
 
 def test_spaces_between_chinese_pieces_are_none():
-    transcripts = [heard((0.0, "我")), heard((2.0, "用"))]
     pieces = [Piece(0.0, 1.0), Piece(2.0, 3.0)]
-    assert joined(Recording("x", "x", 0.0, 3.0), pieces, transcripts).text == "我用"
+    assert whole(pieces, heard((0.0, "我")), heard((2.0, "用"))).text == "我用"
 
 
 def test_a_piece_without_times_or_words_loses_no_word_of_its_neighbors():
@@ -288,13 +282,12 @@ def test_a_piece_without_times_or_words_loses_no_word_of_its_neighbors():
     first, last = heard((0.0, "a"), (1.0, "b")), heard((3.2, "c"), (4.0, "d"))
     pieces = [Piece(0.0, 2.0), Piece(1.5, 3.5, 0.5), Piece(3.0, 5.0, 0.5)]
     for text in ("", "untimed"):
-        made = joined(Recording("x", "x", 0.0, 5.0), pieces, [first, Transcript("x", text), last])
+        made = whole(pieces, first, Transcript("x", text), last)
         assert made.text == f"a b {text} c d".replace("  ", " ")
 
 
-def test_a_short_recording_has_times_or_not_whatever_its_company(tmp_path):
-    sound(tmp_path / "long.wav", [(2.0, 0.3), (1.0, 0.0)] * 4)
-    long = Recording("long", str(tmp_path / "long.wav"), 0.0, 12.0)
+def test_a_short_recording_has_times_or_not_whatever_its_company(recorded):
+    long = recorded(*[0.3 * syllables(2), silence(1)] * 4, name="long")
     short = Recording("short", "x.wav", 0.0, 2.0)
 
     def search(recordings, times):

@@ -4,14 +4,13 @@ Runs that are compared with each other share a fault on the way, and are equal a
 """
 
 import math
-from itertools import chain, repeat
 
 import pytest
 import soundfile
 import torch
 from pytest import approx
 from runs import history, train
-from small import each, near, slow
+from small import each, near, options, rows, slow
 from torch.testing import assert_close
 
 from asr import config, tasks
@@ -35,11 +34,12 @@ def model(root):
     return train(root, root / "wired", "training.epochs=2")
 
 
-def task(root, *overrides):
+def batch_of(root, examples, *overrides):
+    """A batch of the first epoch."""
     settings = config.load(tasks.Experiment, root / "x.yaml", overrides)
     recognizer = build(settings)
-    examples = settings.read(recognizer)
-    return settings.task(recognizer, examples.train, examples.dev)
+    read = settings.read(recognizer)
+    return next(iter(settings.task(recognizer, read.train, read.dev).load(0, [examples])))
 
 
 def test_the_statistics_are_of_all_training_recordings(root, model):
@@ -47,15 +47,14 @@ def test_the_statistics_are_of_all_training_recordings(root, model):
     for file in (root / "corpus").glob("train*.wav"):
         wave = torch.from_numpy(soundfile.read(file, dtype="float32")[0])
         frames.append(fbank(wave[None], torch.tensor([len(wave)]))[0][0].double())
-    std, mean = torch.std_mean(torch.cat(frames), 0, correction=0)
-    for got, expected in ((cmvn.mean, mean), (cmvn.std, std)):
-        assert_close(got, expected.float(), rtol=1e-4, atol=1e-4)
+    expected = [x.float() for x in torch.std_mean(torch.cat(frames), 0, correction=0)]
+    assert_close([cmvn.std, cmvn.mean], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_speeds_and_augmentation_reach_the_waveforms(root):
     twice = "data.augment={volume: {min_gain_db: 6.0206, max_gain_db: 6.0206}}"
     plain, slower, louder = (
-        next(iter(task(root, f"data.speeds=[{speed}]", *more).load(0, [[3]])))
+        batch_of(root, [3], f"data.speeds=[{speed}]", *more)
         for speed, more in ((1.0, []), (0.8, []), (1.0, [twice]))
     )
     near(slower.wave_lens, (plain.wave_lens / 0.8).round().long(), 1)
@@ -68,23 +67,22 @@ def test_masks_and_the_flat_start_have_their_epochs(root, tmp_path, monkeypatch)
 
     def spy(owner, name):
         function = getattr(owner, name)
-        monkeypatch.setattr(
-            owner, name, lambda *inputs, **more: met.append(name) or function(*inputs, **more)
-        )
+        spied = lambda *inputs, **more: met.append(name) or function(*inputs, **more)  # noqa: E731
+        monkeypatch.setattr(owner, name, spied)
 
     spy(criterion, "ctc")
     spy(criterion, "flat_start")
     spy(SpecAugment, "mask")
     monkeypatch.setattr(RecognizerTask, "validate", lambda *_: {"accuracy": 0.5})
-    train(root, tmp_path / "x", "features.specaugment.from_epoch=2", "model.flat_start_epochs=1")
+    train(root, tmp_path, "features.specaugment.from_epoch=2", "model.flat_start_epochs=1")
     assert met == ["flat_start"] * 5 + ["ctc"] * 5 + ["mask", "ctc"] * 5
 
 
 def test_the_rate_of_each_step_is_the_schedules(root, tmp_path):
     """Warm-up follows from the steps, the cosine from the epochs that are done."""
     how = ["schedule={kind: cosine, warmup: 4}", "training.log_every=1", "training.epochs=2"]
-    train(root, tmp_path / "x", *how)
-    rates = [line["lr"] for line in history(tmp_path / "x") if line["kind"] == "train"]
+    train(root, tmp_path, *how)
+    rates = [line["lr"] for line in history(tmp_path) if line["kind"] == "train"]
     cosine = [0.01 + 0.99 * (1 + math.cos(math.pi * done / 10)) / 2 for done in range(10)]
     expected = [LR * min((done + 1) / 4, factor) for done, factor in enumerate(cosine)]
     assert rates == approx(expected, rel=1e-6)
@@ -102,13 +100,12 @@ def test_the_running_average_takes_every_step(root, tmp_path, monkeypatch):
         weights = self.replicas.model.parameters
         average[:] = average or [flat(weights())]
         report, n = step(self, *arguments), self.progress.step
-        decay = min(0.7, (1 + n) / (10 + n))
-        average[0] = decay * average[0] + (1 - decay) * flat(weights())
+        average[0] = average[0].lerp(flat(weights()), 1 - min(0.7, (1 + n) / (10 + n)))
         taken[:] = self.average.averages
         return report
 
     monkeypatch.setattr(Trainer, "train_step", spy)
-    train(root, tmp_path / "x", "training.ema=0.7", "training.epochs=2")
+    train(root, tmp_path, "training.ema=0.7", "training.epochs=2")
     assert_close(flat(taken), average[0], rtol=1e-5, atol=1e-6)
 
 
@@ -119,60 +116,58 @@ BEST = {"loss": 2, "accuracy": 1, "wer": 1, "ctc_wer": 2}
 @slow
 def test_the_best_epoch_is_so_by_the_figure_asked_for(root, tmp_path, monkeypatch, best_by):
     """The figures are given; the last epoch, whose weights are kept as such, is neither best nor worst by any."""
-    values = (3.0, 0.3, 0.5, 0.9), (1.0, 0.1, 0.9, 0.5), (2.0, 0.2, 0.6, 0.6)
-    figures = [dict(zip(BEST, row, strict=True)) for row in values]
-    given = chain(figures, repeat(figures[2]))
-    monkeypatch.setattr(RecognizerTask, "validate", lambda *_: next(given))
-    train(root, tmp_path / "x", "training.average=1", f"training.best_by={best_by}")
-    kept = {path.stem for path in (tmp_path / "x/checkpoints").glob("epoch-*.safetensors")}
+    values = (3.0, 0.3, 0.5, 0.9), (1.0, 0.1, 0.9, 0.5), *[(2.0, 0.2, 0.6, 0.6)] * 99
+    figures = (dict(zip(BEST, row, strict=True)) for row in values)
+    monkeypatch.setattr(RecognizerTask, "validate", lambda *_: next(figures))
+    train(root, tmp_path, "training.average=1", f"training.best_by={best_by}")
+    kept = {path.stem for path in (tmp_path / "checkpoints").glob("epoch-*.safetensors")}
     assert kept == {f"epoch-{BEST[best_by]:04d}", "epoch-0003"}
 
 
+@torch.no_grad()
 def encode(model, batch):
-    model.eval()
-    with torch.no_grad():
-        return model.encode(batch.waveforms, batch.wave_lens)
+    return model.eval().encode(batch.waveforms, batch.wave_lens)
 
 
+@torch.no_grad()
 def test_validation_encodes_once_drops_nothing_and_knows_its_two_searches_apart(root, model):
-    batch, calls = next(iter(task(root).load(0, [list(range(8))]))), []
+    batch, calls = batch_of(root, list(range(8))), []
     model.train()
     with model.model.encoder.register_forward_hook(lambda *_: calls.append(1)):
         counts = [validation.count(model, [batch]) for _ in range(2)]
     assert len(calls) == 2
-    with torch.no_grad():
-        loss = model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens)
+    loss = model.loss(batch.waveforms, batch.wave_lens, batch.Y, batch.Y_lens)
     assert counts[0][0, :3].tolist() == [loss.total, loss.correct, loss.tokens]
     assert not model.training
     near(counts[0], counts[1])
     H, H_lens = encode(model, batch)
     decoder, sos_eos = model.model.decoder, model.model.sos_eos
-    with torch.no_grad():
-        start = decoder.start(H, H_lens)
-        attention = attention_greedy(decoder.step, start, len(H), sos_eos, H_lens)
-        ctc = ctc_greedy(model.model.ctc_log_probs(H), H_lens)
-        found = [
-            [h.tokens for h in hypotheses]
-            for hypotheses in (attention, ctc, *validation._greedy(model.model, H, H_lens))
-        ]
+    start = decoder.start(H, H_lens)
+    attention = attention_greedy(decoder.step, start, len(H), sos_eos, H_lens)
+    ctc = ctc_greedy(model.model.ctc_log_probs(H), H_lens)
+    found = [
+        [h.tokens for h in hypotheses]
+        for hypotheses in (attention, ctc, *validation._greedy(model.model, H, H_lens))
+    ]
     assert found[:2] == found[2:] and found[0] != found[1]
 
 
-@each("mode, weights", {
-    "joint": {"attention": 0.6, "ctc": 0.4},
-    "attention": {"attention": 1.0},
-    "ctc": {"ctc": 1.0},
-    "rescoring": {"ctc": 1.0},
-}.items())  # fmt: skip
+@each("mode, weights", rows("""
+    joint     | attention: 0.6, ctc: 0.4
+    attention | attention: 1.0
+    ctc       | ctc: 1.0
+    rescoring | ctc: 1.0
+"""))  # fmt: skip
 def test_each_mode_has_its_scorers(model, mode, weights):
     searcher = Searcher(model, SearchOptions(mode=mode, ctc_weight=0.4))
-    assert {name: weight for name, (_, weight) in searcher.scorers().items()} == approx(weights)
+    found = {name: weight for name, (_, weight) in searcher.scorers().items()}
+    assert found == approx(options(weights))
     loops = "ctc" in weights  # CTC itself rejects repetitions that were not said
     assert searcher.beam(1).allow_loops == loops
 
 
 def test_rescoring_chooses_from_the_whole_beam_by_both_scores(root, model):
-    batch = next(iter(task(root).load(0, [list(range(12))])))
+    batch = batch_of(root, list(range(12)))
     settings = {"mode": "rescoring", "beam": 10, "ctc_weight": 0.2}
     ten, one = (
         Searcher(model, SearchOptions(nbest=nbest, **settings)).search(*encode(model, batch))
