@@ -351,7 +351,7 @@ def test_a_resumed_run_with_an_adapter_is_an_uninterrupted_one(trained, adapted,
 
 
 def test_an_adapter_that_a_folder_lacks_is_left_as_initialized(trained, tmp_path):
-    settings = config.load(tasks.Experiment, trained[1] / "config.yaml", ["model.encoder.stride=2"])
+    settings = experiment(trained[1], "model.encoder.stride=2", name="config")
     transfer = load_what_fits(build(settings), trained[1], unlike_settings(settings, trained[1]))
     assert transfer.unlike == ["model.encoder.stride is 1 there, 2 here"]
     assert [name.split(".")[:3] for name in transfer.missing] == 4 * [
