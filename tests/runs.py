@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from asr.text import tokenizer
 from asr.training import run
 from asr.training.identity import stamp_of
 from asr.training.metrics import TIMES, MetricsFile
+from asr.training.plots import Plots
 from asr.training.trainer import Trainer
 
 PRCTL, PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl if sys.platform == "linux" else None, 1
@@ -42,9 +44,10 @@ def train(root, out, *overrides, name="x"):
 
 
 def train_as_is(root, out, *overrides, name="x"):
-    """As the YAML says, unless overridden, in the folder `out`; the model."""
+    """As the YAML says, unless overridden, in the folder `out`, without plots, which take longest; the model."""
     arguments = (root / f"{name}.yaml", [f"out={out}", *overrides])
-    return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
+    with mock.patch.object(Plots, "offer"):
+        return run.train(config.load(tasks.Experiment, *arguments), stamp_of(*arguments))
 
 
 def history(out):

@@ -292,7 +292,7 @@ def adapted(trained, folder):
     """Overrides for a run whose encoder has all that it can add to its source, at 16 kHz: 25 frames a second."""
     root = trained[0]
     path = shutil.copytree(folder("wavlm large"), root / "fast")
-    edit(source.PREPROCESSOR, sampling_rate=16000)(path)
+    edit(source.PREPROCESSOR, "sampling_rate: 16000")(path)
     added = "model.encoder.stride=2", "model.encoder.weighted_layers=true"
     return f"model.encoder.source={path}", "features.waveform.sample_rate=16000", *added
 

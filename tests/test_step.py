@@ -57,8 +57,8 @@ class NumbersTask:
     """`fits` rows fit in memory, and what doesn't fit shows in the forward or in the backward pass."""
 
     model: nn.Module
-    fits: int
-    where: str
+    fits: int = 99
+    where: str = "forward"
     sums, unit = ("nll", "tokens"), "rows"
 
     def amount(self, batch):

@@ -78,7 +78,7 @@ def export(environment: Path, folder: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def served(environment: Path, folder: Path, workers: int, threads: int) -> Iterator[int]:
-    """Run the server with so many workers of so many threads; give its port."""
+    """Run the server with these numbers of workers, and of threads of each; give its port."""
     model, tokens = export(environment, folder)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
