@@ -66,7 +66,7 @@ def room(tmp_path):
     subprocess.run(["chmod", "-R", "u+rwX", tmp_path], check=True)  # so that it can be removed
 
 
-@pytest.mark.parametrize("row", partly(ROWS, 4), ids=lambda row: f"{first(row)}: {row['name']}")
+@pytest.mark.parametrize("row", partly(ROWS, 6), ids=lambda row: f"{first(row)}: {row['name']}")
 def test_bad_input(row, forks, ready, room):
     assert not faults(row, forks, ready, room)
 

@@ -74,7 +74,8 @@ def test_training_is_a_cpus(root, tmp_path, encoder, more):
     assert dev_losses(other) == pytest.approx(dev_losses(one), rel=1e-3)
 
 
-@each("optimizer", partly(["muon", "adam", "adamw"], 3))
+@pytest.mark.slow
+@each("optimizer", ["muon", "adam", "adamw"])
 def test_what_was_stopped_goes_on_alike(root, tmp_path, optimizer):
     """In bf16, with dropout and layers left out."""
     more = [GPU, "training.precision=bf16", f"optimizer={{kind: {optimizer}, lr: 2e-3}}"]

@@ -98,6 +98,7 @@ def test_what_is_pushed_comes_back_and_decodes_the_same(hub, run, model, decoded
     assert run("asr-info", "me/tones").status == 2
 
 
+@pytest.mark.slow
 def test_a_training_begins_with_a_published_model(hub, run, files, root, tmp_path):
     sha = hub.commit("me/tones", files)
     settings = ["out=tuned", "init_from=me/tones", "training.epochs=1"]

@@ -352,6 +352,7 @@ def test_the_recipe_fine_tunes_a_pretrained_encoder(checkout):
     assert recipe(checkout, *words, *TINY_DECODER.split())[0] == 0
 
 
+@pytest.mark.slow
 @needs_commands
 def test_a_pretrained_encoder_without_transformers_is_refused_first(checkout, tmp_path):
     for name, text in (
@@ -370,7 +371,7 @@ def test_a_pretrained_encoder_without_transformers_is_refused_first(checkout, tm
 
 
 @needs_commands
-@each("words, message", partly(rows(RECIPE_MISTAKES), 3))
+@each("words, message", partly(rows(RECIPE_MISTAKES), 6))
 def test_mistakes_of_the_recipe(checkout, words, message):
     status, out, err = recipe(checkout, *words.split())
     assert (status, out) == (2, "")

@@ -124,7 +124,8 @@ training.accumulate=1 | training.accumulate: got 1
 """
 
 
-@each("mistake, told", partly(rows(MISTAKES), 2))
+@pytest.mark.slow
+@each("mistake, told", rows(MISTAKES))
 def test_a_mistake_under_torchrun_is_said_once(root, tmp_path, mistake, told):
     """One that is found before PyTorch is imported, and one that the first finds while others wait."""
     said = end(launch(root, tmp_path / "x", *STILL, mistake, through=TORCHRUN), 1)
@@ -223,10 +224,8 @@ def stop_in_the_first(group):
     group.add(torch.zeros(1))
 
 
-@each(
-    "task, number",
-    partly([(stop_in_the_first, signal.SIGTERM), (be_interrupted, signal.SIGINT)], 2),
-)
+@pytest.mark.slow
+@each("task, number", [(stop_in_the_first, signal.SIGTERM), (be_interrupted, signal.SIGINT)])
 def test_an_interrupt_and_a_stop_are_no_success(tmp_path, monkeypatch, task, number):
     """Before training has its handlers, too; and the folder to meet in may have any name."""
     (tmp_path / "two words").mkdir()

@@ -264,7 +264,7 @@ def test_a_text_without_references_or_of_another_model_is_left_out_of_the_table(
 
 
 @needs_commands
-@each("words, message", partly(rows_of(MISTAKES), 4))
+@each("words, message", partly(rows_of(MISTAKES), 8))
 def test_mistakes_are_one_line_and_nothing_runs(house, words, message):
     before = house.times()
     _, err = house.run(f"{LIBRISPEECH} {words}", 2)

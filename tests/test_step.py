@@ -123,6 +123,7 @@ def test_a_batch_that_does_not_fit_is_split_with_the_same_gradient(where, fits):
     assert trainer.said == [first, *told]
 
 
+@pytest.mark.slow
 def test_one_process_splits_a_batch_and_the_other_does_not_wait(tmp_path):
     """Two processes of which the second has the memory for a row, and one batch where the first has two."""
     whole = make()
