@@ -282,7 +282,7 @@ none.tsv                        | tables.py: {here}/none.tsv: no such table; exp
 recorded.tsv --test typo.tsv    | tables.py: {here}/typo.tsv: no such table
 recorded.tsv --config none.yaml | asr-train: none.yaml: can't read this configuration
 recorded.tsv --pretrained none  | source.py: model.encoder.source: none: no such folder
-recorded.tsv --pretrained none trainng.epochs=3 | source.py: trainng: no such setting
+recorded.tsv --pretrained none trainng.epochs=3 | source.py: command line: trainng: no such setting
 recorded.tsv --pretrained none --config x.yaml | run.sh: --config and --pretrained: expected one of them
 """
 TINY_DECODER = """training.epochs=2 training.average=1 training.processes=1 training.device=cpu training.precision=fp32
