@@ -91,7 +91,8 @@ def served(environment: Path, folder: Path, workers: int, threads: int) -> Itera
         environment / "bin" / SERVER,
         *(f"--{name}={value}" for name, value in options.items()),
     ]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
         try:
             while not is_up(port):
                 assert process.poll() is None, f"{SERVER} has ended: {folder}/log.txt"
