@@ -27,6 +27,7 @@ from asr.serving.fairness import FairThreads
 from asr.serving.options import ServingOptions
 from asr.transcription.recordings import Recording
 
+DECODED = "decoded.au"  # what ffmpeg makes of an upload, beside it
 DECODERS = 2  # uploads that ffmpeg decodes at once
 CHANNELS = 32
 RATE = 192_000  # Hz; a recording of the longest duration has at most this number of samples a second, of all channels
@@ -119,8 +120,17 @@ class Decoders:
         try:
             future.set_result(_decoded(path, self._options, stop))
         except Exception as error:
+            if stop.is_set():
+                _clear(path)
             future.set_exception(Closed(CLOSED) if self._closed else error)
         yield time.monotonic() - began
+
+
+def _clear(path: Path) -> None:
+    """Remove what ffmpeg made of an upload, and its folder if the request, gone before that, couldn't."""
+    with contextlib.suppress(OSError):
+        path.with_name(DECODED).unlink(missing_ok=True)
+        path.parent.rmdir()
 
 
 def _end(future: Future[Path], stop: threading.Event) -> None:
@@ -129,7 +139,7 @@ def _end(future: Future[Path], stop: threading.Event) -> None:
 
 
 def _decoded(path: Path, options: ServingOptions, stop: threading.Event) -> Path:
-    out, seconds = path.with_name("decoded.au"), 60 * options.max_minutes
+    out, seconds = path.with_name(DECODED), 60 * options.max_minutes
     most = round(CONVERTED * seconds) + 4096
     with _explained(path):
         try:
