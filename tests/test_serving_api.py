@@ -14,6 +14,7 @@ import re
 import shutil
 import struct
 import subprocess
+import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -743,6 +744,25 @@ def test_slow_decodings_hold_up_nobody_else(recognizer, tmp_path, monkeypatch):
     assert set(given) == {0.0}  # the server has waited already
     for process in map(int, begun.read_text().split()):
         pytest.raises(ProcessLookupError, os.kill, process, 0)
+
+
+def test_what_ffmpeg_makes_when_its_request_has_gone_is_removed(tmp_path, monkeypatch):
+    folder, begun = tmp_path / "request", threading.Event()
+    folder.mkdir()  # without the upload: the request has removed that
+
+    def decode(path, out, seconds, most, stop):
+        begun.set()
+        assert stop.wait(9)
+        out.touch()
+        raise asr.UserError("stopped")
+
+    monkeypatch.setattr(uploads.containers, "is_installed", lambda: True)
+    monkeypatch.setattr(uploads.containers, "decode", decode)
+    decoders = uploads.Decoders(ServingOptions())
+    with decoders.decoding(folder / "upload.webm", "Ann") as future:
+        assert begun.wait(9)
+    assert future.exception(9) and not folder.exists()
+    decoders.close()
 
 
 def post_of(content, more=b""):
