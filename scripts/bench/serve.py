@@ -201,16 +201,16 @@ def load_sherpa(args: argparse.Namespace, contents: Sequence[bytes]) -> Iterator
     """The same of sherpa-onnx's server, with all threads in one worker and with a worker for each."""
     from scripts.bench import serve_sherpa as sherpa
 
-    for workers, threads in ((1, args.threads), (args.threads, 1)):
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            sherpa.served(Path(args.sherpa), Path(folder), workers, threads) as port,
-        ):
-            send = partial(sherpa.post, port)
-            drive(send, contents, 2, 3)
-            for clients in args.clients:
-                name = f"sherpa-onnx, {workers} workers of {threads} threads, {clients} clients"
-                yield name, drive(send, contents, clients, args.seconds)
+    environment = Path(args.sherpa)
+    with tempfile.TemporaryDirectory() as folder:
+        sherpa.export(environment, Path(folder))
+        for workers, threads in ((1, args.threads), (args.threads, 1)):
+            with sherpa.served(environment, Path(folder), workers, threads) as port:
+                send = partial(sherpa.post, port)
+                drive(send, contents, 2, 3)
+                for clients in args.clients:
+                    name = f"sherpa-onnx, {workers} workers of {threads} threads, {clients} clients"
+                    yield name, drive(send, contents, clients, args.seconds)
 
 
 def upload(args: argparse.Namespace) -> Iterator[tuple[str, dict]]:

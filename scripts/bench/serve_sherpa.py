@@ -24,6 +24,7 @@ from asr.errors import UserError
 from scripts.bench import ours, workload
 
 SERVER = "sherpa-onnx-offline-websocket-server"
+MODEL, TOKENS = "model.onnx", "tokens.txt"
 PORTION = 1 << 16  # bytes of a message
 
 
@@ -42,8 +43,8 @@ class CTC(nn.Module):
         return self.model.ctc_log_probs(encoded.H), encoded.H_lens
 
 
-def export(environment: Path, folder: Path) -> tuple[Path, Path]:
-    """Write the model and its tokens; return the files.
+def export(environment: Path, folder: Path) -> None:
+    """Write the model and its tokens.
 
     raises   UserError if the environment has no onnx
     """
@@ -53,7 +54,7 @@ def export(environment: Path, folder: Path) -> tuple[Path, Path]:
     except ImportError:
         raise UserError(f"{environment}: no onnx there; run environments.sh sherpa") from None
     torch.manual_seed(0)
-    model, tokens = folder / "model.onnx", folder / "tokens.txt"
+    model = folder / MODEL
     example = torch.zeros(2, 400, workload.MELS), torch.tensor([400, 300])
     axes = {
         "x": {0: "B", 1: "T"},
@@ -72,19 +73,17 @@ def export(environment: Path, folder: Path) -> tuple[Path, Path]:
         made.metadata_props.add(key=key, value=f"{value}")
     onnx.save(made, str(model))
     lines = [f"{'<blk>' if n == 0 else f't{n}'} {n}\n" for n in range(workload.VOCABULARY)]
-    tokens.write_text("".join(lines), encoding="utf-8")
-    return model, tokens
+    (folder / TOKENS).write_text("".join(lines), encoding="utf-8")
 
 
 @contextmanager
 def served(environment: Path, folder: Path, workers: int, threads: int) -> Iterator[int]:
-    """Run the server with these numbers of workers, and of threads of each; give its port."""
-    model, tokens = export(environment, folder)
+    """Run the server of what `export` has written, with a number of workers, and of threads of each; give its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = {
-        "port": port, "tokens": tokens, "wenet-ctc-model": model, "max-batch-size": 16,
+        "port": port, "tokens": folder / TOKENS, "wenet-ctc-model": folder / MODEL, "max-batch-size": 16,
         "num-work-threads": workers, "num-threads": threads, "log-file": folder / "log.txt",
     }  # fmt: skip
     command = [
