@@ -303,13 +303,6 @@ def moved(x, *args, copy=False, **kwargs):
     return values.to(dtype or values.dtype, **layout)
 
 
-KERNELS = {  # of tensors of the GPU
-    F.scaled_dot_product_attention: attention,
-    F.ctc_loss: ctc_loss,
-    F.dropout: dropout,
-    Tensor.tolist: tolist,
-    Tensor.numpy: numpy,
-}
 MOVES = {  # of all tensors
     Tensor.cpu: lambda x: moved(x, "cpu"),
     Tensor.cuda: lambda x: moved(x, "cuda"),
@@ -317,6 +310,13 @@ MOVES = {  # of all tensors
     Tensor.pin_memory: lambda x: x,
     Tensor.is_pinned: lambda x: True,
     torch.as_tensor: lambda x, dtype=None, device=None: moved(x, device or x.device, dtype),
+}
+KERNELS = MOVES | {  # of tensors of the GPU
+    F.scaled_dot_product_attention: attention,
+    F.ctc_loss: ctc_loss,
+    F.dropout: dropout,
+    Tensor.tolist: tolist,
+    Tensor.numpy: numpy,
 }
 
 
@@ -327,7 +327,7 @@ class Functions(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         kwargs.pop("pin_memory", None)
         of = args[0] if args else None
-        known = KERNELS | MOVES if isinstance(of, OnGPU) else MOVES
+        known = KERNELS if isinstance(of, OnGPU) else MOVES
         kernel = isinstance(of, Tensor) and known.get(function)
         if function is Tensor.backward:  # it may compute activations again
             with self:
