@@ -5,6 +5,7 @@ Tiny sizes; the expected values are constructed, and the worker's check is shown
 
 import argparse
 import itertools
+import sys
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -294,6 +295,16 @@ def test_names_on_the_command_line_must_be_known():
     expected = "got 'kaldi', expected some of espnet, speechbrain"
     with pytest.raises(argparse.ArgumentTypeError, match=expected):
         read("espnet,kaldi")
+
+
+def test_a_worker_runs_the_scripts_of_its_checkout(tmp_path):
+    folder = tmp_path / "scripts" / "bench"
+    folder.mkdir(parents=True)
+    (folder / "worker.py").write_text("import os, sys\nos.write(int(sys.argv[2][10:]), b'[1]\\n')")
+    checkout = turns.checkout(tmp_path)
+    assert turns.Worker("x", sys.executable, "worker", {"threads": 1}, checkout).description == [1]
+    with pytest.raises(argparse.ArgumentTypeError, match="no checkout"):
+        turns.checkout(folder)
 
 
 def test_load_counts_the_own_process_as_own():

@@ -46,8 +46,9 @@ def start(args: argparse.Namespace) -> list[Worker]:
     pythons = {peer: turns.python(peer) for peer in args.peers}
     options = {"threads": args.threads, "device": args.device}
     workers = [
-        Worker(f"ours-{p}", sys.executable, "decode_ours", {**options, "precision": p})
+        Worker(f"{name}-{p}", sys.executable, "decode_ours", {**options, "precision": p}, root)
         for p in args.precision
+        for name, root in turns.checkouts(args).items()
     ]
     return workers + [
         Worker(peer, python, f"decode_{peer}", options) for peer, python in pythons.items()

@@ -35,13 +35,14 @@ def arguments() -> argparse.Namespace:
 
 def start(args: argparse.Namespace) -> list[Worker]:
     """Start all implementations, ours first."""
-    pythons = {
-        name: sys.executable if name in ("ours", *ALONE) else turns.python(name)
-        for name in ("ours", *args.peers)
-    }
+    kinds = [(name, sys.executable, "ours", root) for name, root in turns.checkouts(args).items()]
+    kinds += [
+        (name, sys.executable if name in ALONE else turns.python(name), name, report.ROOT)
+        for name in args.peers
+    ]
     return [
-        Worker(name, python, "features_worker", {"threads": args.threads, "name": name})
-        for name, python in pythons.items()
+        Worker(name, python, "features_worker", {"threads": args.threads, "name": kind}, root)
+        for name, python, kind, root in kinds
     ]
 
 

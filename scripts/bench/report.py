@@ -47,12 +47,15 @@ def heading(facts: Mapping, threads: int) -> str:
     )
 
 
-def commit() -> str:
-    """The commit of the toolkit that is imported, and whether files differ from it."""
+def commit(checkout: Path | None = None) -> str:
+    """The commit of a checkout (None: of the toolkit that is imported), and whether files differ from it."""
 
     def git(*words: str) -> str:
         return subprocess.run(
-            ["git", *words], cwd=Path(asr.__file__).parent, capture_output=True, text=True
+            ["git", *words],
+            cwd=checkout or Path(asr.__file__).parent,
+            capture_output=True,
+            text=True,
         ).stdout
 
     return (git("rev-parse", "--short", "HEAD").strip() or "unknown") + (

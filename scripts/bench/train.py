@@ -50,16 +50,18 @@ def start(args: argparse.Namespace) -> list[Worker]:
     """Start all implementations, ours first."""
     options = {"threads": args.threads, "device": args.device, "d_model": args.d_model}
     kinds = [
-        ("ours", sys.executable, {**options, "compile": args.compile, "precision": p})
+        (name, sys.executable, "ours", {**options, "compile": args.compile, "precision": p}, root)
         for p in args.precision
+        for name, root in turns.checkouts(args).items()
     ]
     kinds += [
-        (peer, turns.python(peer), {**options, "precision": p})
+        (peer, turns.python(peer), peer, {**options, "precision": p}, report.ROOT)
         for peer in args.peers
         for p in args.peer_precision
     ]
     return [
-        Worker(f"{name}-{o['precision']}", python, f"train_{name}", o) for name, python, o in kinds
+        Worker(f"{name}-{options['precision']}", python, f"train_{script}", options, root)
+        for name, python, script, options, root in kinds
     ]
 
 

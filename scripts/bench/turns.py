@@ -26,10 +26,18 @@ PAUSE = 0.5  # seconds before a sample: threads of the one before have stopped s
 class Worker:
     """A process that answers requests; what it says beside goes to a log in .bench.
 
-    options   of its command line, beside `answers`; a value of None leaves one out
+    options    of its command line, beside `answers`; a value of None leaves one out
+    checkout   whose scripts and whose toolkit it runs
     """
 
-    def __init__(self, name: str, python: str | Path, script: str, options: Mapping[str, object]):
+    def __init__(
+        self,
+        name: str,
+        python: str | Path,
+        script: str,
+        options: Mapping[str, object],
+        checkout: Path = report.ROOT,
+    ):
         self.name = name
         self.log = BENCH / f"{name}.log"
         self.log.parent.mkdir(exist_ok=True)
@@ -54,7 +62,7 @@ class Worker:
                 stderr=log,
                 text=True,
                 env={**os.environ, **threads},
-                cwd=report.ROOT,
+                cwd=checkout,
                 pass_fds=[writing],
             )
         os.close(writing)
@@ -157,7 +165,21 @@ def parser(description: str, peers: Sequence[str]) -> argparse.ArgumentParser:
         "--tries", type=int, default=4, help="for one sample on a busy machine (default 4)"
     )
     parser.add_argument("--out", type=output, metavar="JSON", help="write all samples there")
+    text = "another checkout of this project, e.g. made by git worktree: time it, too"
+    parser.add_argument("--before", type=checkout, metavar="FOLDER", help=text)
     return parser
+
+
+def checkout(path: str) -> Path:
+    """Read an argument that names a checkout of this project."""
+    if not (Path(path) / "scripts" / "bench" / "worker.py").is_file():
+        raise argparse.ArgumentTypeError(f"{path}: no checkout of this project with benchmarks")
+    return Path(path).resolve()
+
+
+def checkouts(args: argparse.Namespace) -> dict[str, Path]:
+    """Name → checkout of what is ours, this one first."""
+    return {"ours": report.ROOT, **({"before": args.before} if args.before else {})}
 
 
 def names(known: Sequence[str]) -> Callable[[str], list[str]]:
@@ -203,8 +225,10 @@ def tell(
             "table": lines,
             "samples": samples,
         }
-        Path(args.out).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        Path(args.out).write_text(json.dumps(found, indent=1, default=str) + "\n", encoding="utf-8")
     print(report.heading(facts, args.threads))
+    if args.before:
+        print(f"before: commit {report.commit(args.before)}")
     for name, packages in versions.items():
         print(
             f"{name}: " + ", ".join(f"{package} {number}" for package, number in packages.items())
