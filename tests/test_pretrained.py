@@ -146,6 +146,27 @@ def test_the_adapter_is_transformers_without_padding_and_with_a_norm(folder):
         near(got, nn.functional.layer_norm(P[:, 1 : 1 + (H.size(1) - 1) // 2], [32]), 1e-5)
 
 
+@EACH
+def test_lora_adds_a_product_to_weights_which_stay(folder, family):
+    path, x, length = folder(family), torch.randn(1, 5000, 1), torch.tensor([5000])
+    encoder = encoder_of(path, "lora: {rank: 2, alpha: 6, targets: [v_proj, output_dense]}")
+    near(encoder(x, length).H, encoder_of(path)(x, length).H, 1e-6)
+    learned = {name: p for name, p in encoder.named_parameters() if p.requires_grad}
+    for matrix in learned.values():
+        nn.init.normal_(matrix)
+    reference = transformers.AutoModel.from_pretrained(path).eval()
+    maps = {name[: -len(".A")] for name in learned if name.endswith(".A")}
+    assert len(maps) == 2 * 3 and len(learned) == 2 * len(maps)
+    for name in maps:
+        module = encoder.get_submodule(name)
+        weight = reference.get_submodule(name.removeprefix("pretrained.")).weight
+        weight.data += 3 * module.B @ module.A
+    H = encoder(x, length).H
+    near(H, reference(x[:, :, 0]).last_hidden_state, 1e-4)
+    H.square().sum().backward()
+    assert all(matrix.grad.any() for matrix in learned.values())
+
+
 # --- training -------------------------------------------------------------------------------------
 
 
@@ -220,12 +241,27 @@ def test_processes_change_nothing(trained, tmp_path):
     assert_processes_change_nothing(trained[0], tmp_path)
 
 
+LORA = "model.encoder.lora={rank: 2}"
+
+
+def test_low_rank_matrices_are_trained_and_nothing_else_of_the_source(trained):
+    root = trained[0]
+    encoder = train(root, root / "lora", LORA, "model.fine_tuning=null").model.encoder
+    losses = dev_losses(root / "lora")
+    assert losses[-1] < losses[0] - 0.2
+    begun = transformers.AutoModel.from_pretrained(root / "source").state_dict()
+    found = encoder.pretrained.state_dict()
+    moved = {name for name in begun if not torch.equal(found[name], begun[name])}
+    assert moved == {"masked_spec_embed"}
+    assert all(value.any() for name, value in found.items() if name.endswith("_proj.B"))
+
+
 @slow
 @each("adds", [False, True])
 def test_shards_change_nothing_but_rounding(trained, adapted, tmp_path, adds):
     """An encoder that thaws hasn't counted the steps in which it was frozen, in either."""
     more = "training.accumulate=2", "training.processes=2", "model.encoder.layer_dropout=0"
-    more += adapted * adds
+    more += (*adapted, LORA) * adds
     for name in ("false", "true"):
         train(trained[0], tmp_path / name, *more, f"training.shard={name}")
     whole, shards = (dev_losses(tmp_path / name) for name in ("false", "true"))
@@ -343,11 +379,11 @@ def test_ctc_needs_frames_of_the_adapter(trained, tmp_path):
 
 
 @slow
-def test_a_resumed_run_with_an_adapter_is_an_uninterrupted_one(trained, adapted, tmp_path):
-    root = trained[0]
-    whole = root / "whole of added", weights(train(root, root / "whole of added", *adapted))
-    stop(root, tmp_path / "m", 8, *adapted, "training.save_steps=1")
-    assert_uninterrupted(root, tmp_path / "m", whole, *adapted, "training.save_steps=1")
+def test_a_resumed_run_with_all_that_is_added_is_an_uninterrupted_one(trained, adapted, tmp_path):
+    root, more = trained[0], (*adapted, LORA)
+    whole = root / "whole of added", weights(train(root, root / "whole of added", *more))
+    stop(root, tmp_path / "m", 8, *more, "training.save_steps=1")
+    assert_uninterrupted(root, tmp_path / "m", whole, *more, "training.save_steps=1")
 
 
 def test_an_adapter_that_a_folder_lacks_is_left_as_initialized(trained, tmp_path):

@@ -35,6 +35,7 @@ SIZES = {
     "channels",
     "kernel",
     "norm",
+    "rank",
 }
 SIZES |= {"cgmlp", "merge_kernel", "positions"}  # settings that decide about shapes and names
 SHOWN = 12  # lines of a message

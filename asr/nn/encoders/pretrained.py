@@ -25,6 +25,7 @@ from asr.nn.encoders import pretrained_source as sources
 from asr.nn.encoders.pretrained_architecture import FRAMES, ArchitectureSettings
 from asr.nn.encoders.pretrained_source import PretrainedSource
 from asr.nn.layers import layerdrop_mask
+from asr.nn.lora import LoRASettings
 from asr.nn.subsampling import Strides
 from asr.nn.transformer import MOST
 from asr.ops import additive, key_mask, length_mask, span_mask, zero_padding
@@ -57,6 +58,7 @@ class PretrainedSettings(Settings):
     weighted_layers: bool = False  # H is a learned mean of all layers, not the last one
     stride: Literal[1, 2] = 1  # 2: an adapter, which is learned, makes 25 frames a second of 50
     mask: LatentMaskSettings | None = None
+    lora: LoRASettings | None = None  # the source's weights stay, and low-rank matrices are learned
     architecture: ArchitectureSettings | None = None  # read from the source, if absent
 
     chunk: ClassVar[None] = None  # a frame sees the whole utterance
@@ -127,6 +129,10 @@ class PretrainedEncoder(nn.Module):
         if a.feat_extract_norm == "group":
             convolutions = self.pretrained.feature_extractor.conv_layers
             convolutions[0] = UtteranceNormConvolution(convolutions[0])
+        if s.lora:
+            for name, parameter in self.pretrained.named_parameters():
+                parameter.requires_grad_(name in MISSING)
+            s.lora.adapt(self.layers)
         self.layer_scores: nn.Parameter | None = None
         if s.weighted_layers:
             self.layer_scores = nn.Parameter(torch.zeros(a.num_hidden_layers + 1))
@@ -278,7 +284,8 @@ class PretrainedEncoder(nn.Module):
                 f"{source.folder}: its weights aren't those of its {sources.DESCRIPTION}: {shorten(sorted(wrong))} "
                 "missing or of another shape; fetch it again"
             )
-        self.pretrained.load_state_dict(loaded.state_dict())
+        own = self.pretrained.state_dict()  # with LoRA's matrices
+        self.pretrained.load_state_dict({**own, **loaded.state_dict()})
         return sorted({*info["unexpected_keys"]} - MISSING)
 
 
