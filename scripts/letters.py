@@ -32,7 +32,7 @@ model:
   shared: true
 optimizer: {{kind: adam, lr: 3e-3}}
 schedule: {{kind: cosine, warmup: 20}}
-training: {{epochs: 20, average: 2, device: cpu, processes: 1}}
+training: {{epochs: 30, average: 2, device: cpu, processes: 1}}
 """
 
 
