@@ -133,7 +133,7 @@ def test_ratios_are_to_ours_and_leave_the_encoder_out():
 # other ways to compute, and memory
 
 
-@each("kind, off", [(kernels.OneDNN, 1e-5), (kernels.Int8, 0.1)])
+@each("kind, off", [(kernels.PackedLinear, 1e-5), (kernels.Int8, 0.1)])
 def test_linear_maps_are_computed_in_another_way_all_but_the_subsamplings(kind, off):
     model, (X, X_lens) = ours.build_endless(), batch()
     with torch.no_grad():

@@ -6,12 +6,15 @@ The reference is `forward` on the whole prefix of each hypothesis, in float64.
 import torch
 from contracts import padded
 from scorers import check_walk
-from small import PART, each, near, noise, options
+from small import PART, each, hybrid, near, noise, options
+from torch import nn
 from torch.testing import assert_close
 
 from asr.models.hybrid import DecoderSettings
 from asr.nn.decoder import TransformerDecoder
+from asr.nn.packed import PackedLinear, pack
 from asr.search.neural import NetworkScorer, NetworkState
+from asr.transcription.searcher import for_search
 
 V, SOS = 11, 10
 H, H_LENS = noise(3, 6, 7, seed=2), torch.tensor([6, 2, 4])
@@ -120,3 +123,23 @@ def test_step_under_bf16_autocast_is_near_forward():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits, _ = walk(decoder.float(), decoder.start(H.float(), H_LENS), Y)
     near(logits.float(), expected, 0.1)
+
+
+@torch.no_grad()
+@each("bias", [True, False])
+def test_packed_maps_compute_the_same_from_the_same_parameters(bias):
+    plain = nn.Sequential(nn.Linear(400, 700, bias), nn.Linear(700, 9, bias))
+    packed, (_, small) = pack(plain), plain
+    assert isinstance(packed[0], PackedLinear) and packed[1] is small
+    assert [*map(id, packed.parameters())] == [*map(id, plain.parameters())]
+    for rows in (1, 7, 33):
+        X = torch.randn(2, 400, rows).mT
+        near(packed(X), plain(X), 1e-5)
+
+
+@each("precision, kind", [("fp32", PackedLinear), ("bf16", nn.Linear)])
+def test_a_search_has_packed_maps_in_fp32(precision, kind):
+    model = hybrid("decoder: {ff: 50000}")
+    layer = for_search(model, precision).decoder.layers[0]
+    assert type(layer.ff.inner) is type(layer.ff.outer) is kind
+    assert type(model.decoder.layers[0].ff.inner) is nn.Linear

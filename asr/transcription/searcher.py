@@ -14,6 +14,7 @@ from asr.errors import UserError
 from asr.models import lm
 from asr.models.recognizer import Recognizer
 from asr.models.translator import Translator
+from asr.nn.packed import pack
 from asr.search.beam import REMOVAL_SHARE, BeamSearch
 from asr.search.ctc_beam import CTCBeamSearch
 from asr.search.ctc_prefix import CTCPrefixScorer
@@ -252,15 +253,18 @@ class Running(Generic[Key]):
 
 
 def for_search(model: M, precision: str) -> M:
-    """The model for a search: in bf16, with a copy of the decoder and of CTC's output layer whose weights are bf16.
+    """The model for a search, in which the decoder and CTC's output layer are prepared for many small products.
 
-    So nothing is converted at each step, as autocast does. The encoder stays as it is.
+    In fp32 they are packed. In bf16 they are copies, so that nothing is converted at each step, as
+    autocast does. The encoder stays as it is.
     """
+    other = copy.copy(model)
+    parts = {name: getattr(model, name) for name in {"decoder", "ctc_out"} & model._modules.keys()}
     if precision == "fp32":
-        return model
-    other, parts = copy.copy(model), {"decoder", "ctc_out"} & model._modules.keys()
-    copies = {name: copy.deepcopy(getattr(model, name)).bfloat16() for name in parts}
-    other._modules = model._modules | copies
+        ready = {name: pack(part) for name, part in parts.items()}
+    else:
+        ready = {name: copy.deepcopy(part).bfloat16() for name, part in parts.items()}
+    other._modules = model._modules | ready
     return other
 
 
@@ -277,7 +281,7 @@ def load_network(
             f"{path}: a language model of other tokens than the recognizer's ({model.tokenizer.vocabulary} and "
             f"{tokenizer.vocabulary} ids); train it with the recognizer's tokenizer"
         )
-    return model.model.decoder.to(dtype)
+    return pack(model.model.decoder.to(dtype))
 
 
 def _is_own(kind: type[ScorerOptions], names: Container[str]) -> bool:

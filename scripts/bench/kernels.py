@@ -5,7 +5,7 @@
 eager      as asr-decode computes
 compiled   torch.compile of the encoder's layers, alike ones once, for any batch and length
 frozen     torch.compile of the whole encoder for the sizes at hand, with weights as constants, which Inductor prepares
-oneDNN     linear maps by oneDNN, whose weights are laid out once
+oneDNN     all linear maps packed, as the large ones of decoder and CTC are anyway
 int8       linear maps of int8 weights and inputs, by PyTorch; a tensor of inputs has one scale
 torchao    the same by torchao, if it is installed; each row of inputs has its own scale
 
@@ -33,12 +33,14 @@ from asr.cli.command import command
 from asr.device import tuned
 from asr.models.hybrid import Hybrid
 from asr.models.recognizer import Recognizer, load
+from asr.nn.packed import PackedLinear
 from asr.nn.subsampling import Subsampling
 from asr.scoring.report import score_texts
 from asr.scoring.texts import read_texts
 from asr.transcription import pipeline
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, find
+from asr.transcription.searcher import for_search
 from scripts.bench import ours, report, workload
 from scripts.bench.place import output
 
@@ -46,19 +48,6 @@ ALONE = 40  # of the longest utterances are encoded alone, too
 BATCH_SECONDS = 120.0
 WARM = 1  # rounds before those that count
 SLOW = 2.0  # times eager's seconds: what takes longer isn't worth a look at its texts
-
-
-class OneDNN(nn.Module):
-    """A linear map by oneDNN, whose weight is laid out once."""
-
-    def __init__(self, linear: nn.Linear):
-        super().__init__()
-        self.weight, self.bias = linear.weight, linear.bias
-        self.prepared = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
-
-    def forward(self, X: Tensor) -> Tensor:
-        """(…, D) → (…, E)"""
-        return torch.ops.mkldnn._linear_pointwise(X, self.prepared, self.bias, "none", [], "")
 
 
 class Int8(nn.Module):
@@ -126,7 +115,7 @@ WAYS: dict[str, Callable[[Hybrid], Hybrid]] = {
     "eager": lambda model: model,
     "compiled": compiled,
     "frozen": frozen,
-    "oneDNN": partial(replaced, OneDNN),
+    "oneDNN": partial(replaced, PackedLinear),
     "int8": partial(replaced, Int8),
     "torchao": partial(replaced, TorchAO),
 }
@@ -137,7 +126,7 @@ def measure_seconds(
 ) -> dict[str, dict[str, list[float]]]:
     """Way → seconds of the encoder, and of the encoder and a joint search, of `eight`."""
     model = ours.build_endless()
-    models = {way: WAYS[way](copy.deepcopy(model)) for way in ways}
+    models = {way: for_search(WAYS[way](copy.deepcopy(model)), "fp32") for way in ways}
     X, X_lens = workload.pad(workload.features("eight"))
     seconds: dict[str, dict[str, list[float]]] = {way: {"encoder": [], "joint": []} for way in ways}
     for n in range(WARM + repeats):
