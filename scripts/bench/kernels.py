@@ -2,18 +2,20 @@
 
     python -m scripts.bench.kernels exp/mini/model data/mini/test-mini.jsonl.gz
 
-eager      as asr-decode computes
+eager      PyTorch's own products
+packed     large linear maps of decoder and CTC by oneDNN, whose weights are laid out once, as asr-decode computes
 compiled   torch.compile of the encoder's layers, alike ones once, for any batch and length
 frozen     torch.compile of the whole encoder for the sizes at hand, with weights as constants, which Inductor prepares
-oneDNN     all linear maps packed, as the large ones of decoder and CTC are anyway
+oneDNN     all linear maps packed
 int8       linear maps of int8 weights and inputs, by PyTorch; a tensor of inputs has one scale
 torchao    the same by torchao, if it is installed; each row of inputs has its own scale
 
-Seconds are of the workload of `eight`, in turn, after each way has run it once; those of one thread
-are CPU time, so that other work on the machine changes them less. The rest is of the
-model folder and the manifest: the largest change of a CTC log posterior against eager; the largest
-difference between an utterance alone and in its batch, of the longest; and all texts. `frozen` has
-none of this, for it compiles for each size anew, nor has a way that takes twice eager's time.
+Seconds are of the workload of `eight`, or of its first utterances, in turn, after each way has run
+it once; those of one thread are CPU time, so that other work on the machine changes them less. The
+rest is of the model folder and the manifest: the largest change of a CTC log posterior against
+eager; the largest difference between an utterance alone and in its batch, of the longest; and all
+texts. `frozen` has none of this, for it compiles for each size anew, nor has a way that takes twice
+eager's time.
 """
 
 import argparse
@@ -113,6 +115,7 @@ def frozen(model: Hybrid) -> Hybrid:
 
 WAYS: dict[str, Callable[[Hybrid], Hybrid]] = {
     "eager": lambda model: model,
+    "packed": partial(for_search, precision="fp32"),
     "compiled": compiled,
     "frozen": frozen,
     "oneDNN": partial(replaced, PackedLinear),
@@ -122,12 +125,12 @@ WAYS: dict[str, Callable[[Hybrid], Hybrid]] = {
 
 
 def measure_seconds(
-    ways: Sequence[str], repeats: int, now: Callable[[], float]
+    ways: Sequence[str], utterances: int, repeats: int, now: Callable[[], float]
 ) -> dict[str, dict[str, list[float]]]:
-    """Way → seconds of the encoder, and of the encoder and a joint search, of `eight`."""
+    """Way → seconds of the encoder, and of the encoder and a joint search, of the first utterances of `eight`."""
     model = ours.build_endless()
-    models = {way: for_search(WAYS[way](copy.deepcopy(model)), "fp32") for way in ways}
-    X, X_lens = workload.pad(workload.features("eight"))
+    models = {way: WAYS[way](copy.deepcopy(model)) for way in ways}
+    X, X_lens = workload.pad(workload.features("eight")[:utterances])
     seconds: dict[str, dict[str, list[float]]] = {way: {"encoder": [], "joint": []} for way in ways}
     for n in range(WARM + repeats):
         for way, model in models.items():
@@ -220,6 +223,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("model", help="model folder of asr-train")
     parser.add_argument("manifest", help="of asr-prepare, with texts")
     parser.add_argument("--ways", default=",".join(WAYS), help="default: all; eager is always one")
+    parser.add_argument("--utterances", type=int, default=8, help="that are timed, default 8")
     parser.add_argument("--threads", type=int, default=1, help="default 1")
     parser.add_argument("--repeats", type=int, default=5, help="default 5")
     parser.add_argument(
@@ -247,7 +251,7 @@ def main(argv: list[str]) -> None:
     facts, ways = report.circumstances("cpu"), available(args.ways)
     with torch.no_grad(), tuned(torch.device("cpu")):
         clock = time.process_time if args.threads == 1 else time.perf_counter
-        seconds = measure_seconds(ways, args.repeats, clock)
+        seconds = measure_seconds(ways, args.utterances, args.repeats, clock)
         longest = SLOW * statistics.median(seconds["eager"]["joint"])
         chosen = [way for way in ways if statistics.median(seconds[way]["joint"]) <= longest]
         texts = measure_texts(args, [way for way in chosen if way != "frozen"])
