@@ -154,3 +154,13 @@ def pytest_runtest_makereport(item, call):
         for title, text in report.sections
     ]
     return report
+
+
+@pytest.fixture
+def threads():
+    """Set the number of threads; it is put back."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)

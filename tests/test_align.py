@@ -27,7 +27,7 @@ from asr.models.recognizer import Recognizer
 from asr.nn.encoder import EncoderOutput
 from asr.text import tokenizer as tokenizers
 from asr.transcription.alignment import score_texts
-from asr.transcription.pipeline import encode
+from asr.transcription.encoding import encode
 from asr.transcription.recordings import Recording
 from asr.transcription.script import BLANK, LINE, SPELLINGS, WORD, Penalties, write_script
 from asr.transcription.windows import ctc_log_probs, reader_of, windows

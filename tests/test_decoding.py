@@ -30,6 +30,7 @@ from asr.data import manifest
 from asr.models.recognizer import load
 from asr.nn.encoder import WHOLE
 from asr.transcription import pipeline
+from asr.transcription.encoding import encode
 from asr.transcription.recordings import Recording, find, find_readable, in_order
 
 COUNT, JOURNAL = 12, ".o.txt.journal"
@@ -236,7 +237,7 @@ def test_files_are_decoded_as_streams_of_that_latency_are_read(run, streaming):
     recognizer, waveform = load(streaming), audio.load("wavs/train000.wav", RATE)
     for chunk, frames in (("0.08", 2), (0.32, 8), ("whole", WHOLE)):
         assert recognizer.chunk_frames(chunk) == frames
-        encoded = pipeline.encode(recognizer, [waveform], chunk=frames)
+        encoded = encode(recognizer, [waveform], chunk=frames)
         encoder = recognizer.model.encoder
         with torch.no_grad():
             H, _ = encoder.step(encoded.X, encoder.start(1, frames), last=True)

@@ -207,14 +207,6 @@ def test_two_views_differ_in_their_masks_alone_and_are_the_same_in_any_batch():
         assert_close(alone, views, rtol=1e-5, atol=1e-5)
 
 
-@pytest.fixture
-def threads():
-    """Set the number of threads; it is put back."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @each("number", [2, 3, 8])
 def test_threads_change_nothing(threads, number):
     """Also where no gradient may be recorded, and of an utterance alone that is longer than a block."""

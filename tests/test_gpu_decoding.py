@@ -22,8 +22,8 @@ from asr.search import beam
 from asr.search.beam import BeamSearch
 from asr.text import tokenizer
 from asr.transcription import pipeline
+from asr.transcription.encoding import encode
 from asr.transcription.options import MODES, SearchOptions
-from asr.transcription.pipeline import encode
 from asr.transcription.recordings import find
 from asr.transcription.searcher import Searcher
 

@@ -28,8 +28,8 @@ from asr.serving.clients import Closed, Full
 from asr.serving.engine import Bounds, Engine
 from asr.serving.fairness import FairQueue
 from asr.transcription import segmentation
+from asr.transcription.encoding import encode
 from asr.transcription.options import SearchOptions
-from asr.transcription.pipeline import encode
 from asr.transcription.searcher import Running, Searcher
 
 JOINT = SearchOptions(beam=3, nbest=2)

@@ -64,9 +64,10 @@ class ScaledPositions(nn.Module):
 
     def _rows(self, T: int) -> Tensor:
         """The table, grown to T rows or more."""
-        if self.table.size(0) < T:
-            self.table = sinusoids(2 * T, self.d_model).to(self.table)
-        return self.table
+        table = self.table  # which another thread may replace
+        if table.size(0) < T:
+            self.table = table = sinusoids(2 * T, self.d_model).to(table)
+        return table
 
 
 class ScaledInput(nn.Module):
@@ -86,18 +87,18 @@ class Sinusoids(nn.Module):
 
     def __init__(self, d_model: int, n: int = 512):
         super().__init__()
-        self.n = n
         self.table: Tensor
         self.register_buffer("table", sinusoids(2 * n + 1, d_model, -n), persistent=False)
 
     def forward(self, first: int, last: int) -> Tensor:
         """Rows of the positions first..last: (last - first + 1, D)."""
-        reach = max(-first, last)
-        if reach > self.n:
-            self.n = 2 * reach
+        table, reach = self.table, max(-first, last)  # another thread may replace the table
+        if reach > len(table) // 2:
             with torch.inference_mode(False):  # so that training can go on with it
-                self.table = sinusoids(2 * self.n + 1, self.table.size(1), -self.n).to(self.table)
-        return self.table[self.n + first : self.n + last + 1]
+                table = sinusoids(4 * reach + 1, table.size(1), -2 * reach).to(table)
+            self.table = table
+        n = len(table) // 2
+        return table[n + first : n + last + 1]
 
 
 class RelativePositions(nn.Module):

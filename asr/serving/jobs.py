@@ -14,9 +14,10 @@ import torch
 
 from asr.errors import UserError
 from asr.transcript import Segment, Transcript
+from asr.transcription.encoding import encode
 from asr.transcription.long import Joint, Pieces, sure_of
 from asr.transcription.options import SearchOptions
-from asr.transcription.pipeline import encode, transcripts
+from asr.transcription.pipeline import transcripts
 from asr.transcription.recordings import Recording
 from asr.transcription.searcher import Running, Searcher
 

@@ -30,7 +30,7 @@ from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
 from asr.text.units import has_spaceless
 from asr.training.settings import DataSettings
-from asr.transcription.pipeline import encode as encode_waveforms
+from asr.transcription.encoding import encode as encode_waveforms
 from asr.transcription.times import Encoded, learn_boundaries
 
 CMVN_UTTERANCES = (

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from asr.audio import load as sound_files
-from asr.device import autocast
 from asr.errors import UserError
 from asr.failures import Failure
 from asr.memory import is_oom
@@ -20,11 +19,11 @@ from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
 from asr.text.tokenizer import Tokenizer
 from asr.transcript import Alternative, Segment, Transcript, Word
+from asr.transcription.encoding import Encoded, encode
 from asr.transcription.long import Results, in_pieces, sure_of
 from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS, SearchOptions
 from asr.transcription.recordings import Recording, cut, in_order
 from asr.transcription.searcher import Searcher
-from asr.transcription.times import Encoded
 
 Found = Sequence[tuple[Recording, list[Hypothesis]]]  # n-best lists, best first
 Batch = tuple[list[Recording], torch.Tensor, torch.Tensor]  # with H (B, T', D), H_lens (B,)
@@ -308,28 +307,6 @@ def encoded(
         if read:
             encoded = encode(recognizer, list(read.values()), precision, chunk)
             yield list(read), encoded.H, encoded.H_lens
-
-
-@torch.no_grad()
-def encode(
-    recognizer: Recognizer,
-    waveforms: Sequence[np.ndarray],
-    precision: str = "fp32",
-    chunk: int | None = None,
-) -> Encoded:
-    """Encode waveforms, each (samples,) float32 at the model's rate; chunk: encoder frames of one."""
-    device = _device(recognizer)
-    shortest = recognizer.shortest_samples  # shorter ones are padded with silence
-    lens = torch.tensor([max(len(w), shortest) for w in waveforms])
-    shape, pinned = (len(waveforms), int(lens.max())), device.type == "cuda"
-    padded = torch.zeros(shape, pin_memory=pinned)
-    for row, waveform in zip(padded, waveforms, strict=True):
-        row[: len(waveform)] = torch.from_numpy(waveform)
-    with autocast(device, precision):
-        inputs = (x.to(device, non_blocking=True) for x in (padded, lens))
-        X, X_lens = recognizer.frontend(*inputs)  # (B, T, F)
-        encoded = recognizer.model.encoder(X, X_lens, chunk=chunk)
-    return Encoded(encoded.H, encoded.H_lens, X, X_lens)
 
 
 def _device(recognizer: Recognizer) -> torch.device:

@@ -15,8 +15,8 @@ from asr import imports
 from asr.models.recognizer import Recognizer
 from asr.search.alignment import align
 from asr.transcript import Word
+from asr.transcription.encoding import encode
 from asr.transcription.options import SearchOptions
-from asr.transcription.pipeline import encode
 from asr.transcription.searcher import Searcher
 
 LONGEST = 60.0  # seconds

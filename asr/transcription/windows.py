@@ -16,7 +16,8 @@ from torch import Tensor
 from asr.audio import load as audio
 from asr.models.recognizer import Recognizer
 from asr.nn.encoder import WHOLE
-from asr.transcription.pipeline import BATCH_SECONDS, encode
+from asr.transcription.encoding import encode
+from asr.transcription.pipeline import BATCH_SECONDS
 from asr.transcription.recordings import Recording
 
 UNKNOWN = 30.0  # seconds of a window, if the longest recording of the training isn't known

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from asr.device import autocast, keep_memory
+from asr.device import keep_memory
+from asr.transcription.encoding import encode_features
 from asr.transcription.searcher import for_search
 from scripts.bench import decoding, ours, workload
 
@@ -24,9 +25,8 @@ class Ours:
 
     def encode(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
         """X (B, T, F), X_lens (B,) → H (B, T', D), H_lens (B,)"""
-        with autocast(X.device, self.precision):
-            encoded = self.model.encoder(X, X_lens)
-            return encoded.H, encoded.H_lens
+        encoded = encode_features(self.model.encoder, X, X_lens, self.precision)
+        return encoded.H, encoded.H_lens
 
     def search(self, encoded: tuple[Tensor, Tensor], joint: bool) -> list[int]:
         """Lengths of the best hypotheses."""

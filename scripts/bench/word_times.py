@@ -19,7 +19,7 @@ from asr.cli.command import command
 from asr.models.recognizer import Recognizer, load
 from asr.search.scorer import Hypothesis
 from asr.transcript import Word
-from asr.transcription.pipeline import encode
+from asr.transcription.encoding import encode
 from asr.transcription.times import word_times
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "recipes" / part) for part in ("", "mini")]
