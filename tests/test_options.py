@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from small import hybrid
 
 from asr.cli import decode_arguments
 from asr.errors import UserError
@@ -71,12 +72,7 @@ def test_other_weights_load_nothing_again(tmp_path):
     """Only a scorer whose own options change is made anew; a weight is none of them."""
     (tmp_path / "words.txt").write_text("ab\n")
     recognizer = SimpleNamespace(
-        model=SimpleNamespace(
-            decoder=SimpleNamespace(out=torch.nn.Linear(1, 1)),
-            ctc_log_probs=None,
-            sos_eos=4,
-            vocabulary=5,
-        ),
+        model=hybrid(vocabulary=5),
         tokenizer=Characters(["a", "b", " "]),
         parameters=lambda: iter([torch.zeros(1)]),
     )

@@ -54,9 +54,8 @@ def encode_features(
     all threads. Then hardly anything is computed of the padding, and no thread waits for the others
     after each operation.
     """
-    weights = sum(p.numel() for p in encoder.parameters())
-    groups = group(encoder.subsampling.lengths(X_lens).tolist(), max(1, WORK // weights))
-    if X.device.type != "cpu" or len(groups) < torch.get_num_threads():
+    groups = _groups(encoder, X_lens) if X.device.type == "cpu" else []
+    if len(groups) < torch.get_num_threads():
         with autocast(X.device, precision):
             return encoder(X, X_lens, chunk=chunk)
     found = dict[int, tuple[Tensor, Tensor]]()
@@ -71,6 +70,12 @@ def encode_features(
     rows = [found[b] for b in range(len(X))]
     H = pad_sequence([H[:T] for H, T in rows], batch_first=True)  # (B, T', D)
     return EncoderOutput(H, torch.stack([T for _, T in rows]))
+
+
+def _groups(encoder: Encoder | PretrainedEncoder, X_lens: Tensor) -> list[list[int]]:
+    """Group utterances, so that each group is worth a thread's time."""
+    weights = sum(p.numel() for p in encoder.parameters())
+    return group(encoder.subsampling.lengths(X_lens).tolist(), max(1, WORK // weights))
 
 
 def group(lens: Sequence[int], least: int) -> list[list[int]]:
