@@ -25,8 +25,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from asr.device import autocast
 from asr.models.hybrid import Hybrid
+from asr.transcription.encoding import encode_features
 from asr.transcription.searcher import for_search
 from scripts.bench import ours, report, workload
 from scripts.bench.place import output
@@ -105,11 +105,8 @@ def decode(
 ) -> None:
     """Encode and search; timed in parts where there is a stopwatch."""
     with torch.no_grad():
-        with (
-            stopwatch.time("encoder") if stopwatch else contextlib.nullcontext(),
-            autocast(X.device, args.precision),
-        ):
-            encoded = model.encoder(X, X_lens)
+        with stopwatch.time("encoder") if stopwatch else contextlib.nullcontext():
+            encoded = encode_features(model.encoder, X, X_lens, args.precision)
         H, H_lens = encoded.H, encoded.H_lens
         wrap = {"wrap": stopwatch.wrap} if stopwatch else {}
         ours.search(model, H, H_lens, torch.full_like(H_lens, labels), args.mode == "joint", **wrap)
