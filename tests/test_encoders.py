@@ -444,7 +444,7 @@ def test_groups_in_threads_give_what_one_batch_does(
     assert found.H_lens.equal(H_lens)
     for row, expected, T in zip(found.H, H, H_lens.tolist(), strict=True):
         near(row[:T], expected[:T], 1e-9)
-    near(found.H[1, : alone.size(1)], alone[0], 1e-9 if least else 1e-14)
+    near(found.H[1, : alone.size(1)], alone[0], 1e-9 if least else 1e-12)
 
 
 @torch.no_grad()
