@@ -25,7 +25,6 @@ from asr.nn.encoders.e_branchformer import ConvolutionalGatingMLP
 from asr.nn.layers import LayerContext
 from asr.nn.positions import RelativePositions, RotaryPositions, Sinusoids, sinusoids, skew
 from asr.ops import chunk_mask, key_mask, length_mask
-from asr.transcription import encoding
 
 NEEDED = {
     "transformer": "",
@@ -424,40 +423,3 @@ def test_a_stream_is_read_with_chunks_in_evaluation_mode_and_to_its_end_only():
     wrong.match(r"state: .* ended, .*; begin with start\(\)")
     with pytest.raises(ValueError, match=r"training mode, .* eval\(\)"):
         encoder.train().step(X, begun, last=True)
-
-
-@ALL
-@each("count, least", [(1, 0), (2, 0), (2, 20), (4, 99)])
-def test_groups_in_threads_give_what_one_batch_does(
-    kind, positions, count, least, threads, monkeypatch
-):
-    """Tables that grow meanwhile don't disturb it; an utterance that is a group is encoded as if alone."""
-    how = kind, f"positions: {positions}"
-    X, X_lens = padded(FEATURES, (2300, 61, 2500, 47, 33))
-    H, H_lens = encode(make(*how), X, X_lens)  # (B, T', D)
-    threads(count)
-    alone, _ = encode(make(*how), X[1:2, :61], X_lens[1:2])
-    encoder = make(*how)
-    monkeypatch.setattr(encoding, "WORK", least * sum(p.numel() for p in encoder.parameters()))
-    with torch.no_grad():
-        found = encoding.encode_features(encoder, X, X_lens)
-    assert found.H_lens.equal(H_lens)
-    for row, expected, T in zip(found.H, H, H_lens.tolist(), strict=True):
-        near(row[:T], expected[:T], 1e-9)
-    near(found.H[1, : alone.size(1)], alone[0], 1e-9 if least else 1e-12)
-
-
-@torch.no_grad()
-def test_threads_compute_in_the_precision_that_is_asked_for(threads, monkeypatch):
-    monkeypatch.setattr(encoding, "WORK", 0)
-    threads(2)
-    encoder, (X, X_lens), kinds = make("transformer").float(), padded(FEATURES, LENS), []
-    encoder.layers[0].ff.inner.register_forward_hook(lambda *some: kinds.append(some[2].dtype))
-    for precision in ("fp32", "bf16"):
-        encoding.encode_features(encoder, X.float(), X_lens, precision)
-    assert kinds == [torch.float32] * 4 + [torch.bfloat16] * 4
-
-
-def test_groups_are_of_similar_length_and_large_enough():
-    assert encoding.group([7, 3, 9, 1, 3, 8, 2], 10) == [[2, 5], [0, 1], [4, 6, 3]]
-    assert encoding.group([7, 9, 7], 1) == [[1], [0], [2]]
