@@ -19,11 +19,12 @@ from asr.models.recognizer import Recognizer
 from asr.search.scorer import Hypothesis
 from asr.text.tokenizer import Tokenizer
 from asr.transcript import Alternative, Segment, Transcript, Word
-from asr.transcription.encoding import Encoded, encode
+from asr.transcription.encoding import encode
 from asr.transcription.long import Results, in_pieces, sure_of
 from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS, SearchOptions
 from asr.transcription.recordings import Recording, cut, in_order
 from asr.transcription.searcher import Searcher
+from asr.transcription.times import Encoded
 
 Found = Sequence[tuple[Recording, list[Hypothesis]]]  # n-best lists, best first
 Batch = tuple[list[Recording], torch.Tensor, torch.Tensor]  # with H (B, T', D), H_lens (B,)

@@ -258,13 +258,12 @@ def for_search(model: M, precision: str) -> M:
     In fp32 they are packed. In bf16 they are copies, so that nothing is converted at each step, as
     autocast does. The encoder stays as it is.
     """
-    other = copy.copy(model)
-    parts = {name: getattr(model, name) for name in {"decoder", "ctc_out"} & model._modules.keys()}
-    if precision == "fp32":
-        ready = {name: pack(part) for name, part in parts.items()}
-    else:
-        ready = {name: copy.deepcopy(part).bfloat16() for name, part in parts.items()}
-    other._modules = model._modules | ready
+
+    def prepare(part: nn.Module) -> nn.Module:
+        return pack(part) if precision == "fp32" else copy.deepcopy(part).bfloat16()
+
+    other, names = copy.copy(model), {"decoder", "ctc_out"} & model._modules.keys()
+    other._modules = model._modules | {name: prepare(getattr(model, name)) for name in names}
     return other
 
 
