@@ -10,7 +10,7 @@ oneDNN     all linear maps packed
 int8       linear maps of int8 weights and inputs, by PyTorch; a tensor of inputs has one scale
 torchao    the same by torchao, if it is installed; each row of inputs has its own scale
 
-Seconds are of the workload of `eight`, or of its first utterances, in turn, after each way has run
+Seconds are of the workload of `eight`, in turn, after each way has run
 it once; those of one thread are CPU time, so that other work on the machine changes them less. The
 rest is of the model folder and the manifest: the largest change of a CTC log posterior against
 eager; the largest difference between an utterance alone and in its batch, of the longest; and all
@@ -125,12 +125,12 @@ WAYS: dict[str, Callable[[Hybrid], Hybrid]] = {
 
 
 def measure_seconds(
-    ways: Sequence[str], utterances: int, repeats: int, now: Callable[[], float]
+    ways: Sequence[str], repeats: int, now: Callable[[], float]
 ) -> dict[str, dict[str, list[float]]]:
-    """Way → seconds of the encoder, and of the encoder and a joint search, of the first utterances of `eight`."""
+    """Way → seconds of the encoder, and of the encoder and a joint search, of `eight`."""
     model = ours.build_endless()
     models = {way: WAYS[way](copy.deepcopy(model)) for way in ways}
-    X, X_lens = workload.pad(workload.features("eight")[:utterances])
+    X, X_lens = workload.pad(workload.features("eight"))
     seconds: dict[str, dict[str, list[float]]] = {way: {"encoder": [], "joint": []} for way in ways}
     for n in range(WARM + repeats):
         for way, model in models.items():
@@ -223,7 +223,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("model", help="model folder of asr-train")
     parser.add_argument("manifest", help="of asr-prepare, with texts")
     parser.add_argument("--ways", default=",".join(WAYS), help="default: all; eager is always one")
-    parser.add_argument("--utterances", type=int, default=8, help="that are timed, default 8")
     parser.add_argument("--threads", type=int, default=1, help="default 1")
     parser.add_argument("--repeats", type=int, default=5, help="default 5")
     parser.add_argument(
@@ -251,7 +250,7 @@ def main(argv: list[str]) -> None:
     facts, ways = report.circumstances("cpu"), available(args.ways)
     with torch.no_grad(), tuned(torch.device("cpu")):
         clock = time.process_time if args.threads == 1 else time.perf_counter
-        seconds = measure_seconds(ways, args.utterances, args.repeats, clock)
+        seconds = measure_seconds(ways, args.repeats, clock)
         longest = SLOW * statistics.median(seconds["eager"]["joint"])
         chosen = [way for way in ways if statistics.median(seconds[way]["joint"]) <= longest]
         texts = measure_texts(args, [way for way in chosen if way != "frozen"])
