@@ -98,8 +98,8 @@ def check_walk(scorer, H, H_lens, expected, beams, dense=False, **close) -> None
             state = scorer.select(state, torch.tensor(kept))
             rows, prefixes = ([some[b] for b in kept] for some in (rows, prefixes))
         if n % 3 == 1 and waiting:
-            new, waiting = waiting[:2], waiting[2:]
-            begun = scorer.reorder(begin(new), torch.zeros(2, K, dtype=torch.long))
+            new, waiting = waiting[: 1 + n % 2], waiting[1 + n % 2 :]
+            begun = scorer.reorder(begin(new), torch.zeros(len(new), K, dtype=torch.long))
             state = scorer.merge(state, begun)
             rows, prefixes = rows + new, prefixes + [[()] * K for _ in new]
         y = torch.randint(1, V - 1, (len(rows), K))

@@ -96,6 +96,29 @@ def test_whatever_a_search_does_scores_are_those_of_the_frame_loop(full):
     check_walk(ctc_scorer(5, full), numbered(X), X_lens, expected, beams, atol=1e-6, rtol=0)
 
 
+@each("new, in_place", [([9], True), ([3], True), ([5, 9], True), ([12], False), ([2, 3, 4], False)])
+def test_who_comes_takes_the_place_of_who_left(new, in_place):
+    """Tables are copied only if there is no room; scores are those of utterances that were together from the start."""
+    lens = [7, 9, 8, 6, *new]
+    X, X_lens = log_probs(lens, 6, 4)
+    scorer, kept, labels = scorer_of(6), torch.tensor([3, 1]), torch.arange(6)
+
+    def begin(rows, T):
+        state = scorer.start(X[list(rows), :T], X_lens[list(rows)])
+        return scorer.step(torch.full((len(rows), 1), 2), state)
+
+    state, other = begin(range(4), 9), begin(range(4, len(lens)), max(new))
+    place = state.emissions.data_ptr()
+    state = scorer.merge(scorer.select(state, kept), other)
+    assert (state.emissions.data_ptr() == place) is in_place
+    together = begin([3, 1, *range(4, len(lens))], state.r_n.size(2))
+    for y in (2, 3, 1):
+        got, expected = (scorer.score(x, labels.expand(len(x.rows), 1, 6)) for x in (state, together))
+        near(got, expected, 1e-12)
+        y = torch.full((len(got), 1), y)
+        state, together = (scorer.step(y, x) for x in (state, together))
+
+
 def test_scores_of_all_labels_are_those_of_candidates():
     X, X_lens = log_probs([30, 17, 1], 40, 9)
     scorer, every = scorer_of(40, full=True), torch.arange(40).expand(3, 2, -1)

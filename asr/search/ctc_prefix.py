@@ -140,13 +140,15 @@ class CTCPrefixScorer:
         return PrefixState(rows, *tables, *kept)
 
     def merge(self, state: PrefixState, other: PrefixState) -> PrefixState:
-        """Put the other's utterances after this state's; the tables are copied."""
+        """Put the other's utterances after this state's, in free rows of its tables if they fit there.
+
+        `state` is used up then: what it was made from by `select` may have lost its emissions.
+        """
         T = max(state.r_n.size(2), other.r_n.size(2))
+        tables = _written(state, other) or _copied(state, other, T)
         both = [_longer(x, T) for x in (state, other)]
-        rows = torch.arange(sum(len(x.rows) for x in both), device=state.rows.device)
-        tables = (torch.cat([getattr(x, n)[x.rows] for x in both]) for n in ("emissions", "p"))
         rest = (torch.cat([getattr(x, n) for x in both]) for n in OF_UTTERANCES)
-        return PrefixState(rows, *tables, *rest)
+        return PrefixState(*tables, *rest)
 
     def step(self, y: Tensor, state: PrefixState) -> PrefixState:
         """Read labels y (B, K)."""
@@ -195,23 +197,40 @@ def _emissions(state: PrefixState, labels: Tensor) -> Tensor:
     return state.emissions[state.rows.view(-1, *[1] * (labels.dim() - 1)), labels]
 
 
+def _written(state: PrefixState, other: PrefixState) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Write the other's emissions over those of utterances that have left: rows and tables of both; None: no room."""
+    x, new = state.emissions, other.emissions[other.rows]  # (N, V, T), (B', V, T')
+    if new.size(2) > x.size(2) or len(new) > len(x) - len(state.rows):
+        return None
+    used = torch.zeros_like(x[:, 0, 0]).index_fill_(0, state.rows, 1.0)  # (N,)
+    free = used.argsort(stable=True)[: len(new)]  # unlike nonzero, waits for nothing
+    x.index_copy_(0, free, _padded(new, x.size(2), FLOOR))
+    return torch.cat([state.rows, free]), x, state.p
+
+
+def _copied(state: PrefixState, other: PrefixState, T: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Make tables of both, T frames long: rows and tables."""
+    x, p = (
+        torch.cat([_padded(getattr(s, table)[s.rows], T, value) for s in (state, other)])
+        for table, value in (("emissions", FLOOR), ("p", 0.0))
+    )
+    return torch.arange(len(x), device=x.device), x, p
+
+
+def _padded(x: Tensor, T: int, value: float) -> Tensor:
+    return F.pad(x, (0, T - x.size(2)), value=value)
+
+
 def _longer(state: PrefixState, T: int) -> PrefixState:
-    """Pad to T frames."""
+    """Pad to T frames all but the tables."""
     more = (0, T - state.r_n.size(2))
     if not more[1]:
         return state
     r_n, r_b, blanks = (
         F.pad(x, more, mode="replicate") for x in (state.r_n, state.r_b, state.blanks)
     )
-    return replace(
-        state,
-        emissions=F.pad(state.emissions, more, value=FLOOR),
-        p=F.pad(state.p, more),
-        blanks=blanks,
-        padding=F.pad(state.padding, more, value=True),
-        r_n=r_n,
-        r_b=r_b,
-    )
+    padding = F.pad(state.padding, more, value=True)
+    return replace(state, blanks=blanks, padding=padding, r_n=r_n, r_b=r_b)
 
 
 def _shift(x: Tensor, first: Tensor) -> Tensor:
