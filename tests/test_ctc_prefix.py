@@ -96,7 +96,9 @@ def test_whatever_a_search_does_scores_are_those_of_the_frame_loop(full):
     check_walk(ctc_scorer(5, full), numbered(X), X_lens, expected, beams, atol=1e-6, rtol=0)
 
 
-@each("new, in_place", [([9], True), ([3], True), ([5, 9], True), ([12], False), ([2, 3, 4], False)])
+@each(
+    "new, in_place", [([9], True), ([3], True), ([5, 9], True), ([12], False), ([2, 3, 4], False)]
+)
 def test_who_comes_takes_the_place_of_who_left(new, in_place):
     """Tables are copied only if there is no room; scores are those of utterances that were together from the start."""
     lens = [7, 9, 8, 6, *new]
@@ -113,7 +115,9 @@ def test_who_comes_takes_the_place_of_who_left(new, in_place):
     assert (state.emissions.data_ptr() == place) is in_place
     together = begin([3, 1, *range(4, len(lens))], state.r_n.size(2))
     for y in (2, 3, 1):
-        got, expected = (scorer.score(x, labels.expand(len(x.rows), 1, 6)) for x in (state, together))
+        got, expected = (
+            scorer.score(x, labels.expand(len(x.rows), 1, 6)) for x in (state, together)
+        )
         near(got, expected, 1e-12)
         y = torch.full((len(got), 1), y)
         state, together = (scorer.step(y, x) for x in (state, together))

@@ -29,7 +29,7 @@ from asr.audio import live
 from asr.audio.load import load, resample
 from asr.cli import decode as command
 from asr.cli.live import CLEAR
-from asr.data.manifest import Utterance, write
+from asr.data.manifest import Utterance, read, write
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
 from asr.transcript import Final, Partial
@@ -510,11 +510,22 @@ def listed(folder):
 
 
 def test_the_benchmark_tells_errors_and_delays(listed, tmp_path):
-    bench.main(["quality", *listed, "--mode", "ctc", "--json", f"{tmp_path}/x.json"])
+    words = ["--mode", "ctc", "--beside", listed[0], "--json", f"{tmp_path}/x.json"]
+    bench.main(["quality", *listed, *words])
     figures = json.loads((tmp_path / "x.json").read_text())
-    live = figures["0.16"]
-    assert live["wer"] == 0 and live["changed"] < 0.5 and "wer" in figures["whole"]
+    live, whole = figures["0.16"], figures["whole"]
+    assert live["wer"] == 0 and live["changed"] < 0.5 and whole["above_beside"] == [0, 0, 0]
+    assert live["above_whole"][0] == pytest.approx(-whole["wer"])
     assert -0.5 < live["word_seconds"][0] < live["final_seconds"][0] < 3
+
+
+def test_the_benchmark_joins_recordings(listed, tmp_path):
+    [u], rate = read(listed[1]), RATE
+    joined = bench.joined([u, u, u], 2 * u.duration + bench.PAUSE, rate, tmp_path)
+    assert list(joined.values()) == [f"{u.text} {u.text}", u.text]
+    twice, once = (load(path, rate) for path in joined)
+    assert len(twice) == 2 * len(once) + round(bench.PAUSE * rate)
+    assert (twice[-len(once) :] == once).all() and (once == load(u.path, rate)).all()
 
 
 @slow

@@ -24,6 +24,7 @@ import asr
 from asr.audio import load as audio
 from asr.errors import UserError
 from asr.serving import jobs
+from asr.serving.batches import BETWEEN
 from asr.serving.clients import Closed, Full
 from asr.serving.engine import Bounds, Engine
 from asr.serving.fairness import FairQueue
@@ -133,6 +134,31 @@ def test_a_long_recording_does_not_starve_a_short_one(short, tmp_path):
     assert meanwhile < 16, f"{meanwhile} of {len(whole.segments)}"
     assert [one.text for one in whole.segments][: len(seen)] == [one.text for one in seen]
     assert len(seen) == len(whole.segments)
+
+
+def test_recordings_enter_a_running_search_some_steps_apart(short, tmp_path, monkeypatch):
+    """An empty one at once."""
+    paths = [write(tmp_path, n, spoken(n, 8)) for n in range(12)]
+    batch, entries, steps = jobs.RunningBatch, [], [0]
+    enter, go_on = batch.add, batch.step
+
+    def add(self, parts):
+        entries.append((len(self.encoded), steps[-1]))
+        steps.append(0)
+        enter(self, parts)
+
+    def step(self):
+        steps[-1] += 1
+        return go_on(self)
+
+    monkeypatch.setattr(batch, "add", add)
+    monkeypatch.setattr(batch, "step", step)
+    with Engine(short, JOINT, bounds=Bounds(batch_seconds=6.0)) as engine:
+        found = [future.result(30) for future in [engine.submit(path) for path in paths]]
+    apart = [since for running, since in entries if running]
+    assert len(apart) > 2 and min(apart) == BETWEEN
+    for got, path in zip(found, paths, strict=True):
+        assert_alike(got, asr.transcribe(short, path, **vars(JOINT)))
 
 
 @each("client", ["a", "b"])

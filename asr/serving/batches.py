@@ -19,6 +19,8 @@ from asr.transcription.searcher import Running, Searcher
 
 # seconds that are encoded at once, so that others aren't kept waiting
 ENTERING = {"cpu": 24.0, "cuda": 500.0}
+# steps between entries into a search that is going on: several recordings at once are encoded and merged faster
+BETWEEN = 4
 
 
 class Batches:
@@ -40,6 +42,7 @@ class Batches:
         self._entering, self._stepped = ENTERING[searchers.device.type], stepped
         self._queue = FairQueue[Job]()
         self._groups = dict[SearchOptions, RunningBatch]()
+        self._steps = 0  # since some entered
 
     def __len__(self) -> int:
         """Count the utterances in the search; any thread may."""
@@ -76,7 +79,10 @@ class Batches:
 
     def admit(self) -> bool:
         """Let parts enter the search, in their turn, while there is room."""
-        room = self._most - sum(group.seconds for group in self._groups.values())
+        taken = sum(group.seconds for group in self._groups.values())
+        if taken and self._steps < BETWEEN:
+            return False
+        room = self._most - taken
         full = room < self._most
         entering = dict[SearchOptions, list[JobPart]]()
         taken = 0.0
@@ -94,6 +100,8 @@ class Batches:
                 continue
             taken += part.seconds
             entering.setdefault(job.options, []).append(part)
+        if entering:
+            self._steps = 0
         for options, parts in entering.items():
             group = self._groups.get(options) or RunningBatch(self._searchers.find(options))
             self._groups[options] = group
@@ -102,6 +110,7 @@ class Batches:
 
     def step(self) -> bool:
         """Go on by one label in each group."""
+        self._steps += 1
         for options, group in list(self._groups.items()):
             if not group.encoded:
                 del self._groups[options]

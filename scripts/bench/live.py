@@ -1,34 +1,44 @@
 """Measure live transcription: errors beside those of files, delays of words, and streams in real time.
 
     python -m scripts.bench.live quality exp/mini/model data/mini/test-mini.jsonl.gz --chunk 0.32 0.64
+    python -m scripts.bench.live quality exp/*/model test.jsonl.gz --beside exp/whole --join 20
     python -m scripts.bench.live capacity --threads 2 --streams 8 16 32
 
 `quality` streams each utterance in portions of 20 ms, with two seconds of faint noise after it, at
-every chunk. Beside the word error rate of finals it tells, as medians and 95th percentiles of
-seconds: how long after a word was spoken it first stands in a partial result, how long after its end
-the last word is final, both with the time of computing; and which share of the words that were shown
-changed before they were final. `capacity` streams noise to random weights of the workload's sizes: the
+every chunk; --join joins utterances first. Beside the word error rate of finals, and what it is above
+that of the same models as files (--beside: of other models), with the paired 95 % interval, it tells,
+as medians and 95th percentiles of seconds: how long after a word was spoken it first stands in a
+partial result, how long after its end the last word is final, both with the time of computing; and
+which share of the words that were shown changed before they were final. Several models, of several
+seeds, are pooled. `capacity` streams noise to random weights of the workload's sizes: the
 seconds that a chunk of all streams takes, and the seconds of audio in a second.
 """
 
 import argparse
+import functools
 import json
 import os
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import soundfile
 import torch
 
 from asr.audio import load as audio
 from asr.cli.command import command
 from asr.data import manifest
+from asr.data.manifest import Utterance
 from asr.features.frontend import FrontendSettings
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer, load
+from asr.scoring.error_rate import ErrorRate, total
 from asr.scoring.report import aligned, percent
+from asr.scoring.significance import compare
 from asr.text import tokenizer as tokenizers
 from asr.transcript import Event, Final, Partial
 from asr.transcription.options import SearchOptions
@@ -37,7 +47,13 @@ from asr.transcription.recordings import find
 from asr.transcription.streams import Stream, Streams
 from scripts.bench import generated, workload
 
-PORTION, SILENCE, NOISE = 0.02, 2.0, 3e-4  # seconds, seconds, standard deviation
+PORTION, SILENCE, PAUSE = (
+    0.02,
+    2.0,
+    0.4,
+)  # seconds: pushed at once, after a recording, between joined ones
+NOISE = 3e-4  # standard deviation
+SHARES = ("wer", "above", "changed")
 
 
 def spread(values: Sequence[float]) -> list[float]:
@@ -83,37 +99,97 @@ def delays(seen: Sequence[tuple[float, Event]]) -> tuple[list[float], list[float
     return words, finals, changed
 
 
-def quality(args: argparse.Namespace) -> dict:
-    """Measure one model at several chunks, beside files."""
-    recognizer, rng = load(args.model), np.random.default_rng(0)
-    utterances = list(manifest.read(args.manifest))[: args.most]
-    references = {u.id: u.text for u in utterances}
-    options, rate, figures = SearchOptions(mode=args.mode), recognizer.sample_rate, {}
-    keep = {r.id: r for r in find([], [args.manifest])}
-    found = transcribe(recognizer, [keep[u.id] for u in utterances], options)
-    texts = {transcript.id: transcript.text for transcript in found}
-    figures["whole"] = {"wer": sum(aligned(references, texts, "word")).rate}
-    for chunk in args.chunk or [None]:
-        streams = Streams(recognizer, replace(options, chunk=chunk))
-        texts, parts = {}, ([], [], [], [])
-        for u in utterances:
-            speech = audio.load(u.path, rate, u.start, u.duration, u.channel)
-            after = (NOISE * rng.standard_normal(round(SILENCE * rate))).astype(np.float32)
-            seen = list(paced(streams.open(), np.concatenate([speech, after]), rate))
-            finals = [event for _, event in seen if isinstance(event, Final)]
-            texts[u.id] = " ".join(event.segment.text for event in finals)
-            for into, values in zip(parts, delays(seen), strict=False):
-                into.extend(values)
-            parts[3].extend([seen[0][0]] * bool(seen))
-        words, ends, changed, first = parts
-        figures[f"{chunk or streams.chunk * recognizer.frame_seconds:g}"] = {
-            "wer": sum(aligned(references, texts, "word")).rate,
-            "word_seconds": spread(words),
-            "final_seconds": spread(ends),
-            "first_partial_seconds": spread(first),
-            "changed": sum(changed) / max(1, len(changed)),
+@dataclass
+class Seen:
+    """What one way of decoding gave, pooled over models: errors by recording, and seconds as in `quality`."""
+
+    rates: list[ErrorRate] = field(default_factory=list)
+    words: list[float] = field(default_factory=list)
+    finals: list[float] = field(default_factory=list)
+    changed: list[bool] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+
+    def add(self, other: "Seen") -> "Seen":
+        """Pool with another's."""
+        mine, its = (vars(x).values() for x in (self, other))
+        return Seen(*(a + b for a, b in zip(mine, its, strict=True)))
+
+    def figures(self, others: dict[str, "Seen"]) -> dict:
+        """Tell them, and how far the error rate is above those of others."""
+        above = {
+            name: compare(self.rates, x.rates)
+            for name, x in others.items()
+            if x is not self and len(x.rates) == len(self.rates)
         }
-    return figures
+        delays = {"word": self.words, "final": self.finals, "first_partial": self.first}
+        return (
+            {"wer": total(self.rates).rate}
+            | {f"above_{name}": [d.value, d.low, d.high] for name, d in above.items()}
+            | {f"{name}_seconds": spread(values) for name, values in delays.items() if values}
+            | ({"changed": sum(self.changed) / len(self.changed)} if self.changed else {})
+        )
+
+
+def joined(utterances: list[Utterance], longest: float, rate: int, folder: Path) -> dict[str, str]:
+    """Write recordings, joined up to `longest` seconds with faint noise between; return path → text."""
+    texts, rng, samples, words = {}, np.random.default_rng(0), [], []
+    for n, u in enumerate(utterances):
+        samples.append(audio.load(u.path, rate, u.start, u.duration, u.channel))
+        words.append(u.text)
+        after = utterances[n + 1].duration + PAUSE if n + 1 < len(utterances) else np.inf
+        if sum(map(len, samples)) / rate + after > longest:
+            path = str(folder / f"{n}.wav")
+            soundfile.write(path, np.concatenate(samples), rate, "PCM_16")
+            texts[path], samples, words = " ".join(words), [], []
+        else:
+            samples.append(noise(PAUSE, rate, rng))
+    return texts
+
+
+def noise(seconds: float, rate: int, rng: np.random.Generator) -> np.ndarray:
+    """Make faint noise."""
+    return (NOISE * rng.standard_normal(round(seconds * rate))).astype(np.float32)
+
+
+def as_files(recognizer: Recognizer, texts: dict[str, str], options: SearchOptions) -> Seen:
+    """Decode recordings, path → text, as files are."""
+    found = {t.id: t.text for t in transcribe(recognizer, find(texts), options)}
+    return Seen(list(aligned(texts, found, "word")))
+
+
+def streamed(streams: Streams, texts: dict[str, str], rate: int) -> Seen:
+    """Decode recordings, path → text, while they come."""
+    found, result, rng = {}, Seen(), np.random.default_rng(0)
+    for path in texts:
+        speech = np.concatenate([audio.load(path, rate), noise(SILENCE, rate, rng)])
+        seen = list(paced(streams.open(), speech, rate))
+        finals = [event for _, event in seen if isinstance(event, Final)]
+        found[path] = " ".join(event.segment.text for event in finals)
+        result = result.add(Seen([], *delays(seen), [when for when, _ in seen[:1]]))
+    return replace(result, rates=list(aligned(texts, found, "word")))
+
+
+def quality(args: argparse.Namespace) -> dict:
+    """Measure models at several chunks, beside files."""
+    *models, table = args.paths
+    options = SearchOptions(
+        mode=args.mode, ctc_weight=args.ctc_weight, length_bonus=args.length_bonus
+    )
+    ways = [(path, "whole") for path in models] + [(path, "beside") for path in args.beside]
+    texts, seen = {}, defaultdict[str, list[Seen]](list)
+    with tempfile.TemporaryDirectory() as folder:
+        for path, way in ways:
+            recognizer = load(path)
+            rate, utterances = recognizer.sample_rate, list(manifest.read(table))[: args.most]
+            texts = texts or joined(utterances, args.join, rate, Path(folder))
+            seen[way].append(as_files(recognizer, texts, options))
+            for chunk in (args.chunk or [None]) if way == "whole" else ():
+                streams = Streams(recognizer, replace(options, chunk=chunk))
+                name = f"{streams.chunk * recognizer.frame_seconds:g}"
+                seen[name].append(streamed(streams, texts, rate))
+    pooled = {name: functools.reduce(Seen.add, parts) for name, parts in seen.items()}
+    files = {name: pooled[name] for name in ("whole", "beside") if name in pooled}
+    return {name: x.figures(files) for name, x in pooled.items()}
 
 
 def random_recognizer(chunk: int, left: int) -> Recognizer:
@@ -158,13 +234,28 @@ def capacity(args: argparse.Namespace) -> dict:
     return figures
 
 
+def shares(x: float | list[float]) -> str:
+    """Write a share, or a difference of two with its interval, in percent."""
+    if isinstance(x, float):
+        return f"{percent(x)} %"
+    value, low, high = (f"{100 * part:+.2f}" for part in x)
+    return f"{value} [{low}, {high}]"
+
+
 @command
 def main(argv):
     """Measure, and print."""
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("what", choices=("quality", "capacity"))
-    args.add_argument("model", metavar="DIR", nargs="?", help="of quality")
-    args.add_argument("manifest", metavar="JSONL", nargs="?", help="of quality")
+    args.add_argument("paths", metavar="PATH", nargs="*", help="of quality: models and a manifest")
+    args.add_argument(
+        "--beside", nargs="+", default=[], metavar="DIR", help="other models, as files"
+    )
+    args.add_argument(
+        "--join", type=float, default=0.0, metavar="SECONDS", help="join up to so many"
+    )
+    args.add_argument("--ctc-weight", type=float, default=0.3, help="of quality")
+    args.add_argument("--length-bonus", type=float, default=0.0, help="of quality")
     args.add_argument("--chunk", type=float, nargs="+", metavar="SECONDS", help="of quality")
     args.add_argument("--most", type=int, help="utterances of quality (default all)")
     args.add_argument("--streams", type=int, nargs="+", default=[1, 8, 16, 32], help="of capacity")
@@ -177,7 +268,7 @@ def main(argv):
     args = args.parse_args(argv)
     figures = quality(args) if args.what == "quality" else capacity(args)
     for name, row in figures.items():
-        shown = {k: f"{percent(x)} %" if k in ("wer", "changed") else x for k, x in row.items()}
+        shown = {k: shares(x) if k.startswith(SHARES) else x for k, x in row.items()}
         print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in shown.items()))
     if args.json:
         Path(args.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
