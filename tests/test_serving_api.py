@@ -16,6 +16,7 @@ import struct
 import subprocess
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -586,7 +587,7 @@ def test_what_is_too_much_or_too_late_is_told(recognizer, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(engine._batches, "admit", lambda: False)
             assert refusal(send(client)) == (504, "timeout")
-            patched.setattr(client.app.state.service, "arriving", 1)
+            patched.setattr(client.app.state.service, "arriving", Counter(another=1))
             assert refusal(send(client)) == (429, "queue_full")
         assert send(client).status_code == 200
         answer = send(client)
@@ -595,6 +596,18 @@ def test_what_is_too_much_or_too_late_is_told(recognizer, monkeypatch):
         assert client.get("/metrics").status_code == 429
     with TestClient(create_app({"a": engine}, ServingOptions())) as client:  # it is closed
         assert refusal(send(client)) == (503, "shutting_down")
+
+
+def test_one_address_leaves_room_for_others(recognizer, monkeypatch):
+    engine, options = Engine(recognizer, HOW), ServingOptions(max_requests=4)
+    with TestClient(create_app({"a": engine}, options)) as client:
+        service, mine = client.app.state.service, "testclient"  # its address
+        for held, status in [({mine: 2}, 200), ({mine: 3}, 429), ({"another": 3}, 200)]:
+            monkeypatch.setattr(service, "arriving", Counter(held))
+            assert send(client).status_code == status
+            assert service.arriving == held
+        monkeypatch.setattr(service, "arriving", Counter({"another": 3, "third": 1}))
+        assert refusal(send(client)) == (429, "queue_full")
 
 
 def test_logs_and_metrics_say_nothing_of_what_was_said(client, caplog):

@@ -85,15 +85,18 @@ class Guard:
         if is_socket:
             return None
         if path == UPLOAD and scope["method"] == "POST":
-            return self._no_room(headers)
+            return self._no_room(headers, address(scope))
         return None
 
-    def _no_room(self, headers: Headers) -> RequestError | None:
-        most, length = self.service.options.most_bytes, headers.get("content-length", "0")
+    def _no_room(self, headers: Headers, client: str) -> RequestError | None:
+        options, arriving = self.service.options, self.service.arriving
+        most, length = options.most_bytes, headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or int(length[:20]) > most:
             return too_large(most)
-        if self.service.arriving >= self.service.options.max_requests:
-            return RequestError(429, "as many requests wait as may", None, "queue_full", BUSY)
+        of_one = arriving[client] >= options.requests_of_one
+        if of_one or arriving.total() >= options.max_requests:
+            message = f"as many requests{' of one address' if of_one else ''} wait as may"
+            return RequestError(429, message, None, "queue_full", BUSY)
         return None
 
     def _is_allowed(self, origin: str) -> bool:
@@ -116,8 +119,7 @@ class _Exchange:
         self.refused = self.guard.refusal(self.scope, Headers(scope=self.scope))
         service = self.guard.service
         counted = not self.refused and self.scope["path"] == UPLOAD
-        service.arriving += counted
-        service.metrics.arriving.set(service.arriving)
+        self._count(int(counted))
         try:
             if self.refused:
                 await self.refused.response()(self.scope, self.receive, self.send)
@@ -132,9 +134,15 @@ class _Exchange:
                 failed = RequestError(500, "the server failed; its log has more")
                 await failed.response()(self.scope, self.receive, self.send)
         finally:
-            service.arriving -= counted
-            service.metrics.arriving.set(service.arriving)
+            self._count(-int(counted))
             self._note()
+
+    def _count(self, change: int) -> None:
+        """Count a transcription in or out."""
+        service = self.guard.service
+        service.arriving.update({address(self.scope): change})
+        service.arriving = +service.arriving  # without addresses that have none
+        service.metrics.arriving.set(service.arriving.total())
 
     async def receive(self) -> Message:
         """Receive a part of the body, within the limits.

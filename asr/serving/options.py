@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from dataclasses import dataclass
 
 from asr.options import check, option
@@ -17,7 +18,10 @@ class ServingOptions:
     max_megabytes: float = option(512.0, "largest upload; 413 if larger", least=0.001, most=1e6)
     max_minutes: float = option(240.0, "longest recording; 413 if longer", least=0.001, most=6000)
     max_requests: int = option(
-        64, "requests at once, running or waiting; 429 if more", least=1, most=100_000
+        64,
+        "requests at once, running or waiting, three quarters of them from one address; 429 if more",
+        least=1,
+        most=100_000,
     )
     max_hours: float = option(
         24.0, "hours of audio of all requests at once; 429 if more", least=0.01, most=1e4
@@ -65,6 +69,11 @@ class ServingOptions:
     def answers_to(self, name: str) -> bool:
         """Whether to answer to a host name; always to an address, which no DNS can redirect."""
         return not self.names or bool({"*", name} & {*self.names}) or _is_address(name)
+
+    @property
+    def requests_of_one(self) -> int:
+        """Requests at once from one address, so that others find room."""
+        return math.ceil(0.75 * self.max_requests)
 
     @property
     def most_bytes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +31,8 @@ class Service:
         self.decoders = Decoders(options)
         self.metrics = Metrics(self.engines)
         self.limiter = Limiter(options.requests_per_minute)
-        self.arriving = 0  # transcriptions, from their headers to their answers
+        # transcriptions by address, from their headers to their answers
+        self.arriving = Counter[str]()
         self.sessions = 0  # live ones
         self._temporary = tempfile.TemporaryDirectory(prefix="asr-serve-")
         self.folder = self._temporary.name

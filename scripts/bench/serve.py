@@ -76,7 +76,7 @@ def serve(args: argparse.Namespace) -> None:
     seconds = 1e-3 if args.one_at_a_time else None
     options = ServingOptions(max_requests=1000, requests_per_minute=10**6, max_connections=1000)
     bounds = Bounds(1000, 1e9, 16, seconds)
-    engine = Engine(recognizer, SearchOptions(mode=args.mode), bounds=bounds)
+    engine = Engine(recognizer, SearchOptions(mode=args.mode), precision=args.precision, bounds=bounds)
     engine.warm_up()
     app = create_app({"model": engine}, options)
     server.serve(app, port=args.port)
@@ -87,7 +87,7 @@ def served(args: argparse.Namespace, *more: str) -> Iterator[tuple[int, int]]:
     """Run the server in a process of its own; give its port and the process's number."""
     port = random.randrange(20_000, 60_000)
     words = ["server", "--port", f"{port}", "--threads", f"{args.threads}", "--device", args.device]
-    words += ["--mode", args.mode]
+    words += ["--mode", args.mode, "--precision", args.precision]
     words += ["--model", args.model] if args.model else []
     run = [sys.executable, "-m", "scripts.bench.serve", *words, *more]
     with subprocess.Popen(run) as process:
@@ -262,6 +262,7 @@ def main(argv):
     args.add_argument("--threads", type=int, default=os.cpu_count())
     args.add_argument("--device", default="cpu")
     args.add_argument("--mode", default="joint", help="of the search (default joint)")
+    args.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     args.add_argument("--sherpa", metavar="FOLDER", help="environment of sherpa-onnx, for load")
     args.add_argument("--port", type=int, help=argparse.SUPPRESS)
     args.add_argument("--one-at-a-time", action="store_true", help=argparse.SUPPRESS)
