@@ -29,6 +29,15 @@ def length_mask(lens: Tensor, T: int) -> Tensor:
     return torch.arange(T, device=lens.device) >= lens.unsqueeze(1)  # (B, T)
 
 
+def unpadded_length(padding: Tensor) -> int:
+    """Count the columns that aren't padding for all rows, (…, T) bool, True at the rows' ends: 1 to T.
+
+    A GPU, which would have to be waited for, isn't asked: T.
+    """
+    T = padding.size(-1)
+    return max(1, T - int(padding.sum(-1).amin())) if padding.device.type == "cpu" else T
+
+
 def span_mask(start: Tensor, width: Tensor, size: int) -> Tensor:
     """Mark what lies within any of M spans.
 

@@ -97,11 +97,14 @@ def test_whatever_a_search_does_scores_are_those_of_the_frame_loop(full):
 
 
 @each(
-    "new, in_place", [([9], True), ([3], True), ([5, 9], True), ([12], False), ([2, 3, 4], False)]
+    "new, in_place", [([9], True), ([3], True), ([5, 12], True), ([13], False), ([2, 3, 4], False)]
 )
 def test_who_comes_takes_the_place_of_who_left(new, in_place):
-    """Tables are copied only if there is no room; scores are those of utterances that were together from the start."""
-    lens = [7, 9, 8, 6, *new]
+    """Tables are copied only if there is no room; scores are those of utterances that were together from the start.
+
+    Frames of the longest one, which leaves, are no longer computed.
+    """
+    lens = [12, 9, 8, 6, *new]
     X, X_lens = log_probs(lens, 6, 4)
     scorer, kept, labels = scorer_of(6), torch.tensor([3, 1]), torch.arange(6)
 
@@ -109,9 +112,10 @@ def test_who_comes_takes_the_place_of_who_left(new, in_place):
         state = scorer.start(X[list(rows), :T], X_lens[list(rows)])
         return scorer.step(torch.full((len(rows), 1), 2), state)
 
-    state, other = begin(range(4), 9), begin(range(4, len(lens)), max(new))
+    state, other = begin(range(4), 12), begin(range(4, len(lens)), max(new))
     place = state.emissions.data_ptr()
     state = scorer.merge(scorer.select(state, kept), other)
+    assert state.r_n.size(2) == max(9, *new)
     assert (state.emissions.data_ptr() == place) is in_place
     together = begin([3, 1, *range(4, len(lens))], state.r_n.size(2))
     for y in (2, 3, 1):

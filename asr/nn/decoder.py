@@ -20,7 +20,7 @@ from asr.nn.cache import ALIGNED, Tree, stack
 from asr.nn.layers import LayerContext, layerdrop_mask
 from asr.nn.positions import ScaledPositions
 from asr.nn.transformer import StackSettings, TransformerLayer, final_norm
-from asr.ops import additive, causal_mask, key_mask
+from asr.ops import additive, causal_mask, key_mask, unpadded_length
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,11 @@ class DecoderState:
         return replace(self, tree=self.tree.reorder(parents))
 
     def select(self, utterances: Tensor) -> "DecoderState":
-        """Keep some utterances of the batch, (B',) int."""
-        cross = [(keys[utterances], values[utterances]) for keys, values in self.cross_caches]
-        return DecoderState(self.tree.select(utterances), cross, self.cross_mask[utterances])
+        """Keep some utterances of the batch, (B',) int, without frames that are padding for all."""
+        mask = self.cross_mask[utterances]
+        T = unpadded_length(mask.isneginf())
+        cross = [(K[utterances, :, :T], V[utterances, :, :T]) for K, V in self.cross_caches]
+        return DecoderState(self.tree.select(utterances), cross, mask[..., : T + -T % ALIGNED])
 
     def merge(self, other: "DecoderState") -> "DecoderState":
         """The utterances of both, the other's behind; both have K hypotheses and have read a label or more."""

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from asr.ops import gather_beams, length_mask
+from asr.ops import gather_beams, length_mask, unpadded_length
 
 FLOOR = (
     -80.0
@@ -46,8 +46,8 @@ class PrefixState:
     """Hypotheses of B utterances.
 
     rows        (B,) of the tables
-    emissions   (N, V, T) float32, x of the formula by label, FLOOR in padding
-    p           the same, not as logarithms; empty (N, 0, T) unless all labels are scored at once
+    emissions   (N, V, T or more) float32, x of the formula by label, FLOOR in padding
+    p           the same, not as logarithms; empty (N, 0, …) unless all labels are scored at once
     blanks      (B, 1, 1 + T) float64, B of the formula: cumsum ln p(blank), from 0 before the first
                 frame
     padding     (B, 1, T) bool
@@ -130,14 +130,17 @@ class CTCPrefixScorer:
         return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=last)
 
     def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
-        """Keep some utterances, (B',); a full scorer's tables are copied, others stay in place."""
+        """Keep some utterances, (B',), without frames that are padding for all.
+
+        A full scorer's tables are copied, others stay in place.
+        """
         rows, *kept = (
             x[utterances] for x in (state.rows, *(getattr(state, name) for name in OF_UTTERANCES))
         )
         tables = [state.emissions, state.p]
         if self.full:
             rows, tables = torch.arange(len(rows), device=rows.device), [x[rows] for x in tables]
-        return PrefixState(rows, *tables, *kept)
+        return _shorter(PrefixState(rows, *tables, *kept))
 
     def merge(self, state: PrefixState, other: PrefixState) -> PrefixState:
         """Put the other's utterances after this state's, in free rows of its tables if they fit there.
@@ -174,8 +177,9 @@ def _before(state: PrefixState, phi: Tensor) -> Tensor:
 def _psi_of_all(state: PrefixState, weighted: tuple[Tensor, Tensor]) -> Tensor:
     """⊕_t φ[t-1] + x[t] of all labels → (B, K, V) float32, finite"""
     weights, top = weighted  # (B, K, T), (B, K, 1)
+    p = state.p[..., : weights.size(2)]
     with torch.autocast(weights.device.type, enabled=False):
-        psi = (weights.float() @ state.p.transpose(1, 2)).log()  # (B, K, V)
+        psi = (weights.float() @ p.transpose(1, 2)).log()  # (B, K, V)
     return psi.clamp(min=NOTHING) + top.float()
 
 
@@ -194,7 +198,8 @@ def _weights(before: Tensor) -> tuple[Tensor, Tensor]:
 
 def _emissions(state: PrefixState, labels: Tensor) -> Tensor:
     """x[t] of labels (B, K, …) → (B, K, …, T) float32, a copy"""
-    return state.emissions[state.rows.view(-1, *[1] * (labels.dim() - 1)), labels]
+    x = state.emissions[..., : state.r_n.size(2)]
+    return x[state.rows.view(-1, *[1] * (labels.dim() - 1)), labels]
 
 
 def _written(state: PrefixState, other: PrefixState) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -231,6 +236,13 @@ def _longer(state: PrefixState, T: int) -> PrefixState:
     )
     padding = F.pad(state.padding, more, value=True)
     return replace(state, blanks=blanks, padding=padding, r_n=r_n, r_b=r_b)
+
+
+def _shorter(state: PrefixState) -> PrefixState:
+    """Leave out frames that are padding for all; the tables keep them."""
+    T = unpadded_length(state.padding)
+    r_n, r_b, padding = (x[..., :T] for x in (state.r_n, state.r_b, state.padding))
+    return replace(state, blanks=state.blanks[..., : 1 + T], padding=padding, r_n=r_n, r_b=r_b)
 
 
 def _shift(x: Tensor, first: Tensor) -> Tensor:
