@@ -96,35 +96,17 @@ def test_whatever_a_search_does_scores_are_those_of_the_frame_loop(full):
     check_walk(ctc_scorer(5, full), numbered(X), X_lens, expected, beams, atol=1e-6, rtol=0)
 
 
-@each(
-    "new, in_place", [([9], True), ([3], True), ([5, 12], True), ([13], False), ([2, 3, 4], False)]
-)
-def test_who_comes_takes_the_place_of_who_left(new, in_place):
-    """Tables are copied only if there is no room; scores are those of utterances that were together from the start.
-
-    Frames of the longest one, which leaves, are no longer computed.
-    """
-    lens = [12, 9, 8, 6, *new]
-    X, X_lens = log_probs(lens, 6, 4)
-    scorer, kept, labels = scorer_of(6), torch.tensor([3, 1]), torch.arange(6)
-
-    def begin(rows, T):
-        state = scorer.start(X[list(rows), :T], X_lens[list(rows)])
-        return scorer.step(torch.full((len(rows), 1), 2), state)
-
-    state, other = begin(range(4), 12), begin(range(4, len(lens)), max(new))
-    place = state.emissions.data_ptr()
-    state = scorer.merge(scorer.select(state, kept), other)
-    assert state.r_n.size(2) == max(9, *new)
-    assert (state.emissions.data_ptr() == place) is in_place
-    together = begin([3, 1, *range(4, len(lens))], state.r_n.size(2))
-    for y in (2, 3, 1):
-        got, expected = (
-            scorer.score(x, labels.expand(len(x.rows), 1, 6)) for x in (state, together)
-        )
-        near(got, expected, 1e-12)
-        y = torch.full((len(got), 1), y)
-        state, together = (scorer.step(y, x) for x in (state, together))
+@each("new, copied", [([9], False), ([5, 12], False), ([13], True), ([2, 3, 4], True)])
+def test_who_comes_takes_the_place_of_who_left(new, copied):
+    """Two have left of utterances of 12 frames and fewer. That scores stay right is shown above."""
+    X, X_lens = log_probs([12, 9, 8, 6, *new], 6, 4)
+    scorer = scorer_of(6)
+    states = [scorer.start(X[n, : max(X_lens[n])], X_lens[n]) for n in (slice(4), slice(4, None))]
+    place = states[0].emissions.data_ptr()
+    states[0] = scorer.select(states[0], torch.tensor([3, 1]))
+    merged = scorer.merge(*states)
+    assert [x.r_n.size(2) for x in (*states, merged)] == [9, max(new), max(9, *new)]
+    assert (merged.emissions.data_ptr() != place) is copied
 
 
 def test_scores_of_all_labels_are_those_of_candidates():

@@ -138,27 +138,23 @@ def test_a_long_recording_does_not_starve_a_short_one(short, tmp_path):
 
 def test_recordings_enter_a_running_search_some_steps_apart(short, tmp_path, monkeypatch):
     """An empty one at once."""
-    paths = [write(tmp_path, n, spoken(n, 8)) for n in range(12)]
-    batch, entries, steps = jobs.RunningBatch, [], [0]
-    enter, go_on = batch.add, batch.step
+    path, batch, entries, steps = write(tmp_path, "a", spoken(1, 8)), jobs.RunningBatch, [], [0]
 
-    def add(self, parts):
+    def add(self, parts, enter=batch.add):
         entries.append((len(self.encoded), steps[-1]))
         steps.append(0)
         enter(self, parts)
 
-    def step(self):
+    def step(self, go_on=batch.step):
         steps[-1] += 1
         return go_on(self)
 
     monkeypatch.setattr(batch, "add", add)
     monkeypatch.setattr(batch, "step", step)
     with Engine(short, JOINT, bounds=Bounds(batch_seconds=6.0)) as engine:
-        found = [future.result(30) for future in [engine.submit(path) for path in paths]]
+        wait([engine.submit(path) for _ in range(12)])
     apart = [since for running, since in entries if running]
     assert len(apart) > 2 and min(apart) == BETWEEN
-    for got, path in zip(found, paths, strict=True):
-        assert_alike(got, asr.transcribe(short, path, **vars(JOINT)))
 
 
 @each("client", ["a", "b"])
