@@ -115,23 +115,41 @@ def test_a_stream_in_company_is_as_if_alone(recognizer, streams, company):
 def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(recognizer, monkeypatch):
     joint = SearchOptions(ctc_weight=0.7, beam=4)
     waveform, streams, searched = say(TEXT), Streams(recognizer, joint), []
-    search, begin = streams.searcher.search, 0.0
+    add, begin = streams._finals.add, 0.0
 
-    def spy(H, H_lens):
+    def spy(keys, H, H_lens):
         searched.append(H[0, : H_lens[0]])
-        return search(H, H_lens)
+        add(keys, H, H_lens)
 
-    monkeypatch.setattr(streams.searcher, "search", spy)
+    monkeypatch.setattr(streams._finals, "add", spy)
     for final in (e for e in run(streams.open(), waveform) if isinstance(e, Final)):
         part = torch.from_numpy(waveform[round(begin * RATE) :])[None]
         H, _ = recognizer.encode(part, torch.tensor([part.size(1)]))
         T = len(searched[final.number])
         near(searched[final.number], H[0, :T], 1e-5)
-        [[best, *_]] = search(H[:, :T], torch.tensor([T]))
+        [[best, *_]] = streams.searcher.search(H[:, :T], torch.tensor([T]))
         assert best.tokens == final.segment.nbest[0].tokens
         assert best.score == pytest.approx(final.segment.nbest[0].score, abs=1e-4)
         begin = final.position
     assert len(searched) == 3
+
+
+def test_the_next_segment_is_read_while_the_last_one_is_searched(recognizer):
+    """Steps of the search come at random times; the events stay the same, in the same order."""
+    draw, waveform = random.Random(0), say(TEXT)
+    streams = Streams(recognizer, SearchOptions(beam=3))
+    stream, events, behind = streams.open(), [], 0
+    for samples in np.array_split(waveform, 60):
+        stream.feed(samples)
+        streams.read()
+        if draw.random() < 0.3:
+            streams.search()
+        events += stream.take()
+        behind += stream.position < stream._now
+    stream.end()
+    streams.advance()
+    assert_alike(events + stream.take(), run(streams.open(), waveform))
+    assert behind > 10 and stream.is_over and not streams.is_busy
 
 
 def test_speech_without_a_pause_is_cut_between_words_and_nothing_is_lost_or_doubled(recognizer):

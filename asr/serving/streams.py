@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from asr.errors import UserError
@@ -11,6 +12,9 @@ from asr.serving.searchers import Searchers
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
 from asr.transcription.streams import Streams
+
+# seconds of searching for final results, after which all that has arrived is read again
+FINALS = 0.1
 
 
 class LiveStreams:
@@ -35,7 +39,7 @@ class LiveStreams:
         """
         if len(self._open) >= self._most:
             raise Full(f"{len(self._open)} streams are open, as many as may be")
-        self._streams = {key: one for key, one in self._streams.items() if one.running}
+        self._streams = {key: one for key, one in self._streams.items() if one.is_busy}
         key = options, endpoints
         if key not in self._streams:
             recognizer, precision = self._searchers.recognizer, self._searchers.precision
@@ -58,21 +62,23 @@ class LiveStreams:
         paced   read no stream faster than it could be spoken
         """
         lives = [live for live in self._open if not (paced and live.is_ahead)]
-        fed = [live for live in lives if self._fed(live)]
-        for streams in {id(live.streams): live.streams for live in fed}.values():
-            own = [live for live in self._open if live.streams is streams]
+        fed = {live.streams for live in lives if self._fed(live)}
+        busy = bool(fed) or len(lives) < len(self._open)
+        for streams in dict.fromkeys(live.streams for live in self._open):
             try:
-                streams.advance()
+                if streams in fed:
+                    streams.read()
+                busy |= _searched(streams)
             except Exception as error:
                 logger.exception("streams failed")
-                self._fail(own, error)
-        for live in (live for live in fed if live in self._open):
+                self._fail([live for live in self._open if live.streams is streams], error)
+        for live in list(self._open):
             for event in live.stream.take():
                 live.tell(event)
-            if live.stream.ended:
+            if live.stream.is_over:
                 self.forget(live)
                 live.tell(None)
-        return bool(fed) or len(lives) < len(self._open)
+        return busy
 
     def forget(self, live: Live) -> None:
         """Leave a stream."""
@@ -94,3 +100,12 @@ class LiveStreams:
         for live in list(lives):
             self.forget(live)
             live.tell(error)
+
+
+def _searched(streams: Streams) -> bool:
+    """Search for final results, for a while; return whether there is more to do."""
+    began = time.monotonic()
+    while more := streams.search():
+        if time.monotonic() > began + FINALS:
+            break
+    return more

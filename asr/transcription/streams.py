@@ -3,9 +3,9 @@
 A stream is a row of segments, which end in silence or, after many seconds without any, between two
 words (endpoints.py). The encoder reads a segment chunk by chunk, and a CTC prefix beam search goes on
 with it: its best text is a partial result. When the segment has ended, the search that files have
-runs over its encoder frames: that result is final. The next segment begins at a sample of the stream,
-with fresh states. So a result depends on the samples from there on alone: neither on how they were
-divided, nor on other streams, nor on the hours before.
+runs over its encoder frames: that result is final. Meanwhile the next segment is read, which begins
+at a sample of the stream, with fresh states. So a result depends on the samples from there on alone:
+neither on how they were divided, nor on other streams, nor on the hours before.
 
 B streams that are read together, S samples, T frames of features, F mels, T' encoder frames, D model
 width, V vocabulary.
@@ -13,8 +13,9 @@ width, V vocabulary.
 
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -42,7 +43,7 @@ from asr.transcription.endpoints import (
 from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import transcript_of
 from asr.transcription.recordings import Recording
-from asr.transcription.searcher import Searcher
+from asr.transcription.searcher import Running, Searcher
 from asr.transcription.times import Encoded
 
 NOTHING = BestPrefix([], [], 0)
@@ -80,11 +81,30 @@ class _Segment:
         self.shared = len(X) - factor * len(H)
 
 
+@dataclass(eq=False)
+class _Ended:
+    """A segment that has ended. Its final result is searched for while the next one is read.
+
+    begin, end, next   seconds in the stream, the last one where the next segment begins
+    shown              whether a partial text was
+    encoded            H (T', D), X (T, F), if anything was recognized
+    final              the result, None if nothing was said or shown
+    """
+
+    begin: float
+    end: float
+    next: float
+    shown: bool
+    encoded: tuple[Tensor, Tensor] | None
+    final: Segment | None = None
+    is_final: bool = False
+
+
 class Stream:
     """One stream of samples. `Streams.open` makes it, or, for one alone, `asr.stream`.
 
-    number    of the segment that isn't final yet, from 0
-    ended     whether nothing follows
+    number    of the next final result that is taken, from 0
+    ended     whether no samples follow
     """
 
     def __init__(self, streams: "Streams", position: float, number: int):
@@ -95,11 +115,25 @@ class Stream:
         self._samples, self._arrived = np.zeros(0, np.float32), list[np.ndarray]()
         self._count = 0  # samples from there on
         self._segment = streams.new_segment()
-        self._events = list[Event]()
+        self._told = deque[Partial | _Ended]()
 
     @property
     def position(self) -> float:
-        """Seconds up to which all is final. A stream that is opened there, with this number, goes on alike."""
+        """Seconds up to which all is final, and taken.
+
+        A stream that is opened there, with this number, goes on alike.
+        """
+        ended = next((one for one in self._told if isinstance(one, _Ended)), None)
+        return ended.begin if ended else self._now
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no samples follow, and all events have been taken."""
+        return self.ended and not self._told
+
+    @property
+    def _now(self) -> float:
+        """Seconds at which the segment that is read begins."""
         return self._begin / self._streams.recognizer.sample_rate
 
     def push(self, samples: np.ndarray | Tensor, sample_rate: int | None = None) -> list[Event]:
@@ -133,8 +167,18 @@ class Stream:
             self.ended = True
 
     def take(self) -> list[Event]:
-        """Take the events since the last time."""
-        taken, self._events = self._events, []
+        """Take the events since the last time, up to a segment whose final result is still searched for."""
+        taken = list[Event]()
+        while self._told:
+            told = self._told[0]
+            if isinstance(told, Partial):
+                taken.append(replace(told, number=self.number))
+            elif not told.is_final:
+                break
+            elif told.final:
+                taken.append(Final(self.number, told.final, told.next))
+                self.number += 1
+            self._told.popleft()
         return taken
 
     def _append(self, samples: np.ndarray) -> None:
@@ -151,18 +195,21 @@ class Stream:
     def _tell(self, text: str, stable: str, end: float) -> None:
         """Give a partial result, if it is new; end: of what was read, in seconds from the segment's beginning."""
         if text != self._segment.shown:
-            begin = self.position
-            self._events.append(Partial(self.number, begin, begin + end, text, stable))
+            self._told.append(Partial(self.number, self._now, self._now + end, text, stable))
             self._segment.shown = text
 
-    def _conclude(self, final: Segment | None, after: int) -> None:
-        """Give a final result, if there is any, and begin the next segment after some samples of this one."""
+    def _conclude(self, frames: int, after: int) -> _Ended:
+        """End the segment after some encoder frames, and begin the next one after some samples."""
+        streams, segment, begin = self._streams, self._segment, self._now
         self._samples = self._window(after, self._count).copy()
         self._begin, self._count = self._begin + after, len(self._samples)
-        self._segment = self._streams.new_segment()
-        if final:
-            self._events.append(Final(self.number, final, self.position))
-            self.number += 1
+        self._segment = streams.new_segment()
+        said = segment.best.tokens or segment.shown
+        end = begin + frames * streams.recognizer.frame_seconds
+        encoded = streams.encoded(segment, frames) if said else None
+        ended = _Ended(begin, end, self._now, bool(segment.shown), encoded, is_final=not said)
+        self._told.append(ended)
+        return ended
 
 
 class Streams:
@@ -191,6 +238,7 @@ class Streams:
         self.chunk = _chunk(recognizer, self.searcher.chunk)
         self.longest = min(endpoints.longest, recognizer.longest)  # seconds of a segment
         self.prefixes = self.searcher.prefix_beam()
+        self._finals = Running[_Ended](self.searcher, prompt=True)
         self.running: list[Stream] = []
         self._encoder = cast(Encoder, recognizer.model.encoder)  # which has chunks
         self._device = self.searcher.device
@@ -208,19 +256,44 @@ class Streams:
     def forget(self, stream: Stream) -> None:
         """Leave a stream that nobody listens to any more; no further events come."""
         self.running = [other for other in self.running if other is not stream]
+        self._finals.drop({one for one in stream._told if isinstance(one, _Ended)})
 
     def new_segment(self) -> _Segment:
         """Make the states of a segment of which nothing has been read."""
         return _Segment(self._encoder.start(1, self.chunk), self.prefixes.start(1, self._device))
 
-    @torch.no_grad()
+    @property
+    def is_busy(self) -> bool:
+        """Whether streams are open, or final results are still searched for."""
+        return bool(self.running) or len(self._finals) > 0
+
     def advance(self) -> None:
-        """Read all chunks that are complete. The events wait in their streams."""
+        """Read all chunks that are complete, and search until all is final that has ended.
+
+        The events wait in their streams.
+        """
+        self.read()
+        while self.search():
+            pass
+
+    @torch.no_grad()
+    def read(self) -> None:
+        """Read all chunks that are complete; `search` finds the final results of segments that end."""
         while ready := {s: n for s in self.running if (n := self._ready(s))}:
             self._read(list(ready), list(ready.values()))
         ended = [s for s in self.running if s.ended]
         self.running = [s for s in self.running if not s.ended]
         self._conclude([(s, s._segment.frames, s._count) for s in ended])
+
+    @torch.no_grad()
+    def search(self) -> bool:
+        """Search on by one label for final results; return whether there is more to do."""
+        if found := self._finals.step():
+            encoded = Encoded.of([cast(tuple, ended.encoded) for ended, _ in found])
+            words = self.searcher.word_times(encoded, [nbest[0] for _, nbest in found])
+            for (ended, nbest), own in zip(found, words, strict=True):
+                ended.final, ended.is_final = self._final(ended, nbest, own), True
+        return len(self._finals) > 0
 
     def _ready(self, stream: Stream) -> int:
         """Samples of the chunk that can be read next; fewer at the end of the stream, or 0."""
@@ -280,7 +353,7 @@ class Streams:
         if found or T * seconds < self.longest:
             return found
         heard = Hypothesis(best.tokens, 0.0, confidences=[1.0] * len(best.tokens))
-        encoded = Encoded.of([self._encoded(segment, T)])
+        encoded = Encoded.of([self.encoded(segment, T)])
         [words] = self.searcher.word_times(encoded, [heard])
         found = between([(w.start, w.end) for w in words], T, seconds) if words else None
         return found or between(self._spans(encoded, best.tokens), T, seconds) or Endpoint(T, T)
@@ -293,7 +366,7 @@ class Streams:
         spans = torch.stack([found.starts[0], found.ends[0]], 1) * self.recognizer.frame_seconds
         return [(start, end) for start, end in spans.tolist()]
 
-    def _encoded(self, segment: _Segment, frames: int) -> tuple[Tensor, Tensor]:
+    def encoded(self, segment: _Segment, frames: int) -> tuple[Tensor, Tensor]:
         """The first encoder frames of a segment, (T', D), and what they were made of, (T, F)."""
         features = self._encoder.subsampling.frames(frames)
         return torch.cat(segment.H)[:frames], torch.cat(segment.X)[:features]
@@ -305,34 +378,23 @@ class Streams:
         stream._tell(text, os.path.commonprefix([text, stable]), seconds)
 
     def _conclude(self, ends: Sequence[tuple[Stream, int, int]]) -> None:
-        """Search the segments that have ended, all together, and begin the next ones.
+        """Let segments end, and the search for their final results begin, all together.
 
         ends   stream, encoder frames of its segment, samples after which the next one begins
         """
-        spoken = {s: T for s, T, _ in ends if s._segment.best.tokens or s._segment.shown}
-        finals = dict(zip(spoken, self._finals(spoken), strict=True))
-        for stream, _, after in ends:
-            stream._conclude(finals.get(stream), after)
+        ended = [stream._conclude(frames, after) for stream, frames, after in ends]
+        if said := [one for one in ended if one.encoded]:
+            encoded = Encoded.of([one.encoded for one in said if one.encoded])
+            self._finals.add(said, encoded.H, encoded.H_lens)
 
-    def _finals(self, ends: Mapping[Stream, int]) -> list[Segment | None]:
-        """Transcribe the first frames of segments as files are transcribed; None where nothing was said or shown."""
-        if not ends:
-            return []
-        encoded = Encoded.of([self._encoded(s._segment, frames) for s, frames in ends.items()])
-        nbests = self.searcher.search(encoded.H, encoded.H_lens)
-        words = self.searcher.word_times(encoded, [nbest[0] for nbest in nbests])
-        return [self._final(*row) for row in zip(ends, ends.values(), nbests, words, strict=True)]
-
-    def _final(
-        self, stream: Stream, frames: int, nbest: list[Hypothesis], words: list[Word]
-    ) -> Segment | None:
-        seconds = frames * self.recognizer.frame_seconds
-        part = Recording("", "", stream.position, seconds)
+    def _final(self, ended: _Ended, nbest: list[Hypothesis], words: list[Word]) -> Segment | None:
+        """Make the result; None where nothing was said or shown."""
+        part = Recording("", "", ended.begin, ended.end - ended.begin)
         found = transcript_of(part, nbest, self.recognizer, words)
-        if not (found.text or stream._segment.shown):
+        if not (found.text or ended.shown):
             return None
-        start, end, best = stream.position, stream.position + seconds, found.nbest[0]
-        whole = Segment(start, end, found.text, best.confidence, (), found.nbest)
+        best = found.nbest[0]
+        whole = Segment(ended.begin, ended.end, found.text, best.confidence, (), found.nbest)
         return found.segments[0] if found.segments else whole
 
 

@@ -11,7 +11,8 @@ as medians and 95th percentiles of seconds: how long after a word was spoken it 
 partial result, how long after its end the last word is final, both with the time of computing; and
 which share of the words that were shown changed before they were final. Several models, of several
 seeds, are pooled. `capacity` streams noise to random weights of the workload's sizes: the
-seconds that a chunk of all streams takes, and the seconds of audio in a second.
+seconds that a chunk of all streams takes, the share of searching for final results in all the time, and
+the seconds of audio in a second.
 """
 
 import argparse
@@ -53,7 +54,7 @@ PORTION, SILENCE, PAUSE = (
     0.4,
 )  # seconds: pushed at once, after a recording, between joined ones
 NOISE = 3e-4  # standard deviation
-SHARES = ("wer", "above", "changed")
+SHARES = ("wer", "above", "changed", "share")
 
 
 def spread(values: Sequence[float]) -> list[float]:
@@ -221,16 +222,20 @@ def capacity(args: argparse.Namespace) -> dict:
     for count in args.streams:
         streams = Streams(recognizer, options)
         size = streams.chunk * round(recognizer.frame_seconds * rate)
-        running, times = [streams.open() for _ in range(count)], []
+        running, times, finals = [streams.open() for _ in range(count)], [], 0.0
         for _ in range(args.rounds):
             for stream in running:
                 level = 10 ** rng.uniform(-4, -1)  # quiet and loud chunks
                 stream.feed((level * rng.standard_normal(size)).astype(np.float32))
             began = time.perf_counter()
-            streams.advance()
+            streams.read()
             times.append(time.perf_counter() - began)
-        audio_seconds = count * args.rounds * size / rate
-        figures[count] = {"chunk_seconds": spread(times), "speed": audio_seconds / sum(times)}
+            began = time.perf_counter()
+            streams.advance()
+            finals += time.perf_counter() - began
+        speed = count * args.rounds * size / rate / (sum(times) + finals)
+        share = finals / (sum(times) + finals)
+        figures[count] = {"chunk_seconds": spread(times), "share_of_finals": share, "speed": speed}
     return figures
 
 

@@ -76,7 +76,9 @@ def serve(args: argparse.Namespace) -> None:
     seconds = 1e-3 if args.one_at_a_time else None
     options = ServingOptions(max_requests=1000, requests_per_minute=10**6, max_connections=1000)
     bounds = Bounds(1000, 1e9, 16, seconds)
-    engine = Engine(recognizer, SearchOptions(mode=args.mode), precision=args.precision, bounds=bounds)
+    engine = Engine(
+        recognizer, SearchOptions(mode=args.mode), precision=args.precision, bounds=bounds
+    )
     engine.warm_up()
     app = create_app({"model": engine}, options)
     server.serve(app, port=args.port)
