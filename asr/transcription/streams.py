@@ -88,7 +88,7 @@ class _Ended:
     begin, end, next   seconds in the stream, the last one where the next segment begins
     shown              whether a partial text was
     encoded            H (T', D), X (T, F), if anything was recognized
-    final              the result, None if nothing was said or shown
+    final              the result, None if nothing was spoken or shown
     """
 
     begin: float
@@ -115,7 +115,7 @@ class Stream:
         self._samples, self._arrived = np.zeros(0, np.float32), list[np.ndarray]()
         self._count = 0  # samples from there on
         self._segment = streams.new_segment()
-        self._told = deque[Partial | _Ended]()
+        self._waiting = deque[Partial | _Ended]()
 
     @property
     def position(self) -> float:
@@ -123,13 +123,13 @@ class Stream:
 
         A stream that is opened there, with this number, goes on alike.
         """
-        ended = next((one for one in self._told if isinstance(one, _Ended)), None)
+        ended = next((one for one in self._waiting if isinstance(one, _Ended)), None)
         return ended.begin if ended else self._now
 
     @property
     def is_over(self) -> bool:
         """Whether no samples follow, and all events have been taken."""
-        return self.ended and not self._told
+        return self.ended and not self._waiting
 
     @property
     def _now(self) -> float:
@@ -169,16 +169,16 @@ class Stream:
     def take(self) -> list[Event]:
         """Take the events since the last time, up to a segment whose final result is still searched for."""
         taken = list[Event]()
-        while self._told:
-            told = self._told[0]
-            if isinstance(told, Partial):
-                taken.append(replace(told, number=self.number))
-            elif not told.is_final:
+        while self._waiting:
+            first = self._waiting[0]
+            if isinstance(first, Partial):
+                taken.append(replace(first, number=self.number))
+            elif not first.is_final:
                 break
-            elif told.final:
-                taken.append(Final(self.number, told.final, told.next))
+            elif first.final:
+                taken.append(Final(self.number, first.final, first.next))
                 self.number += 1
-            self._told.popleft()
+            self._waiting.popleft()
         return taken
 
     def _append(self, samples: np.ndarray) -> None:
@@ -195,7 +195,7 @@ class Stream:
     def _tell(self, text: str, stable: str, end: float) -> None:
         """Give a partial result, if it is new; end: of what was read, in seconds from the segment's beginning."""
         if text != self._segment.shown:
-            self._told.append(Partial(self.number, self._now, self._now + end, text, stable))
+            self._waiting.append(Partial(self.number, self._now, self._now + end, text, stable))
             self._segment.shown = text
 
     def _conclude(self, frames: int, after: int) -> _Ended:
@@ -204,11 +204,11 @@ class Stream:
         self._samples = self._window(after, self._count).copy()
         self._begin, self._count = self._begin + after, len(self._samples)
         self._segment = streams.new_segment()
-        said = segment.best.tokens or segment.shown
+        spoken = segment.best.tokens or segment.shown
         end = begin + frames * streams.recognizer.frame_seconds
-        encoded = streams.encoded(segment, frames) if said else None
-        ended = _Ended(begin, end, self._now, bool(segment.shown), encoded, is_final=not said)
-        self._told.append(ended)
+        encoded = streams.encoded(segment, frames) if spoken else None
+        ended = _Ended(begin, end, self._now, bool(segment.shown), encoded, is_final=not spoken)
+        self._waiting.append(ended)
         return ended
 
 
@@ -256,7 +256,7 @@ class Streams:
     def forget(self, stream: Stream) -> None:
         """Leave a stream that nobody listens to any more; no further events come."""
         self.running = [other for other in self.running if other is not stream]
-        self._finals.drop({one for one in stream._told if isinstance(one, _Ended)})
+        self._finals.drop({one for one in stream._waiting if isinstance(one, _Ended)})
 
     def new_segment(self) -> _Segment:
         """Make the states of a segment of which nothing has been read."""
@@ -383,12 +383,12 @@ class Streams:
         ends   stream, encoder frames of its segment, samples after which the next one begins
         """
         ended = [stream._conclude(frames, after) for stream, frames, after in ends]
-        if said := [one for one in ended if one.encoded]:
-            encoded = Encoded.of([one.encoded for one in said if one.encoded])
-            self._finals.add(said, encoded.H, encoded.H_lens)
+        if spoken := [one for one in ended if one.encoded]:
+            encoded = Encoded.of([one.encoded for one in spoken if one.encoded])
+            self._finals.add(spoken, encoded.H, encoded.H_lens)
 
     def _final(self, ended: _Ended, nbest: list[Hypothesis], words: list[Word]) -> Segment | None:
-        """Make the result; None where nothing was said or shown."""
+        """Make the result; None where nothing was spoken or shown."""
         part = Recording("", "", ended.begin, ended.end - ended.begin)
         found = transcript_of(part, nbest, self.recognizer, words)
         if not (found.text or ended.shown):
