@@ -80,7 +80,10 @@ class Scorer(Protocol):
         """Keep some utterances of the batch; utterances (B',) int."""
 
     def merge(self, state: Any, other: Any, /) -> Any:
-        """Put the other's utterances after this state's; both have K hypotheses."""
+        """Put the other's utterances after this state's; both have K hypotheses.
+
+        The search goes on from the result alone, so the memory of both may be used again.
+        """
 
     def step(self, y: Tensor, state: Any, /) -> Any:
         """Let every hypothesis read a label, y (B, K) int."""
