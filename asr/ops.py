@@ -32,10 +32,12 @@ def length_mask(lens: Tensor, T: int) -> Tensor:
 def unpadded_length(padding: Tensor) -> int:
     """Count the columns that aren't padding for all rows, (…, T) bool, True at the rows' ends: 1 to T.
 
-    A GPU, which would have to be waited for, isn't asked: T.
+    On a GPU return T: counting would wait for the device.
     """
     T = padding.size(-1)
-    return max(1, T - int(padding.sum(-1).amin())) if padding.device.type == "cpu" else T
+    if padding.device.type != "cpu":
+        return T
+    return max([1, *(~padding).sum(-1).flatten().tolist()])
 
 
 def span_mask(start: Tensor, width: Tensor, size: int) -> Tensor:

@@ -162,7 +162,7 @@ def main(argv):
     args.add_argument("--minutes", type=float, default=60.0, help="default 60")
     args.add_argument("--clients", type=int, default=12, help="default 12")
     args.add_argument("--threads", type=int, default=1, help="of the server (default 1)")
-    args.set_defaults(device="cpu", mode="joint")
+    args.set_defaults(device="cpu", mode="joint", precision="fp32")
     args = args.parse_args(argv)
     with served(args) as (port, process):
         soak = Soak(port, recordings(args.sources, 1, 20, 12))

@@ -32,6 +32,8 @@ from asr.cli.live import CLEAR
 from asr.data.manifest import Utterance, read, write
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
+from asr.scoring.error_rate import ErrorRate
+from asr.scoring.significance import compare
 from asr.transcript import Final, Partial
 from asr.transcription.endpoints import EndpointOptions, after_silence, between
 from asr.transcription.live import transcribe_live
@@ -147,6 +149,7 @@ def test_the_next_segment_is_read_while_the_last_one_is_searched(recognizer):
         events += stream.take()
         behind += stream.position < stream._now
     stream.end()
+    assert not stream.is_over
     streams.advance()
     assert_alike(events + stream.take(), run(streams.open(), waveform))
     assert behind > 10 and stream.is_over and not streams.is_busy
@@ -535,6 +538,13 @@ def test_the_benchmark_tells_errors_and_delays(listed, tmp_path):
     assert live["wer"] == 0 and live["changed"] < 0.5 and whole["above_beside"] == [0, 0, 0]
     assert live["above_whole"][0] == pytest.approx(-whole["wer"])
     assert -0.5 < live["word_seconds"][0] < live["final_seconds"][0] < 3
+
+
+def test_the_benchmark_compares_recordings_over_several_models():
+    one = [ErrorRate(n, 3, n % 4, 1) for n in range(20)]
+    other = [ErrorRate(a.reference - 1, 1, 0, 2) for a in one]
+    twice = bench.Seen([one, one]).above(bench.Seen([other] * 3))
+    assert twice == compare(one, other) and twice.low < twice.value < twice.high
 
 
 def test_the_benchmark_joins_recordings(listed, tmp_path):

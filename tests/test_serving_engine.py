@@ -23,15 +23,17 @@ from spoken import HOW, RATE, SOUNDS, assert_alike, say
 import asr
 from asr.audio import load as audio
 from asr.errors import UserError
-from asr.serving import jobs
+from asr.serving import jobs, streams
 from asr.serving.batches import BETWEEN
 from asr.serving.clients import Closed, Full
 from asr.serving.engine import Bounds, Engine
 from asr.serving.fairness import FairQueue
+from asr.transcript import Final
 from asr.transcription import segmentation
 from asr.transcription.encoding import encode
 from asr.transcription.options import SearchOptions
 from asr.transcription.searcher import Running, Searcher
+from asr.transcription.streams import ENDED, Streams
 
 JOINT = SearchOptions(beam=3, nbest=2)
 ALL = [HOW, replace(HOW, hotwords=("CDA", "E")), replace(HOW, nbest=3), JOINT]
@@ -306,6 +308,29 @@ def test_streams_beside_files_and_a_listener_that_fails(short, tmp_path):
         wait_until(lambda: isinstance(seen[-1], UserError))
     texts = [e.segment.text for e in seen if hasattr(e, "segment")]
     assert texts == [e.segment.text for e in expected]
+
+
+def test_a_stream_is_read_no_further_while_final_results_are_searched_for(short, monkeypatch):
+    """One label a turn is searched, and all that was said has arrived."""
+    monkeypatch.setattr(streams, "FINALS", 0)
+    searched, ended, seen = [0], threading.Event(), []
+
+    def search(self, go_on=Streams.search):
+        searched.append(len(self._finals))
+        return go_on(self)
+
+    def listen(event):
+        seen.append(event)
+        ended.set() if event is None else None
+
+    monkeypatch.setattr(Streams, "search", search)
+    with Engine(short, JOINT) as engine:
+        live = engine.open(listen).result(10)
+        live.feed(say("-ABCD-----" * 10))
+        live.end()
+        assert ended.wait(20)
+    assert sum(isinstance(event, Final) for event in seen) == 10
+    assert max(searched) == ENDED
 
 
 def test_who_leaves_too_early_or_fails_to_listen_disturbs_nobody(short, engine, tmp_path):

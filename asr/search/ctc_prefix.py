@@ -130,22 +130,25 @@ class CTCPrefixScorer:
         return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=last)
 
     def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
-        """Keep some utterances, (B',), without frames that are padding for all.
+        """Keep some utterances, (B',); on a CPU without frames that are padding for all.
 
         A full scorer's tables are copied, others stay in place.
         """
         rows, *kept = (
             x[utterances] for x in (state.rows, *(getattr(state, name) for name in OF_UTTERANCES))
         )
-        tables = [state.emissions, state.p]
-        if self.full:
-            rows, tables = torch.arange(len(rows), device=rows.device), [x[rows] for x in tables]
-        return _shorter(PrefixState(rows, *tables, *kept))
+        chosen = _shorter(PrefixState(rows, state.emissions, state.p, *kept))
+        if not self.full:
+            return chosen
+        T = chosen.r_n.size(2)
+        tables = [x[rows, :, :T] for x in (state.emissions, state.p)]
+        rows = torch.arange(len(rows), device=rows.device)
+        return PrefixState(rows, *tables, *(getattr(chosen, name) for name in OF_UTTERANCES))
 
     def merge(self, state: PrefixState, other: PrefixState) -> PrefixState:
         """Put the other's utterances after this state's, in free rows of its tables if they fit there.
 
-        `state` is used up then: what it was made from by `select` may have lost its emissions.
+        Don't use `state`, or any state that shares its tables, afterwards.
         """
         T = max(state.r_n.size(2), other.r_n.size(2))
         tables = _written(state, other) or _copied(state, other, T)

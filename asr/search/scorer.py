@@ -82,7 +82,7 @@ class Scorer(Protocol):
     def merge(self, state: Any, other: Any, /) -> Any:
         """Put the other's utterances after this state's; both have K hypotheses.
 
-        The search goes on from the result alone, so the memory of both may be used again.
+        The search goes on from the result alone, so the memory of both may be overwritten.
         """
 
     def step(self, y: Tensor, state: Any, /) -> Any:

@@ -79,10 +79,10 @@ class Batches:
 
     def admit(self) -> bool:
         """Let parts enter the search, in their turn, while there is room."""
-        taken = sum(group.seconds for group in self._groups.values())
-        if taken and self._steps < BETWEEN:
+        searched = sum(group.seconds for group in self._groups.values())
+        if searched and self._steps < BETWEEN:
             return False
-        room = self._most - taken
+        room = self._most - searched
         full = room < self._most
         entering = dict[SearchOptions, list[JobPart]]()
         taken = 0.0

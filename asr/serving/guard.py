@@ -95,7 +95,9 @@ class Guard:
             return too_large(most)
         of_one = arriving[client] >= options.requests_of_one
         if of_one or arriving.total() >= options.max_requests:
-            message = f"as many requests{' of one address' if of_one else ''} wait as may"
+            message = (
+                f"too many requests{' from this address' if of_one else ''} are running or waiting"
+            )
             return RequestError(429, message, None, "queue_full", BUSY)
         return None
 
@@ -119,7 +121,8 @@ class _Exchange:
         self.refused = self.guard.refusal(self.scope, Headers(scope=self.scope))
         service = self.guard.service
         counted = not self.refused and self.scope["path"] == UPLOAD
-        self._count(int(counted))
+        if counted:
+            self._count(1)
         try:
             if self.refused:
                 await self.refused.response()(self.scope, self.receive, self.send)
@@ -134,14 +137,16 @@ class _Exchange:
                 failed = RequestError(500, "the server failed; its log has more")
                 await failed.response()(self.scope, self.receive, self.send)
         finally:
-            self._count(-int(counted))
+            if counted:
+                self._count(-1)
             self._note()
 
     def _count(self, change: int) -> None:
-        """Count a transcription in or out."""
-        service = self.guard.service
-        service.arriving.update({address(self.scope): change})
-        service.arriving = +service.arriving  # without addresses that have none
+        """Count a transcription in, 1, or out, -1."""
+        service, client = self.guard.service, address(self.scope)
+        service.arriving[client] += change
+        if not service.arriving[client]:
+            del service.arriving[client]
         service.metrics.arriving.set(service.arriving.total())
 
     async def receive(self) -> Message:

@@ -61,7 +61,8 @@ class LiveStreams:
 
         paced   read no stream faster than it could be spoken
         """
-        lives = [live for live in self._open if not (paced and live.is_ahead)]
+        waiting = {x for x in self._open if x.stream.is_behind or (paced and x.is_ahead)}
+        lives = [live for live in self._open if live not in waiting]
         fed = {live.streams for live in lives if self._fed(live)}
         busy = bool(fed) or len(lives) < len(self._open)
         for streams in dict.fromkeys(live.streams for live in self._open):

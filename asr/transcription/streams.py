@@ -47,6 +47,8 @@ from asr.transcription.searcher import Running, Searcher
 from asr.transcription.times import Encoded
 
 NOTHING = BestPrefix([], [], 0)
+# segments of a stream whose final results are searched for at the same time
+ENDED = 2
 
 
 @dataclass
@@ -128,8 +130,13 @@ class Stream:
 
     @property
     def is_over(self) -> bool:
-        """Whether no samples follow, and all events have been taken."""
-        return self.ended and not self._waiting
+        """Whether no samples follow, all have been read, and all events have been taken."""
+        return self.ended and not self._waiting and self not in self._streams.running
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so many final results are searched for that reading should wait, to save memory."""
+        return sum(isinstance(x, _Ended) and not x.is_final for x in self._waiting) >= ENDED
 
     @property
     def _now(self) -> float:

@@ -5,18 +5,22 @@
     python -m scripts.bench.live capacity --threads 2 --streams 8 16 32
 
 `quality` streams each utterance in portions of 20 ms, with two seconds of faint noise after it, at
-every chunk; --join joins utterances first. Beside the word error rate of finals, and what it is above
-that of the same models as files (--beside: of other models), with the paired 95 % interval, it tells,
-as medians and 95th percentiles of seconds: how long after a word was spoken it first stands in a
-partial result, how long after its end the last word is final, both with the time of computing; and
-which share of the words that were shown changed before they were final. Several models, of several
-seeds, are pooled. `capacity` streams noise to random weights of the workload's sizes: the
-seconds that a chunk of all streams takes, the share of searching for final results in all the time, and
-the seconds of audio in a second.
+every chunk; --join joins utterances first. It prints
+
+- the word error rate of finals, and how far it is above that of the same models as files (--beside: of
+  other models), with the paired 95 % interval. Several models, of several seeds, are pooled;
+- medians and 95th percentiles of seconds: how long after a word was spoken it first stands in a partial
+  result, and how long after its end the last word is final, both with the time of computing;
+- which share of the words that were shown changed before they were final.
+
+`capacity` streams noise to random weights of the workload's sizes. It prints the seconds that a chunk of
+all streams takes, the share of the time that the search for final results takes, and the seconds of audio
+in a second.
 """
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import tempfile
@@ -34,12 +38,13 @@ from asr.audio import load as audio
 from asr.cli.command import command
 from asr.data import manifest
 from asr.data.manifest import Utterance
+from asr.errors import UserError
 from asr.features.frontend import FrontendSettings
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer, load
 from asr.scoring.error_rate import ErrorRate, total
 from asr.scoring.report import aligned, percent
-from asr.scoring.significance import compare
+from asr.scoring.significance import Difference, compare
 from asr.text import tokenizer as tokenizers
 from asr.transcript import Event, Final, Partial
 from asr.transcription.options import SearchOptions
@@ -48,11 +53,8 @@ from asr.transcription.recordings import find
 from asr.transcription.streams import Stream, Streams
 from scripts.bench import generated, workload
 
-PORTION, SILENCE, PAUSE = (
-    0.02,
-    2.0,
-    0.4,
-)  # seconds: pushed at once, after a recording, between joined ones
+# seconds: pushed at once, after a recording, between joined ones
+PORTION, SILENCE, PAUSE = 0.02, 2.0, 0.4
 NOISE = 3e-4  # standard deviation
 SHARES = ("wer", "above", "changed", "share")
 
@@ -102,9 +104,9 @@ def delays(seen: Sequence[tuple[float, Event]]) -> tuple[list[float], list[float
 
 @dataclass
 class Seen:
-    """What one way of decoding gave, pooled over models: errors by recording, and seconds as in `quality`."""
+    """What one way of decoding gave, pooled over models: errors by model and recording, and seconds as in `quality`."""
 
-    rates: list[ErrorRate] = field(default_factory=list)
+    rates: list[list[ErrorRate]] = field(default_factory=list)
     words: list[float] = field(default_factory=list)
     finals: list[float] = field(default_factory=list)
     changed: list[bool] = field(default_factory=list)
@@ -115,16 +117,24 @@ class Seen:
         mine, its = (vars(x).values() for x in (self, other))
         return Seen(*(a + b for a, b in zip(mine, its, strict=True)))
 
+    def above(self, other: "Seen") -> Difference:
+        """Compare mean error rates, on the same recordings.
+
+        The errors of a recording are added over the models before recordings are drawn: models aren't
+        independent samples of them. Each side counts as often as the other has models.
+        """
+        mine, its = (
+            [total(rates * len(y.rates)) for rates in zip(*x.rates, strict=True)]
+            for x, y in ((self, other), (other, self))
+        )
+        return compare(mine, its)
+
     def figures(self, others: dict[str, "Seen"]) -> dict:
-        """Tell them, and how far the error rate is above those of others."""
-        above = {
-            name: compare(self.rates, x.rates)
-            for name, x in others.items()
-            if x is not self and len(x.rates) == len(self.rates)
-        }
+        """Return them, and how far the error rate is above those of others."""
+        above = {name: self.above(x) for name, x in others.items() if x is not self}
         delays = {"word": self.words, "final": self.finals, "first_partial": self.first}
         return (
-            {"wer": total(self.rates).rate}
+            {"wer": total(itertools.chain(*self.rates)).rate}
             | {f"above_{name}": [d.value, d.low, d.high] for name, d in above.items()}
             | {f"{name}_seconds": spread(values) for name, values in delays.items() if values}
             | ({"changed": sum(self.changed) / len(self.changed)} if self.changed else {})
@@ -155,7 +165,7 @@ def noise(seconds: float, rate: int, rng: np.random.Generator) -> np.ndarray:
 def as_files(recognizer: Recognizer, texts: dict[str, str], options: SearchOptions) -> Seen:
     """Decode recordings, path → text, as files are."""
     found = {t.id: t.text for t in transcribe(recognizer, find(texts), options)}
-    return Seen(list(aligned(texts, found, "word")))
+    return Seen([list(aligned(texts, found, "word"))])
 
 
 def streamed(streams: Streams, texts: dict[str, str], rate: int) -> Seen:
@@ -167,11 +177,13 @@ def streamed(streams: Streams, texts: dict[str, str], rate: int) -> Seen:
         finals = [event for _, event in seen if isinstance(event, Final)]
         found[path] = " ".join(event.segment.text for event in finals)
         result = result.add(Seen([], *delays(seen), [when for when, _ in seen[:1]]))
-    return replace(result, rates=list(aligned(texts, found, "word")))
+    return replace(result, rates=[list(aligned(texts, found, "word"))])
 
 
 def quality(args: argparse.Namespace) -> dict:
     """Measure models at several chunks, beside files."""
+    if len(args.paths) < 2:
+        raise UserError("quality: expected at least one model and a manifest, as PATH")
     *models, table = args.paths
     options = SearchOptions(
         mode=args.mode, ctc_weight=args.ctc_weight, length_bonus=args.length_bonus
@@ -257,7 +269,11 @@ def main(argv):
         "--beside", nargs="+", default=[], metavar="DIR", help="other models, as files"
     )
     args.add_argument(
-        "--join", type=float, default=0.0, metavar="SECONDS", help="join up to so many"
+        "--join",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="join utterances up to this length",
     )
     args.add_argument("--ctc-weight", type=float, default=0.3, help="of quality")
     args.add_argument("--length-bonus", type=float, default=0.0, help="of quality")
