@@ -24,7 +24,7 @@ import asr
 from asr.audio import load as audio
 from asr.errors import UserError
 from asr.serving import jobs, streams
-from asr.serving.batches import BETWEEN
+from asr.serving.batches import BETWEEN, LONG_EVERY, LONG_SHARE
 from asr.serving.clients import Closed, Full
 from asr.serving.engine import Bounds, Engine
 from asr.serving.fairness import FairQueue
@@ -157,6 +157,26 @@ def test_recordings_enter_a_running_search_some_steps_apart(short, tmp_path, mon
         wait([engine.submit(path) for _ in range(12)])
     apart = [since for running, since in entries if running]
     assert len(apart) > 2 and min(apart) == BETWEEN
+
+
+def test_a_long_recording_leaves_room_and_steps_to_short_ones(short, tmp_path, monkeypatch):
+    long, path = (write(tmp_path, *x) for x in [("long", spoken(1, 200)), ("a", spoken(2, 12))])
+    batch, steps, most = jobs.RunningBatch, [], [0]
+
+    def step(self, go_on=batch.step):
+        steps.append(any(part.job.is_long for part in self.encoded))
+        most.append(self.seconds * steps[-1])
+        return go_on(self)
+
+    monkeypatch.setattr(batch, "step", step)
+    with Engine(short, JOINT, bounds=Bounds(batch_seconds=30.0)) as engine:
+        hours = engine.submit(long)
+        wait_until(lambda: True in steps)
+        engine.submit(path).result(30)
+        assert not hours.done()
+    beside = steps[steps.index(False) : -steps[::-1].index(False)]
+    assert beside.count(False) >= (LONG_EVERY - 1) * (beside.count(True) - 1) > 0
+    assert 10 < max(most) <= LONG_SHARE * 30
 
 
 @each("client", ["a", "b"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from asr.errors import UserError
 from asr.logging import logger
@@ -21,10 +21,16 @@ from asr.transcription.searcher import Running, Searcher
 ENTERING = {"cpu": 24.0, "cuda": 500.0}
 # steps between entries into a search that is going on: several recordings at once are encoded and merged faster
 BETWEEN = 4
+# pieces of long recordings leave a part of the room to short ones, and beside them take every eighth step
+LONG_SHARE = 0.75
+LONG_EVERY = 8
 
 
 class Batches:
-    """Recordings that wait or are searched, a batch for each kind of options; one thread uses it.
+    """Recordings that wait or are searched; one thread uses it.
+
+    A batch holds utterances with the same options. Pieces of long recordings have batches of their own,
+    so that short recordings needn't take all their steps with them.
 
     most      seconds that are searched together
     stepped   is called after each step of the search, with the number of utterances that it had and
@@ -41,8 +47,8 @@ class Batches:
         self._searchers, self._readers, self._most = searchers, readers, most
         self._entering, self._stepped = ENTERING[searchers.device.type], stepped
         self._queue = FairQueue[Job]()
-        self._groups = dict[SearchOptions, RunningBatch]()
-        self._steps = 0  # since some entered
+        self._groups = dict[tuple[SearchOptions, bool], RunningBatch]()  # by options, and is_long
+        self._turn = 0
 
     def __len__(self) -> int:
         """Count the utterances in the search; any thread may."""
@@ -79,14 +85,11 @@ class Batches:
 
     def admit(self) -> bool:
         """Let parts enter the search, in their turn, while there is room."""
-        searched = sum(group.seconds for group in self._groups.values())
-        if searched and self._steps < BETWEEN:
-            return False
-        room = self._most - searched
+        room = self._most - sum(group.seconds for group in self._groups.values())
         full = room < self._most
-        entering = dict[SearchOptions, list[JobPart]]()
+        entering = dict[tuple[SearchOptions, bool], list[JobPart]]()
         taken = 0.0
-        while job := self._queue.next(Job.is_ready):
+        while job := self._queue.next(lambda job: self._may_enter(job, entering)):
             part = job.ahead[0]
             if (full or taken) and part.seconds > min(room, self._entering) - taken:
                 break
@@ -99,21 +102,33 @@ class Batches:
                 self.drop(job)
                 continue
             taken += part.seconds
-            entering.setdefault(job.options, []).append(part)
-        if entering:
-            self._steps = 0
-        for options, parts in entering.items():
-            group = self._groups.get(options) or RunningBatch(self._searchers.find(options))
-            self._groups[options] = group
+            entering.setdefault(job.kind, []).append(part)
+        for kind, parts in entering.items():
+            group = self._groups.get(kind) or RunningBatch(self._searchers.find(kind[0]))
+            self._groups[kind] = group
             self._guarded(group, lambda: group.add(parts), parts)  # noqa: B023 - called at once
         return bool(entering)
 
+    def _may_enter(
+        self, job: Job, entering: Mapping[tuple[SearchOptions, bool], Sequence[JobPart]]
+    ) -> bool:
+        """Whether a job's next part is ready, and its batch takes new ones."""
+        group = self._groups.get(job.kind)
+        if not job.is_ready() or (group and group.encoded and group.steps < BETWEEN):
+            return False
+        if not job.is_long:
+            return True
+        batches = *entering.items(), *((kind, x.encoded) for kind, x in self._groups.items())
+        seconds = sum(p.seconds for (_, is_long), parts in batches if is_long for p in parts)
+        return not seconds or seconds + job.ahead[0].seconds <= LONG_SHARE * self._most
+
     def step(self) -> bool:
-        """Go on by one label in each group."""
-        self._steps += 1
-        for options, group in list(self._groups.items()):
-            if not group.encoded:
-                del self._groups[options]
+        """Go on by one label in each batch; in those of long recordings now and then while there are others."""
+        self._turn += 1
+        self._groups = {kind: group for kind, group in self._groups.items() if group.encoded}
+        only_long = all(is_long for _, is_long in self._groups)
+        for (_, is_long), group in list(self._groups.items()):
+            if is_long and not only_long and self._turn % LONG_EVERY:
                 continue
             size, began = len(group.running), time.perf_counter()
             self._guarded(group, lambda: self._take(group.step()), ())  # noqa: B023

@@ -51,6 +51,16 @@ class Job:
         self._joint, self._joined, self._shown = Joint(sure_of(options.mode)), 0, 0
         self._lock, self._settled = threading.Lock(), False
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it was cut into pieces."""
+        return self.pieces is not None and len(self.pieces.parts) > 1
+
+    @property
+    def kind(self) -> tuple[SearchOptions, bool]:
+        """What the recordings of a batch share."""
+        return self.options, self.is_long
+
     def settle(self, result: Transcript | Exception) -> None:
         """Give the future its result or its exception, unless it is done or was canceled."""
         with self._lock:
@@ -106,6 +116,7 @@ class RunningBatch:
         self.searcher = searcher
         self.running = Running[JobPart](searcher, prompt=True)
         self.encoded = dict[JobPart, tuple[torch.Tensor, torch.Tensor]]()  # H (T', D), X (T, F)
+        self.steps = 0  # since some entered
 
     @property
     def seconds(self) -> float:
@@ -113,6 +124,7 @@ class RunningBatch:
 
     def add(self, parts: Sequence[JobPart]) -> None:
         """Encode some, and let them enter the search."""
+        self.steps = 0
         searcher, waveforms = self.searcher, [part.waveform.result() for part in parts]
         waves = [wave for wave in waveforms if isinstance(wave, np.ndarray)]
         self.encoded |= dict.fromkeys(parts, (torch.empty(0), torch.empty(0)))
@@ -122,6 +134,7 @@ class RunningBatch:
 
     def step(self) -> list[tuple[JobPart, Transcript]]:
         """Search on by one label; return the transcripts of those that are done."""
+        self.steps += 1
         if not (found := self.running.step()):
             return []
         rows = [self.encoded[part] for part, _ in found]
