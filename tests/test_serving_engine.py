@@ -7,14 +7,16 @@ are tones.
 import asyncio
 import random
 import threading
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from refusals import refused
 from served import wait_until
 from small import each
@@ -23,7 +25,7 @@ from spoken import HOW, RATE, SOUNDS, assert_alike, say
 import asr
 from asr.audio import load as audio
 from asr.errors import UserError
-from asr.serving import jobs, streams
+from asr.serving import batches, jobs, streams
 from asr.serving.batches import BETWEEN, LONG_EVERY, LONG_SHARE
 from asr.serving.clients import Closed, Full
 from asr.serving.engine import Bounds, Engine
@@ -32,6 +34,7 @@ from asr.transcript import Final
 from asr.transcription import segmentation
 from asr.transcription.encoding import encode
 from asr.transcription.options import SearchOptions
+from asr.transcription.recordings import Recording
 from asr.transcription.searcher import Running, Searcher
 from asr.transcription.streams import ENDED, Streams
 
@@ -164,7 +167,7 @@ def test_a_long_recording_leaves_room_and_steps_to_short_ones(short, tmp_path, m
     batch, steps, most = jobs.RunningBatch, [], [0]
 
     def step(self, go_on=batch.step):
-        steps.append(any(part.job.is_long for part in self.encoded))
+        steps.append(any(part.job.recording.duration > 30 for part in self.encoded))
         most.append(self.seconds * steps[-1])
         return go_on(self)
 
@@ -177,6 +180,67 @@ def test_a_long_recording_leaves_room_and_steps_to_short_ones(short, tmp_path, m
     beside = steps[steps.index(False) : -steps[::-1].index(False)]
     assert beside.count(False) >= (LONG_EVERY - 1) * (beside.count(True) - 1) > 0
     assert 10 < max(most) <= LONG_SHARE * 30
+
+
+class Steps:
+    """A batch that takes three steps for each second."""
+
+    by_label = True
+
+    def __init__(self, searcher):
+        self.running, self.encoded, self.steps = self, {}, 0
+
+    def __len__(self):
+        return len(self.encoded)
+
+    @property
+    def seconds(self):
+        return sum(part.seconds for part in self.encoded)
+
+    def add(self, parts):
+        self.steps, self.encoded = 0, self.encoded | {part: 3 * part.seconds for part in parts}
+
+    def step(self):
+        self.steps += 1
+        self.encoded = {part: left - 1 for part, left in self.encoded.items() if left > 1}
+        return ()
+
+
+def test_long_and_short_recordings_have_a_share_each():
+    room = batches._Room(100.0, short=60.0, long=30.0)
+    assert not room.take(20.0, True) and room.is_awaited and not room.take(5.0, False)
+    room = batches._Room(100.0, short=10.0, long=70.0)
+    assert not room.take(10.0, True) and room.take(15.0, False) and not room.take(1.0, False)
+
+
+@each("most", [30.0, 120.0])
+@each("pieces", [{"a": 4, "b": 20}, {"a": 25, "b": 25, "c": 7}, {"a": 35, "b": 3}], ids=str)
+@each("count", [1, 30])
+def test_nobody_waits_for_long(monkeypatch, pieces, most, count):
+    """Uploads, and short recordings of other clients, which always have a next one."""
+    monkeypatch.setattr(batches, "RunningBatch", Steps)
+    searchers = Mock(device=torch.device("cpu"))
+    made = batches.Batches(searchers, Mock(), most, lambda *_: None)
+    seconds = pieces | {n: 1 + n % 3 for n in range(count)}
+    own = {
+        client: jobs.Job(client, Recording("", "", 0.0, 999.0 if client in pieces else x), JOINT)
+        for client, x in seconds.items()
+    }
+    for job in own.values():
+        made.begin(job)
+    entered, read = dict.fromkeys(own, 0.0), Future()
+    read.set_result(np.zeros(1))
+    for _ in range(4000):
+        for client, job in own.items():
+            if not job.ahead:
+                entered[client] += seconds[client]
+                part = Recording("", "", entered[client], seconds[client])
+                job.ahead.append(jobs.JobPart(job, part, read))
+        made.admit()
+        made.step()
+    uploads = [entered[client] for client in pieces]
+    assert min(uploads) > max(uploads) - 4 * max(seconds.values()) > 0
+    assert min(entered.values()) > 50
 
 
 @each("client", ["a", "b"])

@@ -56,7 +56,7 @@ class DecoderState:
         return replace(self, tree=self.tree.reorder(parents))
 
     def select(self, utterances: Tensor) -> "DecoderState":
-        """Keep some utterances of the batch, (B',) int; on a CPU without frames that are padding for all."""
+        """Keep some utterances of the batch, (B',) int. On a CPU, drop frames that are padding for all."""
         mask = self.cross_mask[utterances]
         T = unpadded_length(mask.isneginf())
         cross = [(K[utterances, :, :T], V[utterances, :, :T]) for K, V in self.cross_caches]

@@ -130,7 +130,7 @@ class CTCPrefixScorer:
         return replace(state, r_n=r_n, r_b=r_b, prefix=prefix, last=last)
 
     def select(self, state: PrefixState, utterances: Tensor) -> PrefixState:
-        """Keep some utterances, (B',); on a CPU without frames that are padding for all.
+        """Keep some utterances, (B',). On a CPU, drop frames that are padding for all.
 
         A full scorer's tables are copied, others stay in place.
         """

@@ -1,9 +1,10 @@
-"""Recordings in the search: parts enter in turn while there is room, and go on together by one label."""
+"""Recordings in the search: parts enter in turn while there is room, and each batch goes on by one label."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from asr.errors import UserError
 from asr.logging import logger
@@ -19,18 +20,55 @@ from asr.transcription.searcher import Running, Searcher
 
 # seconds that are encoded at once, so that others aren't kept waiting
 ENTERING = {"cpu": 24.0, "cuda": 500.0}
-# steps between entries into a search that is going on: several recordings at once are encoded and merged faster
+# steps of a batch between entries into it: several recordings at once are encoded and merged faster
 BETWEEN = 4
-# pieces of long recordings leave a part of the room to short ones, and beside them take every eighth step
+# of the room, what long recordings have at most; short ones have the rest for themselves
 LONG_SHARE = 0.75
+# while short recordings are searched, long ones go on at one step of so many
 LONG_EVERY = 8
+
+Kind = tuple[SearchOptions, bool]  # of a batch: its options, and whether its recordings are long
+
+
+@dataclass
+class _Room:
+    """Seconds of audio that may be searched together, and those that are.
+
+    Long recordings have their share at most. While one of them waits for room, short ones enter only in
+    theirs, so neither keeps the other waiting for long.
+
+    is_awaited   whether a long one waits
+    """
+
+    most: float
+    short: float
+    long: float
+    is_awaited: bool = False
+
+    def take(self, seconds: float, is_long: bool) -> bool:
+        """Take room for a part, if there is any; a part that is too long for it may be alone."""
+        searched = self.short + self.long
+        fits = not searched or searched + seconds <= self.most
+        if is_long and self.long:
+            fits &= self.long + seconds <= LONG_SHARE * self.most
+        if not is_long and self.is_awaited:
+            fits &= self.short + seconds <= (1 - LONG_SHARE) * self.most
+        if fits:
+            self.short, self.long = (
+                self.short + seconds * (not is_long),
+                self.long + seconds * is_long,
+            )
+        elif is_long:
+            # the share of short ones would never leave enough for a longer part
+            self.is_awaited = seconds <= LONG_SHARE * self.most
+        return fits
 
 
 class Batches:
     """Recordings that wait or are searched; one thread uses it.
 
-    A batch holds utterances with the same options. Pieces of long recordings have batches of their own,
-    so that short recordings needn't take all their steps with them.
+    A batch holds utterances with the same options. Long recordings, which could fill the search alone,
+    have batches of their own, so that short ones needn't take all their steps with them.
 
     most      seconds that are searched together
     stepped   is called after each step of the search, with the number of utterances that it had and
@@ -47,7 +85,7 @@ class Batches:
         self._searchers, self._readers, self._most = searchers, readers, most
         self._entering, self._stepped = ENTERING[searchers.device.type], stepped
         self._queue = FairQueue[Job]()
-        self._groups = dict[tuple[SearchOptions, bool], RunningBatch]()  # by options, and is_long
+        self._groups = dict[Kind, RunningBatch]()
         self._turn = 0
 
     def __len__(self) -> int:
@@ -85,13 +123,15 @@ class Batches:
 
     def admit(self) -> bool:
         """Let parts enter the search, in their turn, while there is room."""
-        room = self._most - sum(group.seconds for group in self._groups.values())
-        full = room < self._most
-        entering = dict[tuple[SearchOptions, bool], list[JobPart]]()
-        taken = 0.0
-        while job := self._queue.next(lambda job: self._may_enter(job, entering)):
-            part = job.ahead[0]
-            if (full or taken) and part.seconds > min(room, self._entering) - taken:
+        room, taken = self._room(), 0.0
+        entering = dict[Kind, list[JobPart]]()
+        while job := self._queue.next(lambda job: self._may_enter(job, room)):
+            part, is_long = job.ahead[0], self._is_long(job)
+            if taken and taken + part.seconds > self._entering:
+                break
+            if not room.take(part.seconds, is_long):
+                if is_long and room.is_awaited:
+                    continue  # short ones may enter, in their share
                 break
             self._queue.charge(job.client, job, part.seconds)
             job.ahead.popleft()
@@ -102,38 +142,43 @@ class Batches:
                 self.drop(job)
                 continue
             taken += part.seconds
-            entering.setdefault(job.kind, []).append(part)
+            entering.setdefault((job.options, is_long), []).append(part)
         for kind, parts in entering.items():
             group = self._groups.get(kind) or RunningBatch(self._searchers.find(kind[0]))
             self._groups[kind] = group
             self._guarded(group, lambda: group.add(parts), parts)  # noqa: B023 - called at once
         return bool(entering)
 
-    def _may_enter(
-        self, job: Job, entering: Mapping[tuple[SearchOptions, bool], Sequence[JobPart]]
-    ) -> bool:
-        """Whether a job's next part is ready, and its batch takes new ones."""
-        group = self._groups.get(job.kind)
-        if not job.is_ready() or (group and group.encoded and group.steps < BETWEEN):
-            return False
-        if not job.is_long:
-            return True
-        batches = *entering.items(), *((kind, x.encoded) for kind, x in self._groups.items())
-        seconds = sum(p.seconds for (_, is_long), parts in batches if is_long for p in parts)
-        return not seconds or seconds + job.ahead[0].seconds <= LONG_SHARE * self._most
-
     def step(self) -> bool:
-        """Go on by one label in each batch; in those of long recordings now and then while there are others."""
+        """Go on by one label in each batch; in those of long recordings every few steps while there are others."""
         self._turn += 1
         self._groups = {kind: group for kind, group in self._groups.items() if group.encoded}
         only_long = all(is_long for _, is_long in self._groups)
         for (_, is_long), group in list(self._groups.items()):
-            if is_long and not only_long and self._turn % LONG_EVERY:
+            if is_long and not only_long and group.running.by_label and self._turn % LONG_EVERY:
                 continue
             size, began = len(group.running), time.perf_counter()
             self._guarded(group, lambda: self._take(group.step()), ())  # noqa: B023
             self._stepped(size, time.perf_counter() - began)
         return bool(self._groups)
+
+    def _is_long(self, job: Job) -> bool:
+        """Whether a recording could fill the search alone."""
+        return job.recording.duration > self._most
+
+    def _may_enter(self, job: Job, room: _Room) -> bool:
+        """Whether a job's next part is ready, and may be added to its batch now."""
+        is_long = self._is_long(job)
+        group = self._groups.get((job.options, is_long))
+        waits = (room.is_awaited and is_long) or (group and group.encoded and group.steps < BETWEEN)
+        return job.is_ready() and not waits
+
+    def _room(self) -> _Room:
+        short, long = (
+            sum(group.seconds for (_, is_long), group in self._groups.items() if is_long == which)
+            for which in (False, True)
+        )
+        return _Room(self._most, short, long)
 
     def _guarded(
         self, group: RunningBatch, work: Callable[[], None], new: Sequence[JobPart]

@@ -1,8 +1,8 @@
 """One engine for all: whatever recordings and streams wait share the next batch.
 
 A thread owns the model; other threads hand it work and get futures and events. It goes on in turns:
-streams read what has arrived, waiting pieces of recordings enter the search, and the search goes on
-by one label. Utterances leave it when they are done, each with the result that it would have alone.
+streams read what has arrived, waiting pieces of recordings enter the search, and each batch of the search
+goes on by one label. Utterances leave it when they are done, each with the result that it would have alone.
 A few threads read the sound files ahead.
 """
 
@@ -236,7 +236,7 @@ class Engine:
                 raise Closed(CLOSED)
             waiting = sum(other.recording.duration for other in self._jobs)
             if len(self._jobs) >= self.bounds.requests:
-                raise Full(f"{len(self._jobs)} recordings wait, as many as may")
+                raise Full(f"{len(self._jobs)} recordings wait, the most allowed")
             if self._jobs and waiting + job.recording.duration > self.bounds.seconds:
                 raise Full(f"{waiting / 3600:.1f} hours of audio wait; ask again later")
             self._jobs[job] = None

@@ -2,8 +2,7 @@
 
 A client that comes anew begins with what the least served of the others has had: it is next, but
 doesn't catch up on the time before it came. Within a client, requests take turns in the same way. So
-a recording of hours delays a short one by no more than what is being computed at that moment, and a few
-steps of the search.
+a recording of hours delays a short one by no more than what is being computed at that moment.
 """
 
 import contextlib

@@ -51,16 +51,6 @@ class Job:
         self._joint, self._joined, self._shown = Joint(sure_of(options.mode)), 0, 0
         self._lock, self._settled = threading.Lock(), False
 
-    @property
-    def is_long(self) -> bool:
-        """Whether it was cut into pieces."""
-        return self.pieces is not None and len(self.pieces.parts) > 1
-
-    @property
-    def kind(self) -> tuple[SearchOptions, bool]:
-        """What the recordings of a batch share."""
-        return self.options, self.is_long
-
     def settle(self, result: Transcript | Exception) -> None:
         """Give the future its result or its exception, unless it is done or was canceled."""
         with self._lock:
@@ -116,7 +106,7 @@ class RunningBatch:
         self.searcher = searcher
         self.running = Running[JobPart](searcher, prompt=True)
         self.encoded = dict[JobPart, tuple[torch.Tensor, torch.Tensor]]()  # H (T', D), X (T, F)
-        self.steps = 0  # since some entered
+        self.steps = 0  # since parts last entered
 
     @property
     def seconds(self) -> float:

@@ -19,7 +19,7 @@ class ServingOptions:
     max_minutes: float = option(240.0, "longest recording; 413 if longer", least=0.001, most=6000)
     max_requests: int = option(
         64,
-        "requests at once, running or waiting, at most three quarters of them from one address; 429 if more",
+        "requests at once, running or waiting; 429 if more, or if more than three quarters are from one address",
         least=1,
         most=100_000,
     )

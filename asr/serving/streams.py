@@ -38,7 +38,7 @@ class LiveStreams:
         raises   Full; UserError if the model can't read streams
         """
         if len(self._open) >= self._most:
-            raise Full(f"{len(self._open)} streams are open, as many as may be")
+            raise Full(f"{len(self._open)} streams are open, the most allowed")
         self._streams = {key: one for key, one in self._streams.items() if one.is_busy}
         key = options, endpoints
         if key not in self._streams:
@@ -61,8 +61,7 @@ class LiveStreams:
 
         paced   read no stream faster than it could be spoken
         """
-        waiting = {x for x in self._open if x.stream.is_behind or (paced and x.is_ahead)}
-        lives = [live for live in self._open if live not in waiting]
+        lives = [x for x in self._open if not (x.stream.is_behind or (paced and x.is_ahead))]
         fed = {live.streams for live in lives if self._fed(live)}
         busy = bool(fed) or len(lives) < len(self._open)
         for streams in dict.fromkeys(live.streams for live in self._open):

@@ -216,6 +216,11 @@ class Running(Generic[Key]):
         """Count the utterances that are in it."""
         return len(self._search or ()) + len(self._done)
 
+    @property
+    def by_label(self) -> bool:
+        """Whether it goes on label by label; else all is found when an utterance enters."""
+        return self._search is not None
+
     @torch.no_grad()
     def add(self, keys: Sequence[Key], H: Tensor, H_lens: Tensor) -> None:
         """Let utterances enter: H (B, T', D), H_lens (B,)."""

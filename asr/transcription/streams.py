@@ -47,8 +47,8 @@ from asr.transcription.searcher import Running, Searcher
 from asr.transcription.times import Encoded
 
 NOTHING = BestPrefix([], [], 0)
-# segments of a stream whose final results are searched for at the same time
-ENDED = 2
+# final results of a stream that may be searched for before reading should wait
+ENDED = 4
 
 
 @dataclass
