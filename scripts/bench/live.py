@@ -13,7 +13,8 @@ every chunk; --join joins utterances first. It prints
   result, and how long after its end the last word is final, both with the time of computing;
 - which share of the words that were shown changed before they were final.
 
-`capacity` streams noise to random weights of the workload's sizes. It prints the seconds that a chunk of
+`capacity` streams noise to random weights of the workload's sizes, whose searches find as many labels as
+speech has. It prints the seconds that a chunk of
 all streams takes, the share of the time that the search for final results takes, and the seconds of audio
 in a second.
 """
@@ -45,6 +46,7 @@ from asr.models.recognizer import Recognizer, load
 from asr.scoring.error_rate import ErrorRate, total
 from asr.scoring.report import aligned, percent
 from asr.scoring.significance import Difference, compare
+from asr.search.beam import BeamSearch
 from asr.text import tokenizer as tokenizers
 from asr.transcript import Event, Final, Partial
 from asr.transcription.options import SearchOptions
@@ -56,6 +58,7 @@ from scripts.bench import generated, workload
 # seconds: pushed at once, after a recording, between joined ones
 PORTION, SILENCE, PAUSE = 0.02, 2.0, 0.4
 NOISE = 3e-4  # standard deviation
+LABELS = 3.5  # a second
 SHARES = ("wer", "above", "changed", "share")
 
 
@@ -224,11 +227,22 @@ def random_recognizer(chunk: int, left: int) -> Recognizer:
     return made
 
 
+def limit_labels(recognizer: Recognizer) -> None:
+    """Have all searches find as many labels as speech has; with random weights the end comes by chance."""
+    with torch.no_grad():
+        recognizer.model.decoder.out.bias[-1] = workload.NEVER
+    add = BeamSearch.add
+    BeamSearch.add = lambda self, H, H_lens, _: add(  # type: ignore[method-assign]
+        self, H, H_lens, (H_lens * recognizer.frame_seconds * LABELS).ceil().long()
+    )
+
+
 def capacity(args: argparse.Namespace) -> dict:
     """Time chunks of several streams side by side."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     recognizer, figures = random_recognizer(args.frames, args.left), {}
+    limit_labels(recognizer)
     rng, rate = np.random.default_rng(0), recognizer.sample_rate
     options = SearchOptions(mode=args.mode)
     for count in args.streams:

@@ -42,7 +42,6 @@ from asr.errors import UserError, shorten
 from asr.logging import logger
 from asr.transcription.recordings import sounds_of
 
-LABELS = 3.5  # a second
 PATH = "/v1/audio/transcriptions"
 
 
@@ -50,14 +49,12 @@ def serve(args: argparse.Namespace) -> None:
     """Be the server."""
 
     import asr
-    from asr.search.beam import BeamSearch
     from asr.serving import server
     from asr.serving.app import create_app
     from asr.serving.engine import Bounds, Engine
     from asr.serving.options import ServingOptions
     from asr.transcription.options import SearchOptions
-    from scripts.bench import workload
-    from scripts.bench.live import random_recognizer
+    from scripts.bench.live import limit_labels, random_recognizer
 
     logger.setLevel(logging.WARNING)
     torch.set_num_threads(args.threads)
@@ -66,13 +63,8 @@ def serve(args: argparse.Namespace) -> None:
         recognizer = asr.load(args.model, args.device)
     else:
         recognizer = random_recognizer(16, 4).to(args.device)
-        recognizer.longest, bias = 20.0, recognizer.model.decoder.out.bias
-        with torch.no_grad():
-            bias[-1] = workload.NEVER
-        add = BeamSearch.add
-        BeamSearch.add = lambda self, H, H_lens, _: add(  # type: ignore[method-assign]
-            self, H, H_lens, (H_lens * recognizer.frame_seconds * LABELS).ceil().long()
-        )
+        recognizer.longest = 20.0
+        limit_labels(recognizer)
     seconds = 1e-3 if args.one_at_a_time else None
     options = ServingOptions(max_requests=1000, requests_per_minute=10**6, max_connections=1000)
     bounds = Bounds(1000, 1e9, 16, seconds)
