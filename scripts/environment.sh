@@ -8,7 +8,7 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit
 if ! { [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ] && command -v asr-train >/dev/null; }; then
     stamp=.venv/.installed extras=${ASR_EXTRAS:-mini}
     case "$(cat "$stamp" 2>/dev/null)" in
-        "$(cksum <pyproject.toml) mini,test" | "$(cksum <pyproject.toml) $extras") ready=yes ;;
+        "$(cksum <pyproject.toml) mini,test" | "$(cksum <pyproject.toml) $extras" | "$(cksum <pyproject.toml) $extras,"*) ready=yes ;;
         *) ready='' ;;
     esac
     if [ -z "$ready" ]; then
