@@ -30,7 +30,7 @@ def length_mask(lens: Tensor, T: int) -> Tensor:
 
 
 def unpadded_length(padding: Tensor) -> int:
-    """Count the columns that aren't padding for all rows, (…, T) bool, True at the rows' ends: 1 to T.
+    """Count the columns that aren't padding for all rows, (…, T) bool, True at the rows' ends: 1 to T, 1 without rows.
 
     On a GPU return T: counting would wait for the device.
     """

@@ -14,9 +14,8 @@ every chunk; --join joins utterances first. It prints
 - which share of the words that were shown changed before they were final.
 
 `capacity` streams noise to random weights of the workload's sizes, whose searches find as many labels as
-speech has. It prints the seconds that a chunk of
-all streams takes, the share of the time that the search for final results takes, and the seconds of audio
-in a second.
+speech has. It prints the seconds that a chunk of all streams takes, the share of the time that the search
+for final results takes, and the seconds of audio in a second.
 """
 
 import argparse
