@@ -99,10 +99,10 @@ def assert_uninterrupted(root, out, whole, *overrides):
     assert history(out) == history(whole[0])
 
 
-def assert_processes_change_nothing(root, folder):
+def assert_processes_change_nothing(root, folder, *overrides):
     """Weights and metrics of two processes are, to the bit, those of one."""
     one, two = (
-        (weights(train_as_is(root, out, *more)), history(out))
+        (weights(train_as_is(root, out, *more, *overrides)), history(out))
         for out, more in (
             (folder / str(n), ["training.accumulate=3", f"training.processes={n}"]) for n in (1, 2)
         )

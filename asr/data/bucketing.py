@@ -51,6 +51,10 @@ class Shards:
         ]
         return cls([name if isinstance(name, str) else None for name in known], np.array(numbers))
 
+    def select(self, indices: np.ndarray) -> "Shards":
+        """The archives of some recordings, (M,) int, in their order."""
+        return Shards(self.archives, self.numbers[indices])
+
     def windows(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Draw the order of an epoch: the recordings of each window, in their order."""
         order = rng.permutation(len(self.archives))

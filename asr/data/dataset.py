@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from asr.audio import load as audio
 from asr.data.augmentation import Augment
+from asr.data.concatenation import Ids, JoinedUtterances
 from asr.data.manifest import Utterance
 from asr.data.texts import Sentences
 from asr.errors import UserError
@@ -114,9 +115,6 @@ def draw_speeds(seeds: Tensor, speeds: Sequence[float]) -> np.ndarray:
     return np.asarray(speeds, dtype=np.float64)[(drawn * len(speeds)).astype(np.int64)]
 
 
-Ids = Sequence[int] | np.ndarray  # of the tokens of a text
-
-
 @dataclass(frozen=True)
 class Segmentation:
     """Segments texts by BPE dropout, drawn by the utterance's seed, so that CTC can still align them.
@@ -148,8 +146,9 @@ class SpeechDataset(Dataset):
     rate:        Hz
     seed, epoch: of the augmentation; `speeds` are the factors of speed perturbation, one drawn an
     utterance
-    augment:     changes a waveform after that
     segmentation:  draws other token ids
+    rows:        of the epoch, which join utterances to examples; without them each is one
+    augment:     changes an example's waveform after that
     """
 
     def __init__(
@@ -162,32 +161,40 @@ class SpeechDataset(Dataset):
         speeds: Sequence[float] = (1.0,),
         augment: Augment | None = None,
         segmentation: Segmentation | None = None,
+        rows: JoinedUtterances | None = None,
     ):
         self.utterances, self.labels, self.rate = utterances, labels, rate
         self.seed, self.epoch, self.speeds, self.augment = seed, epoch, speeds, augment
-        self.segmentation = segmentation
+        self.segmentation, self.rows = segmentation, rows
 
     def __getitem__(self, indices: Sequence[int]) -> Batch:
-        """Read and pad the utterances of one batch."""
-        chosen = [self.utterances[n] for n in indices]
-        ids = [utterance.id for utterance in chosen]
+        """Read and pad the examples of one batch, each named by its first utterance."""
+        ids = [self.utterances[n].id for n in indices]
         seeds = utterance_seeds(self.seed, self.epoch, ids)
-        speeds = draw_speeds(seeds, self.speeds).tolist()
-        waveforms = [
-            self._waveform(*facts) for facts in zip(chosen, speeds, seeds.tolist(), strict=True)
-        ]
-        labels = [
-            self._labels(*facts) for facts in zip(indices, chosen, seeds.tolist(), strict=True)
-        ]
+        examples = [self._example(*facts) for facts in zip(indices, seeds.tolist(), strict=True)]
+        waveforms, labels = map(list, zip(*examples, strict=True))
         return collate(
             ids, waveforms, labels, seeds, (round(STEP_SECONDS * self.rate), STEP_LABELS)
         )
 
-    def _waveform(self, utterance: Utterance, speed: float, seed: int) -> np.ndarray:
+    def _example(self, n: int, seed: int) -> tuple[np.ndarray, Ids]:
+        """The waveform and the token ids of the example that begins with utterance n."""
+        members = self.rows.members(n) if self.rows else [n]
+        utterances = [self.utterances[m] for m in members]
+        seeds = utterance_seeds(self.seed, self.epoch, [u.id for u in utterances])
+        speeds = draw_speeds(seeds, self.speeds).tolist()
+        waveforms = list(map(self._waveform, utterances, speeds))
+        labels = list(map(self._labels, members, utterances, seeds.tolist()))
+        waveform, joined = waveforms[0], labels[0]
+        if self.rows:
+            waveform = self.rows.waveform(n, waveforms, self.rate, seed)
+            joined = self.rows.labels([u.text for u in utterances], labels)
+        return self.augment(waveform, self.rate, seed) if self.augment else waveform, joined
+
+    def _waveform(self, utterance: Utterance, speed: float) -> np.ndarray:
         place = utterance.start, utterance.duration, utterance.channel
         waveform = audio.load(utterance.path, self.rate, *place)
-        waveform = audio.resample(waveform, self.rate * speed, self.rate)
-        return self.augment(waveform, self.rate, seed) if self.augment else waveform
+        return audio.resample(waveform, self.rate * speed, self.rate)
 
     def _labels(self, n: int, utterance: Utterance, seed: int) -> Ids:
         plain = self.labels[n]

@@ -109,8 +109,11 @@ class RecognizerExperiment(RunSettings):
         fit_cmvn(model, train, self.data, self.seed)
 
     def facts(self, train: Split) -> dict[str, float]:
-        """Seconds of the longest recording, to which decoding compares its own."""
-        return {"longest_seconds": round(float(train.utterances.durations.max()), 2)}
+        """Seconds of the longest example, to which decoding compares its own recordings."""
+        longest = train.utterances.durations.max()
+        if rows := train.rows(self.seed, 0, self.data.speeds):
+            longest = max(longest, rows.durations.max())
+        return {"longest_seconds": round(float(longest), 2)}
 
     def settle(
         self, model: Recognizer, train: Split, processes: int, remember: Remember = call
@@ -168,8 +171,12 @@ class RecognizerTask:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Seconds of the training utterances, (N,)."""
-        return self.train.utterances.durations
+        """Seconds of the training utterances, (N,).
+
+        Where they are joined, of the example that begins with each in the first epoch; 0 if none does.
+        """
+        rows = self.train.rows(self.seed, 0, self.data.speeds)
+        return rows.durations if rows else self.train.utterances.durations
 
     @property
     def workers(self) -> int:
@@ -182,22 +189,29 @@ class RecognizerTask:
         return (*self.model.model.term_names, "correct", "tokens")
 
     def plan(self, epoch: int, accumulate: int) -> list[list[list[int]]]:
-        """Utterances of like length together, by seconds after speed perturbation; in order in the first epochs."""
-        durations = self.train.durations(self.seed, epoch, self.data.speeds)
-        ascending, shards = epoch < self.data.sorted_epochs, self.train.shards
-        return plan(
-            durations,
+        """Examples of like length together, by seconds after speed perturbation; in order in the first epochs.
+
+        An example is named by the place of its first utterance.
+        """
+        how = (
             float(self.data.batch_seconds),
             self.seed,
             epoch,
             accumulate,
-            ascending,
-            shards,
+            epoch < self.data.sorted_epochs,
         )
+        drawn = self.seed, epoch, self.data.speeds
+        if (rows := self.train.rows(*drawn)) is None:
+            return plan(self.train.durations(*drawn), *how, self.train.shards)
+        firsts = rows.firsts
+        shards = self.train.shards and self.train.shards.select(firsts)
+        steps = plan(rows.durations[firsts], *how, shards)
+        return [[firsts[batch].tolist() for batch in step] for step in steps]
 
     def longest(self, n: int) -> list[int]:
-        """The n longest utterances."""
-        return np.argsort(-self.sizes, kind="stable")[:n].tolist()
+        """The n longest examples of the first epoch."""
+        order = np.argsort(-self.sizes, kind="stable")
+        return order[: min(n, np.count_nonzero(self.sizes))].tolist()
 
     def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[Batch]:
         """Read the recordings of planned batches, augmented and segmented as (seed, epoch, utterance) say."""
@@ -211,6 +225,7 @@ class RecognizerTask:
             speeds=self.data.speeds,
             augment=split.augment,
             segmentation=split.segmentation,
+            rows=split.rows(self.seed, epoch, self.data.speeds),
         )
         if split.shards is None or epoch < self.data.sorted_epochs:
             return self._read(dataset, batches)

@@ -11,6 +11,7 @@ from asr.data import columns as table
 from asr.data.augmentation import Augment
 from asr.data.bucketing import Shards, plan
 from asr.data.columns import Ragged, Table
+from asr.data.concatenation import Concatenation, JoinedUtterances
 from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, load, utterance_seeds
 from asr.data.manifest import listed
 from asr.data.validate import (
@@ -53,6 +54,7 @@ class Split:
     labels: Ragged
     augment: Augment | None = None
     segmentation: Segmentation | None = None
+    concatenation: Concatenation | None = None
 
     @cached_property
     def shards(self) -> Shards | None:
@@ -64,6 +66,13 @@ class Split:
         return self.utterances.durations / draw_speeds(
             utterance_seeds(seed, epoch, self.utterances.ids), speeds
         )
+
+    def rows(self, seed: int, epoch: int, speeds: Sequence[float]) -> JoinedUtterances | None:
+        """The examples of an epoch; None where each utterance is one."""
+        if self.concatenation is None:
+            return None
+        seeds = utterance_seeds(seed, epoch, self.utterances.ids)
+        return self.concatenation.rows(self.durations(seed, epoch, speeds), seeds)
 
 
 def read_splits(data: DataSettings, recognizer: Recognizer, looked: bool = False) -> dict:
@@ -99,14 +108,17 @@ def read_splits(data: DataSettings, recognizer: Recognizer, looked: bool = False
 
 def changes_of(
     data: DataSettings, utterances: Table, recognizer: Recognizer
-) -> tuple[Augment | None, Segmentation | None]:
+) -> tuple[Augment | None, Segmentation | None, Concatenation | None]:
     """What training does to its waveforms and texts."""
+    tokenizer, segmentation, concatenation = recognizer.tokenizer, None, None
     augment = Augment(data.augment) if data.augment else None
-    if not data.bpe_dropout:
-        return augment, None
-    shape = recognizer.encoder_frames, recognizer.sample_rate
-    frames = fewest_frames(utterances.durations, *shape, data.speeds)
-    return augment, Segmentation(tokenizers.dropout(recognizer.tokenizer, data.bpe_dropout), frames)
+    if data.bpe_dropout:
+        shape = recognizer.encoder_frames, recognizer.sample_rate
+        frames = fewest_frames(utterances.durations, *shape, data.speeds)
+        segmentation = Segmentation(tokenizers.dropout(tokenizer, data.bpe_dropout), frames)
+    if data.concatenate:
+        concatenation = Concatenation(data.concatenate, tokenizer)
+    return augment, segmentation, concatenation
 
 
 def encode(utterances: Table, tokenizer: Tokenizer) -> Ragged:

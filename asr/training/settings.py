@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from asr.config import Settings
 from asr.data.augmentation import AugmentSettings
+from asr.data.concatenation import ConcatenationSettings
 
 MOST_WORKERS = 256  # that read a training process' data
 
@@ -77,6 +78,7 @@ class DataSettings(Settings):
     # factors of speed perturbation, one drawn for each utterance and epoch
     speeds: list[float] = [1.0]
     augment: AugmentSettings | None = None  # of training waveforms
+    concatenate: ConcatenationSettings | None = None  # of training utterances
     # probability that training leaves out a merge of BPE; 0.1 is usual
     bpe_dropout: float = Field(0.0, ge=0, le=1)
     # the first epochs that go from the shortest utterances to the longest
@@ -97,6 +99,15 @@ class DataSettings(Settings):
         if not paths or not all(isinstance(path, str) for path in paths):
             raise ValueError(f"got {value!r}, expected the path of a manifest, or a list of paths")
         return value
+
+    @model_validator(mode="after")
+    def _joined_utterances_are_no_longer_than_others(self):
+        if self.concatenate and self.concatenate.max_seconds > self.max_seconds:
+            raise ValueError(
+                f"concatenate.max_seconds: got {self.concatenate.max_seconds:g}, expected max_seconds "
+                f"({self.max_seconds:g}) or less"
+            )
+        return self
 
     @model_validator(mode="after")
     def _speeds_possible(self):

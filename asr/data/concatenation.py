@@ -1,0 +1,150 @@
+"""Training examples of several utterances in a row, with pauses between them and silence around them.
+
+A long recording is cut at its pauses, so a piece may hold several sentences, and it begins and ends
+with more silence or less than the corpus' utterances do. A model that never heard that runs words
+together where sentences meet, and hears letters in the silence at the edges.
+
+N utterances. Only (seed, epoch, utterance) decide what is drawn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from asr.config import Settings
+from asr.seeding import another, uniforms, utterance_seed
+from asr.text.normalize import join_han
+from asr.text.tokenizer import Tokenizer
+
+Ids = Sequence[int] | np.ndarray  # of the tokens of a text
+
+QUIETEST_DB, LOUDEST_DB = -80.0, -50.0  # of the noise that stands for silence: quiet rooms
+
+
+class ConcatenationSettings(Settings):
+    """Utterances that follow each other in the manifest, in one example."""
+
+    probability: float = Field(0.3, ge=0, lt=1)  # that an utterance is joined to the one before it
+    max_seconds: float = Field(20.0, gt=0)  # of joined utterances
+    # seconds between two; CTC needs the room of a blank or a space
+    min_pause: float = Field(0.1, ge=0.1)
+    max_pause: float = Field(1.0, le=10)
+    max_edge: float = Field(0.3, ge=0, le=10)  # seconds before the first and after the last
+
+    @model_validator(mode="after")
+    def _ordered(self):
+        if self.min_pause > self.max_pause:
+            raise ValueError(
+                f"min_pause: got {self.min_pause:g}, expected max_pause ({self.max_pause:g}) or less"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class JoinedUtterances:
+    """The examples of an epoch.
+
+    tokenizer  of the texts
+    counts     (N,) int64, utterances of the example that begins with each; 0 for those within one
+    before     (N,) float64, seconds of silence before each utterance
+    after      (N,) float64, seconds of silence after each utterance, where it is an example's last
+    durations  (N,) float64, seconds of the example that begins with each; 0 for those within one
+    """
+
+    tokenizer: Tokenizer
+    counts: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    durations: np.ndarray
+
+    @property
+    def firsts(self) -> np.ndarray:
+        """The utterances that begin an example, in order."""
+        return np.flatnonzero(self.counts)
+
+    def members(self, n: int) -> range:
+        """The utterances of the example that begins with utterance n."""
+        return range(n, n + int(self.counts[n]))
+
+    def waveform(self, n: int, waveforms: Sequence[np.ndarray], rate: int, seed: int) -> np.ndarray:
+        """Join the waveforms of the example that begins with utterance n.
+
+        waveforms  (S,) float32 each, of its members
+        seed       of the example
+        returns    (S',) float32
+        """
+        members = self.members(n)
+        silences = [*(self.before[m] for m in members), self.after[members[-1]]]
+        samples = [round(seconds * rate) for seconds in silences]
+        noise = np.split(faint_noise(sum(samples), seed), np.cumsum(samples)[:-1])
+        parts = [part for pair in zip(noise, waveforms, strict=False) for part in pair]
+        return np.concatenate([*parts, noise[-1]])
+
+    def labels(self, texts: Sequence[str], labels: Sequence[Ids]) -> Ids:
+        """Join token ids (U,) of texts, with the ids that stand between them."""
+        seams = [between(self.tokenizer, a, b) for a, b in pairwise(texts)]
+        parts = [part for pair in zip([[], *seams], labels, strict=True) for part in pair]
+        return np.concatenate(parts).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Concatenation:
+    """Draws the examples of each epoch."""
+
+    settings: ConcatenationSettings
+    tokenizer: Tokenizer
+
+    def rows(self, durations: np.ndarray, seeds: Tensor) -> JoinedUtterances:
+        """Draw an epoch's examples: each utterance is in one of them, the first or behind the one before it.
+
+        durations  (N,) seconds of the utterances, at their drawn speeds
+        seeds      (N,) int64, of (seed, epoch, utterance id)
+        """
+        s = self.settings
+        chance, pause, head, tail = uniforms(another(~seeds), 4).numpy().T
+        pauses = s.min_pause + (s.max_pause - s.min_pause) * pause
+        begins = _begins(chance < s.probability, durations, pauses, s.max_seconds)
+        ends = np.append(begins[1:], True)
+        firsts = np.flatnonzero(begins)
+        before = np.where(begins, s.max_edge * head, pauses)
+        after = np.where(ends, s.max_edge * tail, 0.0)
+        counts, totals = np.zeros(len(durations), dtype=np.int64), np.zeros(len(durations))
+        counts[firsts] = np.diff([*firsts, len(durations)])
+        totals[firsts] = np.add.reduceat(before + durations + after, firsts)
+        return JoinedUtterances(self.tokenizer, counts, before, after, totals)
+
+
+def between(tokenizer: Tokenizer, a: str, b: str) -> list[int]:
+    """The token ids between those of two texts in a row, such as a space's; none if their tokens just follow."""
+    last, first = a.split()[-1], b.split()[0]
+    text = join_han(f"{last} {first}")
+    if tokenizer.unknown(text):  # the space, which no text of one word has
+        return []
+    head, tail, joint = map(tokenizer.encode, (last, first, text))
+    middle = joint[len(head) : len(joint) - len(tail)]
+    return middle if head + middle + tail == joint else []
+
+
+def _begins(
+    follows: np.ndarray, durations: np.ndarray, pauses: np.ndarray, most: float
+) -> np.ndarray:
+    """Which utterances begin an example: those that were not drawn to follow, or would make one too long."""
+    begins, total = np.ones(len(follows), dtype=bool), 0.0
+    longer = (durations + pauses).tolist()
+    for n, (drawn, seconds) in enumerate(zip(follows.tolist(), durations.tolist(), strict=True)):
+        begins[n] = not (n and drawn and total + longer[n] <= most)
+        total = seconds if begins[n] else total + longer[n]
+    return begins
+
+
+def faint_noise(samples: int, seed: int) -> np.ndarray:
+    """White noise whose level is drawn, uniform in dB of full scale: (samples,) float32."""
+    [level] = uniforms(torch.tensor([utterance_seed(seed, "silence")]), 1)[0].tolist()
+    scale = 10 ** ((QUIETEST_DB + (LOUDEST_DB - QUIETEST_DB) * level) / 20)
+    drawn = np.random.default_rng(utterance_seed(seed, "faint noise"))
+    return scale * drawn.standard_normal(samples, dtype=np.float32)

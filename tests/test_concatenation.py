@@ -1,0 +1,247 @@
+"""Prove the joining of training utterances: all once, as they are alone, with pauses between; labels as of the text.
+
+Expected values are constructed from sound files of known samples and encoded texts; the rest are laws.
+"""
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refused
+from runs import (
+    assert_processes_change_nothing,
+    assert_same,
+    assert_uninterrupted,
+    experiment,
+    stop,
+    train,
+    weights,
+)
+from small import each, slow
+
+from asr.data.augmentation import Augment, AugmentSettings
+from asr.data.bucketing import Shards
+from asr.data.columns import Ragged, Table
+from asr.data.concatenation import Concatenation, ConcatenationSettings, between, faint_noise
+from asr.data.dataset import SpeechDataset, load, utterance_seeds
+from asr.data.manifest import Utterance
+from asr.data.validate import frames_needed
+from asr.tasks.utterances import Split
+from asr.text import tokenizer as tokenizers
+from asr.text.characters import Characters
+from asr.training.build import build
+
+RATE = 8000
+TEXTS = ["A B", "B", "BA AB"] * 20
+CHARACTERS = Characters.train(["A B"])
+OFTEN = ConcatenationSettings(probability=0.6, max_seconds=4.0)
+
+
+@pytest.fixture(scope="module")
+def utterances(tmp_path_factory):
+    """Sixty recordings, of 0.2 to 1 s; the samples of the n-th are n + 1 over a hundred."""
+    folder, made = tmp_path_factory.mktemp("joined"), []
+    for n, text in enumerate(TEXTS):
+        path, samples = str(folder / f"{n}.wav"), int(RATE * (0.2 + 0.2 * (n % 5)))
+        soundfile.write(path, np.full(samples, (n + 1) / 100), RATE, subtype="FLOAT")
+        made.append(Utterance(f"u{n}", path, RATE, samples, 1, 0.0, samples / RATE, text))
+    return Table.of(made)
+
+
+def split_of(utterances, settings=OFTEN, tokenizer=CHARACTERS):
+    labels = Ragged.of_ids(map(tokenizer.encode, utterances.texts), tokenizer.vocabulary)
+    return Split(utterances, labels, concatenation=Concatenation(settings, tokenizer))
+
+
+def dataset(split, epoch=0, speeds=(1.0,), **more):
+    rows = split.rows(1, epoch, speeds)
+    return SpeechDataset(
+        split.utterances, split.labels, RATE, 1, epoch, speeds, rows=rows, **more
+    ), rows
+
+
+SECONDS = st.lists(st.floats(0.1, 30), min_size=1, max_size=100).map(np.array)
+SETTINGS = st.builds(
+    ConcatenationSettings,
+    probability=st.floats(0, 0.99),
+    max_seconds=st.floats(1, 60),
+    max_pause=st.floats(0.1, 3),
+    max_edge=st.floats(0, 2),
+)
+
+
+@given(SECONDS, SETTINGS, st.integers(0, 2**40))
+def test_each_utterance_is_in_one_example_of_bounded_length(seconds, settings, seed):
+    seeds = utterance_seeds(seed, 0, map(str, range(len(seconds))))
+    rows = Concatenation(settings, CHARACTERS).rows(seconds, seeds)
+    members = [list(rows.members(n)) for n in rows.firsts]
+    assert sum(members, []) == list(range(len(seconds)))
+    for first, *others in members:
+        pauses = rows.before[others]
+        spoken = seconds[[first, *others]].sum()
+        assert ((settings.min_pause <= pauses) & (pauses <= settings.max_pause)).all()
+        assert spoken + pauses.sum() <= settings.max_seconds + 1e-9 or not others
+        edges = rows.before[first], rows.after[[first, *others][-1]]
+        assert 0 <= min(edges) <= max(edges) <= settings.max_edge
+        assert rows.durations[first] == pytest.approx(spoken + pauses.sum() + sum(edges))
+        assert not rows.durations[others].any()
+
+
+def test_utterances_are_joined_as_often_as_asked_and_pauses_are_uniform():
+    seeds = utterance_seeds(3, 0, map(str, range(40_000)))
+    settings = ConcatenationSettings(probability=0.3, max_seconds=1e9)
+    rows = Concatenation(settings, CHARACTERS).rows(np.ones(40_000), seeds)
+    within = rows.counts == 0
+    assert within.mean() == pytest.approx(0.3, abs=0.01)
+    for drawn, low, high in (
+        (rows.before[within], 0.1, 1.0),
+        (rows.before[~within], 0.0, 0.3),
+        (rows.after[rows.after > 0], 0.0, 0.3),
+    ):
+        shares = np.histogram(drawn, 5, (low, high))[0] / len(drawn)
+        assert abs(shares - 0.2).max() < 0.02
+    # what one draw says of another
+    pairs = np.corrcoef(within[1:], rows.before[1:] - np.where(within, 0.55, 0.15)[1:])[0, 1]
+    assert abs(pairs) < 0.03
+
+
+def test_an_example_is_its_utterances_with_faint_noise_between(utterances):
+    data, rows = dataset(split_of(utterances))
+    batch = data[rows.firsts.tolist()]
+    assert len(set(rows.counts.tolist()) - {0, 1}) > 1
+    for n, wave, samples in zip(rows.firsts, batch.waveforms, batch.wave_lens, strict=True):
+        place, silence = 0, []
+        for m in rows.members(n):
+            begin = place + round(rows.before[m] * RATE)
+            end = begin + int(utterances.samples[m])
+            assert (wave[begin:end] == np.float32((m + 1) / 100)).all()
+            silence.append(wave[place:begin])
+            place = end
+        silence.append(wave[place:samples])
+        assert len(silence[-1]) == round(rows.after[m] * RATE) and not wave[samples:].any()
+        noise = torch.cat(silence)
+        assert len(noise) < 400 or -81 < 10 * noise.square().mean().log10() < -49
+
+
+def test_what_is_planned_is_what_is_read(utterances):
+    split = split_of(utterances)
+    for epoch in range(3):
+        data, rows = dataset(split, epoch, (0.5, 1.0, 2.0))
+        read = data[rows.firsts.tolist()]
+        planned = rows.durations[rows.firsts] * RATE
+        np.testing.assert_allclose(planned, read.wave_lens, rtol=0, atol=8)
+
+
+def test_levels_of_the_noise_are_uniform_in_decibels():
+    levels = [20 * np.log10(faint_noise(4000, seed).std()) for seed in range(500)]
+    shares = np.histogram(levels, 5, (-80, -50))[0] / 500
+    assert abs(shares - 0.2).max() < 0.07
+
+
+@each("kind, size", [("characters", None), ("bpe", 8)])
+def test_labels_are_those_of_the_joined_text(utterances, kind, size):
+    tokenizer = tokenizers.train(kind, TEXTS, size)
+    data, rows = dataset(split_of(utterances, tokenizer=tokenizer))
+    batch = data[rows.firsts.tolist()]
+    for n, y, length in zip(rows.firsts, batch.Y, batch.Y_lens, strict=True):
+        text = " ".join(utterances.texts[m] for m in rows.members(n))
+        assert y[:length].tolist() == tokenizer.encode(text)
+
+
+@each(
+    "texts, a, b, expected",
+    [
+        (["A B"], "A B", "B", " "),
+        (["AB"], "A", "B", ""),  # texts of one word each: there is no token of the space
+        (["我 A"], "我", "我", ""),
+        (["我 A"], "A", "我", " "),
+    ],
+)
+def test_a_space_stands_where_the_text_has_one(texts, a, b, expected):
+    tokenizer = Characters.train(texts)
+    assert between(tokenizer, a, b) == [tokenizer.characters.index(c) + 1 for c in expected]
+
+
+def test_company_workers_and_archives_change_nothing_but_seeds_and_epochs_do(utterances):
+    split = split_of(utterances)
+    augment = Augment(AugmentSettings(volume={}))
+    data, rows = dataset(split, 2, (0.9, 1.1), augment=augment)
+    firsts = rows.firsts.tolist()
+    together = data[firsts]
+    for n, alone in enumerate(load(data, [[first] for first in firsts], 2)):
+        samples, labels = int(alone.wave_lens), int(alone.Y_lens)
+        assert (alone.ids, samples) == ([together.ids[n]], int(together.wave_lens[n]))
+        assert_same(alone.waveforms[0, :samples], together.waveforms[n, :samples])
+        assert_same(alone.Y[0, :labels], together.Y[n, :labels])
+    epochs = {tuple(split.rows(1, epoch, (1.0,)).counts) for epoch in range(5)}
+    seeds = {tuple(split.rows(seed, 0, (1.0,)).counts) for seed in range(5)}
+    assert len(epochs) == len(seeds) == 5
+
+
+@given(st.lists(st.sampled_from(["A", "AA", "ABAB", "A A"]), min_size=2, max_size=9), SETTINGS)
+def test_ctc_can_align_whatever_it_can_align_alone(texts, settings):
+    """Utterances with as few frames as CTC needs; a frame of the encoder has 40 ms, or 80."""
+    labels = [CHARACTERS.encode(text) for text in texts]
+    needed = frames_needed(Ragged.of_ids(labels, 5))
+    for frame, lost in ((0.04, 0.045), (0.08, 0.1)):  # what the convolutions at the ends need
+        seconds = needed * frame + lost
+        seeds = utterance_seeds(0, 0, map(str, range(len(texts))))
+        rows = Concatenation(settings, CHARACTERS).rows(seconds, seeds)
+        for n in rows.firsts:
+            members = list(rows.members(n))
+            joined = rows.labels([texts[m] for m in members], [labels[m] for m in members])
+            frames = int((rows.durations[n] - lost) / frame + 1e-6)
+            assert frames >= frames_needed(Ragged.of_ids([joined], 5))[0]
+
+
+@each(
+    "changes, message",
+    [
+        ({"probability": 1.0}, "less than 1"),
+        ({"min_pause": 0.05}, "greater than or equal to 0.1"),
+        ({"min_pause": 0.5, "max_pause": 0.2}, "min_pause: got 0.5, expected max_pause"),
+    ],
+)
+def test_settings_out_of_range_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ConcatenationSettings(**changes)
+
+
+def test_joined_utterances_may_not_be_longer_than_single_ones(root):
+    how = "data.concatenate={max_seconds: 31}"
+    refused("concatenate.max_seconds: got 31, expected max_seconds .30.", experiment, root, how)
+
+
+JOINED = "data.concatenate={probability: 0.5, max_seconds: 3, max_pause: 0.2}"
+
+
+def test_a_training_plans_examples_and_tells_the_longest(root):
+    settings = experiment(root, JOINED)
+    model = build(settings)
+    train_split = settings.read(model).train
+    task = settings.task(model, train_split, None)
+    rows = train_split.rows(settings.seed, 0, settings.data.speeds)
+    planned = sorted(n for step in task.plan(0, 2) for batch in step for n in batch)
+    assert planned == rows.firsts.tolist() and len(planned) < len(train_split.utterances)
+    [longest] = task.longest(1)
+    assert task.sizes[longest] == rows.durations.max() == task.sizes.max()
+    assert settings.facts(train_split)["longest_seconds"] == round(rows.durations.max(), 2)
+    assert task.longest(10**6) == sorted(planned, key=lambda n: -task.sizes[n])
+    [batch] = task.load(0, [[longest]])
+    assert int(batch.wave_lens) / 8000 == pytest.approx(rows.durations.max(), abs=1e-3)
+
+
+def test_archives_are_those_of_the_first_utterances():
+    shards = Shards(["a", None, "b"], np.array([0, 0, 1, 2, 2])).select(np.array([1, 3]))
+    assert shards.first_needed([[1], [0, 1]]) == [["b"], ["a"]]
+    assert sorted(np.concatenate(shards.windows(np.random.default_rng(0))).tolist()) == [0, 1]
+
+
+@slow
+def test_it_resumes_and_runs_in_two_processes_to_the_bit(root, tmp_path):
+    whole = tmp_path / "whole", weights(train(root, tmp_path / "whole", JOINED))
+    stop(root, tmp_path / "stopped", 4, JOINED)
+    assert_uninterrupted(root, tmp_path / "stopped", whole, JOINED)
+    assert_processes_change_nothing(root, tmp_path, JOINED)
