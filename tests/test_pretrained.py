@@ -17,6 +17,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import soundfile
+import sources
 import torch
 from contracts import check_encoder, encode, padded, same
 from refusals import refused
@@ -33,7 +34,6 @@ from runs import (
 )
 from safetensors.torch import load_file, save_file
 from small import Malicious, each, near, options, rows, slow
-from sources import write_source
 from tones import CONFIG
 from torch import nn
 
@@ -43,7 +43,7 @@ from asr.info.folders import describe
 from asr.models.recognizer import load
 from asr.models.transfer import load_what_fits, unlike_settings
 from asr.nn.encoders import pretrained_source as source
-from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
+from asr.nn.encoders.pretrained import fixed_spans
 from asr.training.build import build
 from asr.training.optim.adam import parameter_groups
 from asr.training.optim.muon import MuonSettings
@@ -72,18 +72,16 @@ def folder(tmp_path_factory):
     @cache
     def make(family, normalize=True):
         path = tmp_path_factory.mktemp("source") / "model"
-        write_source(path, FAMILIES[family], 8000, normalize)
+        sources.write_source(path, FAMILIES[family], 8000, normalize)
         return path
 
     return make
 
 
 def encoder_of(path, text=""):
-    """The encoder of a folder, with its weights."""
-    given = {"kind": "pretrained", "source": str(path), **options(text)}
-    given["architecture"] = read_architecture(source.find(str(path)))
-    encoder = PretrainedSettings(**given).build(1).eval()
-    assert not encoder.load_source()
+    """The encoder of a folder, with its weights, all of which it needs."""
+    encoder, unused = sources.encoder_of(path, text)
+    assert not unused
     return encoder
 
 
@@ -440,7 +438,7 @@ EDITS = """
 auto_map                       | config.json | auto_map: {AutoModel: m.M}
 adapter_attn_dim               | config.json | adapter_attn_dim: 16
 company                        | config.json | conv_pos_batch_norm: true
-whisper.*features, not         | config.json | model_type: whisper
+WhisperSettings                | config.json | model_type: whisper
 'bert' isn't supported         | config.json | model_type: bert
 hidden_size                    | config.json | hidden_size: 1000000000000
 samples or less                | config.json | conv_kernel: [10, 9999, 9999, 9999, 9999, 9999, 9999]

@@ -23,6 +23,7 @@ from asr.models.folder import WEIGHTS, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.loss import Loss
 from asr.nn.encoder import WHOLE
+from asr.nn.encoders.pretrained import PretrainedEncoder
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
 from asr.transcript import Transcript
@@ -149,6 +150,12 @@ class Recognizer(nn.Module):
             self.model.encoder.subsampling.shortest - 1
         ) * extractor.shift_samples + extractor.frame_samples
 
+    @property
+    def most_samples(self) -> int | None:
+        """Samples of the longest waveform that the encoder can take; None for any length."""
+        encoder = self.model.encoder
+        return encoder.most_samples if isinstance(encoder, PretrainedEncoder) else None
+
     def unlike(self, other: "Recognizer", folder: str) -> tuple[bool, list[str]]:
         """Compare what makes the features with that of a model, of a folder, whose weights this one is to take.
 
@@ -196,7 +203,9 @@ def load(
         lambda: Recognizer(settings.features, settings.model, tokenizer), folder
     )
     recognizer.calibration = confidence.load(folder) if calibrated else None
-    recognizer.longest = folders.longest_heard(folder) or math.inf
+    # recordings of up to one and a half times this are searched whole
+    possible = (recognizer.most_samples or math.inf) / recognizer.sample_rate / 1.5
+    recognizer.longest = min(folders.longest_heard(folder) or math.inf, possible)
     if found := boundaries.load(folder, recognizer.frontend.extractor.features):
         recognizer.boundaries = found.to(device)
     return recognizer.to(device).eval()

@@ -4,15 +4,32 @@ r rank, D_in and D_out widths.
 """
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from asr.config import Settings
+from asr.errors import UserError
 
-Target = Literal["q_proj", "k_proj", "v_proj", "out_proj", "intermediate_dense", "output_dense"]
+Target = Literal[  # names of all families of pretrained encoders
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "out_proj",
+    "o_proj",
+    "intermediate_dense",
+    "output_dense",
+    "linear_q",
+    "linear_k",
+    "linear_v",
+    "linear_out",
+    "linear1",
+    "linear2",
+    "fc1",
+    "fc2",
+]
 
 
 class LoRASettings(Settings):
@@ -23,11 +40,25 @@ class LoRASettings(Settings):
     targets: list[Target] = Field(["q_proj", "v_proj"], min_length=1)
 
     def adapt(self, layers: nn.ModuleList) -> None:
-        """Replace the maps of these names by `LoRALinear`s."""
-        for parent in list(layers.modules()):
-            for name, child in list(parent.named_children()):
-                if name in self.targets and isinstance(child, nn.Linear):
-                    setattr(parent, name, LoRALinear(child, self.rank, self.alpha / self.rank))
+        """Replace the maps of these names by `LoRALinear`s.
+
+        raises   UserError if the layers have none of them
+        """
+        maps = [
+            (parent, name, child)
+            for parent in layers.modules()
+            for name, child in parent.named_children()
+            if isinstance(child, nn.Linear)
+        ]
+        chosen = [found for found in maps if found[1] in self.targets]
+        if not chosen:
+            known = ", ".join(sorted({name for _, name, _ in maps} & {*get_args(Target)}))
+            raise UserError(
+                f"model.encoder.lora.targets: got {', '.join(self.targets)}, which this encoder doesn't have, expected "
+                f"some of {known}"
+            )
+        for parent, name, child in chosen:
+            setattr(parent, name, LoRALinear(child, self.rank, self.alpha / self.rank))
 
 
 class LoRALinear(nn.Module):

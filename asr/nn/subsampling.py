@@ -17,14 +17,18 @@ STAGES = {4: [(3, 2), (3, 2)], 6: [(3, 2), (5, 3)], 8: [(3, 2), (3, 2), (3, 2)]}
 
 @dataclass(frozen=True)
 class Strides:
-    """How unpadded convolutions over time shorten it; `stages` are (kernel, stride), the first one first."""
+    """How convolutions over time shorten it.
 
-    stages: Sequence[tuple[int, int]]
+    stages   (kernel, stride) of each, the first one first; (kernel, stride, zeros at each end) of
+             one with padding
+    """
+
+    stages: Sequence[tuple[int, ...]]
 
     @property
     def factor(self) -> int:
         """Frames from one subsampled frame to the next."""
-        return math.prod(stride for _, stride in self.stages)
+        return math.prod(stride for _, stride, *_ in self.stages)
 
     @property
     def shortest(self) -> int:
@@ -33,14 +37,14 @@ class Strides:
 
     def lengths(self, X_lens):
         """Subsampled lengths of X_lens, an int or (B,) int tensor."""
-        for kernel, stride in self.stages:
-            X_lens = (X_lens - kernel) // stride + 1
+        for kernel, stride, *padding in self.stages:
+            X_lens = (X_lens + 2 * sum(padding) - kernel) // stride + 1
         return X_lens.clamp(min=0) if torch.is_tensor(X_lens) else max(0, X_lens)
 
     def frames(self, subsampled: int) -> int:
         """Return the fewest frames that make this number of subsampled ones."""
-        for kernel, stride in reversed(self.stages):
-            subsampled = (subsampled - 1) * stride + kernel
+        for kernel, stride, *padding in reversed(self.stages):
+            subsampled = max(1, (subsampled - 1) * stride + kernel - 2 * sum(padding))
         return subsampled
 
 

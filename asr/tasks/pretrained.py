@@ -1,5 +1,6 @@
 """What a training reads of the source of a pretrained encoder, once: what it is, what it expects, its weights."""
 
+import math
 from pathlib import Path
 
 from asr.errors import UserError, shorten
@@ -9,8 +10,11 @@ from asr.model_files import WEIGHTS, read_header
 from asr.models import folder as folders
 from asr.models.hybrid import HybridSettings
 from asr.models.recognizer import Recognizer, RecognizerSettings
+from asr.nn.encoders.families.family import FamilySettings
+from asr.nn.encoders.families.log_mels import RATE
 from asr.nn.encoders.pretrained import PretrainedEncoder, PretrainedSettings, read_architecture
 from asr.nn.encoders.pretrained_source import PREPROCESSOR, PretrainedSource
+from asr.training.settings import DataSettings
 
 
 def resolve(settings: RecognizerSettings, folder: str | None = None) -> RecognizerSettings:
@@ -27,8 +31,9 @@ def resolve(settings: RecognizerSettings, folder: str | None = None) -> Recogniz
         saved = folders.read_settings(folder, RecognizerSettings, "hybrid")
         return settings.model_copy(update={"features": saved.features, "model": saved.model})
     source = encoder.find()
-    features = read_features(features, source)
-    facts = {"architecture": read_architecture(source), "revision": source.commit}
+    architecture = read_architecture(source)
+    features = read_features(features, source, architecture)
+    facts = {"architecture": architecture, "revision": source.commit}
     encoder = encoder.model_copy(update=facts)
     tree = model.model_dump() | {"encoder": encoder.model_dump()}
     try:
@@ -38,7 +43,9 @@ def resolve(settings: RecognizerSettings, folder: str | None = None) -> Recogniz
     return settings.model_copy(update={"features": features, "model": model})
 
 
-def read_features(features: FrontendSettings, source: PretrainedSource) -> FrontendSettings:
+def read_features(
+    features: FrontendSettings, source: PretrainedSource, architecture: FamilySettings
+) -> FrontendSettings:
     """Complete the features by what the source expects of waveforms.
 
     raises   UserError if the settings state something else, or neither states it
@@ -48,13 +55,17 @@ def read_features(features: FrontendSettings, source: PretrainedSource) -> Front
             "features: got fbank, expected waveform, which a pretrained encoder reads: features: {waveform: "
             "{sample_rate: 16000}}"
         )
-    if (expected := source.preprocessing()) is None:
+    if (tree := source.preprocessing()) is None:
         if waveform.normalize is None:
             raise UserError(
                 f"{source.folder / PREPROCESSOR}: missing; give features.waveform.normalize, true if the encoder was "
                 "trained on waveforms of mean 0 and variance 1, else false"
             )
         return features
+    try:
+        expected = architecture.waveforms(tree)
+    except ValueError as error:
+        raise UserError(f"{source.folder / PREPROCESSOR}: {error}") from None
     given = waveform.sample_rate, waveform.normalize
     for name, got, right in zip(("sample_rate", "normalize"), given, expected, strict=True):
         if got not in (right, None):
@@ -64,6 +75,31 @@ def read_features(features: FrontendSettings, source: PretrainedSource) -> Front
     return features.model_copy(
         update={"waveform": waveform.model_copy(update={"normalize": expected[1]})}
     )
+
+
+def check_limit(model: HybridSettings, data: DataSettings) -> None:
+    """Refuse a training with recordings that are longer than an encoder can take, or without CTC, by which they're cut.
+
+    raises   UserError that names the setting and a possible one
+    """
+    encoder = model.encoder
+    if not isinstance(encoder, PretrainedSettings) or not encoder.architecture:
+        return
+    if (samples := encoder.architecture.most_samples) is None:
+        return
+    most, slowest = samples / RATE, min(1.0, *data.speeds)
+    edges = 2 * data.concatenate.max_edge if data.concatenate else 0.0
+    if data.max_seconds / slowest + edges > most:
+        possible = math.floor(10 * (most - edges) * slowest) / 10
+        raise UserError(
+            f"data.max_seconds: got {data.max_seconds:g} (at speed {slowest:g} {data.max_seconds / slowest:.1f} s), "
+            f"but the encoder takes {most:.1f} s at most; set {possible:g} or less"
+        )
+    if model.ctc_weight == 0:
+        raise UserError(
+            f"model.ctc_weight: got 0, but the encoder takes {most:.1f} s at most, and longer recordings are cut by "
+            "CTC's times; give CTC a share of the loss, as 0.3"
+        )
 
 
 def begin(model: Recognizer, init_from: str | None) -> None:

@@ -21,7 +21,7 @@ from asr.models.hybrid import HybridSettings
 from asr.models.loss import Loss, terms_of
 from asr.models.recognizer import Recognizer, RecognizerSettings
 from asr.preflight.problems import Look, Problem, look_at_speech
-from asr.tasks.pretrained import begin, resolve
+from asr.tasks.pretrained import begin, check_limit, resolve
 from asr.tasks.utterances import Split, changes_of, fit_boundaries, fit_cmvn, read_splits
 from asr.tasks.validation import alignments, count, metrics, middle
 from asr.text import tokenizer as tokenizers
@@ -78,6 +78,7 @@ class RecognizerExperiment(RunSettings):
         """Complete the settings of a pretrained encoder, by its source or, if the run continues, by its folder."""
         settings = RecognizerSettings(features=self.features, model=self.model)
         found = resolve(settings, self.out if continued else None)
+        check_limit(found.model, self.data)
         return self.model_copy(update={"features": found.features, "model": found.model})
 
     def begin(self, model: Recognizer) -> None:

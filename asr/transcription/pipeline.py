@@ -74,7 +74,15 @@ def transcribe(
 def transcribe_waveform(
     recognizer: Recognizer, waveform: np.ndarray, options: SearchOptions
 ) -> Transcript:
-    """Transcribe one waveform, (samples,) float32 at the model's rate; its transcript has no id and no path."""
+    """Transcribe one waveform, (samples,) float32 at the model's rate; its transcript has no id and no path.
+
+    raises   UserError if it is longer than the encoder can take
+    """
+    if (most := recognizer.most_samples) and len(waveform) > most:
+        raise UserError(
+            f"audio: got {len(waveform) / recognizer.sample_rate:.1f} s of samples, expected "
+            f"{most / recognizer.sample_rate:.1f} s or less by this encoder; give a sound file, which is cut at pauses"
+        )
     recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
     searcher = Searcher(recognizer, options)
     encoded = encode(recognizer, [waveform], chunk=searcher.chunk)

@@ -1,12 +1,11 @@
-"""An encoder that others have trained on unlabeled speech: wav2vec 2.0, HuBERT, WavLM, data2vec, XLS-R.
+"""An encoder that others have trained: wav2vec 2.0, HuBERT, WavLM, data2vec, XLS-R, w2v-BERT 2, Whisper's, Parakeet's.
 
 Its parts are transformers' own; the way through them is ours, so that neither padding nor company matters.
 
-B batch, S samples, C channels, T' frames of 20 ms, T'' frames of the output, D model width, N layers.
+B batch, S samples, T' frames of the family, T'' frames of the output, D model width, N layers.
 """
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -17,18 +16,19 @@ from torch import Tensor, nn
 
 from asr import imports
 from asr.config import Settings
-from asr.device import product_dtype
 from asr.errors import UserError, shorten
 from asr.nn.encoder import WHOLE, EncoderOutput
-from asr.nn.encoders import pretrained_architecture as architectures
 from asr.nn.encoders import pretrained_source as sources
-from asr.nn.encoders.pretrained_architecture import FRAMES, ArchitectureSettings
+from asr.nn.encoders.families import read as families
+from asr.nn.encoders.families.family import Dropouts, FamilySettings, Way
+from asr.nn.encoders.families.read import AnyFamily
+from asr.nn.encoders.families.waveform import FRAMES
 from asr.nn.encoders.pretrained_source import PretrainedSource
 from asr.nn.layers import layerdrop_mask
 from asr.nn.lora import LoRASettings
 from asr.nn.subsampling import Strides
 from asr.nn.transformer import MOST
-from asr.ops import additive, key_mask, length_mask, span_mask, zero_padding
+from asr.ops import span_mask, zero_padding
 from asr.seeding import another, uniforms, utterance_seed
 
 TOLERANCE = 1e-5  # of what is computed in float64 and written with six decimals
@@ -40,7 +40,7 @@ class LatentMaskSettings(Settings):
     """Masks of the encoder's input in training, of fixed width each, which may overlap."""
 
     time_ratio: float = Field(0.1, ge=0, lt=1)  # of an utterance's frames, if none overlapped
-    time_width: int = Field(10, gt=0, le=1000)  # frames of 20 ms
+    time_width: int = Field(10, gt=0, le=1000)  # frames, of 20 ms usually, of Parakeet 80
     feature_ratio: float = Field(0.0, ge=0, lt=1)  # of the D features, likewise
     feature_width: int = Field(64, gt=0, le=MOST["d_model"])
 
@@ -59,7 +59,7 @@ class PretrainedSettings(Settings):
     stride: Literal[1, 2] = 1  # 2: an adapter, which is learned, makes 25 frames a second of 50
     mask: LatentMaskSettings | None = None
     lora: LoRASettings | None = None  # the source's weights stay, and low-rank matrices are learned
-    architecture: ArchitectureSettings | None = None  # read from the source, if absent
+    architecture: AnyFamily | None = None  # read from the source, if absent
 
     chunk: ClassVar[None] = None  # a frame sees the whole utterance
 
@@ -78,8 +78,8 @@ class PretrainedSettings(Settings):
         """Samples from one frame to the next."""
         return self.strides(self.architecture).factor if self.architecture else 0
 
-    def strides(self, architecture: ArchitectureSettings) -> Strides:
-        """How convolutions and adapter shorten time."""
+    def strides(self, architecture: FamilySettings) -> Strides:
+        """How the family and the adapter shorten time."""
         return Strides([*architecture.strides.stages, *ADAPTER[self.stride]])
 
     def find(self) -> PretrainedSource:
@@ -103,32 +103,23 @@ class PretrainedSettings(Settings):
 
 
 class PretrainedEncoder(nn.Module):
-    """Waveforms → convolutions → projection, masked in training → positions → N layers → adapter.
+    """Waveforms → frames of width D, masked in training → N layers → adapter.
 
     X (B, S, 1) → H (B, T'', D); without an adapter T'' = T'.
     """
 
     chunk = None
 
-    def __init__(self, settings: PretrainedSettings, architecture: ArchitectureSettings):
+    def __init__(self, settings: PretrainedSettings, architecture: FamilySettings):
         super().__init__()
         s, a = settings, architecture
         self.settings, self.architecture, self.d_model = s, a, a.hidden_size
-        self.layer_dropout = s.layer_dropout
-        self.subsampling, self.convolutions = s.strides(a), a.strides
-        config = a.config(
-            hidden_dropout=s.dropout,
-            feat_proj_dropout=s.dropout,
-            attention_dropout=s.attention_dropout,
-            activation_dropout=s.activation_dropout,
-            mask_time_prob=0.05 if s.mask else 0.0,  # else there is no vector for what is masked
+        self.layer_dropout, self.subsampling = s.layer_dropout, s.strides(a)
+        dropouts = Dropouts(
+            s.dropout, s.attention_dropout, s.activation_dropout, masks=s.mask is not None
         )
-        self.pretrained: Any = imports.transformers("transformers").AutoModel.from_config(config)
-        if a.model_type == "wavlm":  # whose masks are bool and float, which works
-            warnings.filterwarnings("ignore", "Support for mismatched key_padding_mask")
-        if a.feat_extract_norm == "group":
-            convolutions = self.pretrained.feature_extractor.conv_layers
-            convolutions[0] = UtteranceNormConvolution(convolutions[0])
+        self.pretrained: Any = a.module(dropouts)
+        self.extractor = a.extractor()
         if s.lora:
             for name, parameter in self.pretrained.named_parameters():
                 parameter.requires_grad_(name in MISSING)
@@ -137,13 +128,23 @@ class PretrainedEncoder(nn.Module):
         if s.weighted_layers:
             self.layer_scores = nn.Parameter(torch.zeros(a.num_hidden_layers + 1))
         self.adapter = Adapter(a.hidden_size) if s.stride == 2 else None
-        if a.expected and not self.pretrained.feature_projection.projection.weight.is_meta:
+        if a.expected and not any(p.is_meta for p in self.pretrained.parameters()):
             check_fingerprint(a)
+
+    @property
+    def way(self) -> Way:
+        """The family's way through its module."""
+        return self.architecture.way(self.pretrained, self.extractor)
+
+    @property
+    def most_samples(self) -> int | None:
+        """Samples that it takes at most; None for any number."""
+        return self.architecture.most_samples
 
     @property
     def layers(self) -> nn.ModuleList:
         """The N layers."""
-        return self.pretrained.encoder.layers
+        return self.way.layers
 
     @property
     def transferred(self) -> Iterator[nn.Parameter]:
@@ -184,14 +185,24 @@ class PretrainedEncoder(nn.Module):
 
     def _hidden(self, X: Tensor, X_lens: Tensor, seeds: Tensor | None) -> list[Tensor]:
         """X (B, S, 1) → what the layers read and give, N + 1 of (B, T', D), with the final norm."""
-        H, H_lens = self._extract(zero_padding(X, X_lens), X_lens)  # (B, T', C)
-        H = self._project(H)  # (B, T', D)
+        self._check(X_lens)
+        way = self.way
+        H, H_lens = way.begin(zero_padding(X, X_lens), X_lens)  # (B, T', D)
         if self.training and seeds is not None and self.settings.mask:
             H = self._mask(H, H_lens, self.settings.mask, seeds)  # (B, T', D)
-        padding = length_mask(H_lens, H.size(1)).unsqueeze(2)  # (B, T', 1)
-        H = H.masked_fill(padding, 0)
-        H = H + self._positions(H, padding)  # (B, T', D)
-        return self._through_layers(H, H_lens)
+        return way.through(H, H_lens, layerdrop_mask(way.layers, self.layer_dropout, self.training))
+
+    def _check(self, X_lens: Tensor) -> None:
+        """Refuse utterances that are too short for a frame, or longer than the encoder has positions."""
+        if X_lens.device.type != "cpu":  # a GPU would be waited for
+            return
+        shortest, longest = self.subsampling.shortest, self.most_samples
+        for n, samples in enumerate(X_lens.tolist()):
+            if samples < shortest or (longest and samples > longest):
+                expected = f"{longest} or less" if samples >= shortest else f"{shortest} or more"
+                raise ValueError(
+                    f"utterance {n} of the batch: got {samples} samples, expected {expected}"
+                )
 
     def _output(
         self, outputs: list[Tensor], X_lens: Tensor, layers: Sequence[int]
@@ -205,61 +216,14 @@ class PretrainedEncoder(nn.Module):
         inner = [adapt(outputs[n]) for n in layers]  # (B, T'', D)
         return EncoderOutput(adapt(H), self.subsampling.lengths(X_lens), inner)
 
-    def _extract(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
-        """Shorten time by convolutions without padding: X (B, S, 1) → (B, T', C) and lengths (B,)."""
-        least = self.subsampling.shortest
-        if X_lens.device.type == "cpu" and (X_lens < least).any():  # a GPU would be waited for
-            n = int(X_lens.argmin())
-            raise ValueError(
-                f"utterance {n} of the batch: got {int(X_lens[n])} samples, expected {least} or more"
-            )
-        Z = X.transpose(1, 2)  # (B, 1, S)
-        for convolution in self.pretrained.feature_extractor.conv_layers:
-            if isinstance(convolution, UtteranceNormConvolution):
-                Z = convolution(Z, X_lens)  # (B, C, T)
-            else:
-                Z = convolution(Z)  # (B, C, T)
-        return Z.transpose(1, 2), self.convolutions.lengths(X_lens)
-
-    def _project(self, Z: Tensor) -> Tensor:
-        """Z (B, T', C) → (B, T', D)"""
-        projected = self.pretrained.feature_projection(Z)
-        return projected[0] if isinstance(projected, tuple) else projected
-
     def _mask(self, H: Tensor, H_lens: Tensor, s: LatentMaskSettings, seeds: Tensor) -> Tensor:
-        """Put the learned vector in the place of spans of time, and zeros in that of features, by utterance."""
+        """Put the learned vector, if there is one, in the place of spans of time, and zeros in that of features."""
         bins = torch.full_like(H_lens, self.d_model)
         time = fixed_spans(seeds, H_lens, s.time_ratio, s.time_width, H.size(1)).unsqueeze(2)
         bands = fixed_spans(another(seeds), bins, s.feature_ratio, s.feature_width, self.d_model)
-        H = torch.where(time, self.pretrained.masked_spec_embed.to(H.dtype), H)  # (B, T', D)
+        vector = getattr(self.pretrained, "masked_spec_embed", H.new_zeros(()))
+        H = torch.where(time, vector.to(H.dtype), H)  # (B, T', D)
         return H.masked_fill(bands.unsqueeze(1), 0)
-
-    def _positions(self, H: Tensor, padding: Tensor) -> Tensor:
-        """Convolve H (B, T', D), zeros in the padding; each convolution reads zeros there, as at an utterance's end."""
-        positions = self.pretrained.encoder.pos_conv_embed
-        if self.architecture.model_type != "data2vec-audio":
-            return positions(H)
-        P, beyond = H.transpose(1, 2), padding.transpose(1, 2)
-        for layer in positions.layers:
-            P = layer(P).masked_fill(beyond, 0)  # (B, D, T')
-        return P.transpose(1, 2)
-
-    def _through_layers(self, H: Tensor, H_lens: Tensor) -> list[Tensor]:
-        """H (B, T', D) → that before the first layer and after each, with the final norm."""
-        encoder, stable = self.pretrained.encoder, self.architecture.do_stable_layer_norm
-        final = encoder.layer_norm if stable else nn.Identity()
-        H = encoder.dropout(H if stable else encoder.layer_norm(H))  # (B, T', D)
-        outputs, wavlm, bias = [final(H)], self.architecture.model_type == "wavlm", None
-        real = ~length_mask(H_lens, H.size(1))  # (B, T'), as WavLM's layers take it
-        mask = additive(key_mask(H_lens, H.size(1)), product_dtype(H))  # (B, 1, 1, T')
-        drawn = layerdrop_mask(self.layers, self.layer_dropout, self.training)
-        for n, layer in enumerate(self.layers):
-            if wavlm and (drawn[n] or n == 0):  # the first makes the bias for all
-                H, bias = layer(H, real, bias)  # (B, T', D)
-            elif drawn[n]:
-                H = layer(H, mask)  # (B, T', D)
-            outputs.append(final(H))
-        return outputs
 
     @torch.no_grad()
     def load_source(self) -> list[str]:
@@ -269,11 +233,12 @@ class PretrainedEncoder(nn.Module):
         raises   UserError if it lacks some, or has them in another shape
         """
         source = self.settings.find()
+        tensors, others = self.architecture.own(source.tensors())
         with quiet():
             loaded, info = type(self.pretrained).from_pretrained(
                 None,
                 config=self.pretrained.config,
-                state_dict=source.tensors(),
+                state_dict=tensors,
                 dtype=torch.float32,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
@@ -285,33 +250,9 @@ class PretrainedEncoder(nn.Module):
                 "missing or of another shape; fetch it again"
             )
         own = self.pretrained.state_dict()  # with LoRA's matrices
-        self.pretrained.load_state_dict({**own, **loaded.state_dict()})
-        return sorted({*info["unexpected_keys"]} - MISSING)
-
-
-class UtteranceNormConvolution(nn.Module):
-    """A convolution of transformers whose GroupNorm, one channel a group, is over each utterance's own frames.
-
-    transformers takes statistics over the padding, too, so that a result would depend on it.
-    """
-
-    def __init__(self, convolution: Any):
-        super().__init__()
-        self.conv, self.layer_norm = convolution.conv, convolution.layer_norm
-        self.activation = convolution.activation
-
-    def forward(self, X: Tensor, X_lens: Tensor) -> Tensor:
-        """X (B, 1, S), X_lens (B,) → (B, C, T), zeros beyond the lengths before the activation"""
-        Z, norm = self.conv(X), self.layer_norm  # (B, C, T)
-        lens = (X_lens - self.conv.kernel_size[0]) // self.conv.stride[0] + 1  # (B,)
-        padding = length_mask(lens, Z.size(2)).unsqueeze(1)  # (B, 1, T)
-        with torch.autocast(Z.device.type, enabled=False):
-            Z = Z.to(norm.weight.dtype).masked_fill(padding, 0)  # (B, C, T)
-            mean = Z.sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
-            Z = (Z - mean).masked_fill(padding, 0)  # (B, C, T)
-            variance = Z.square().sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
-            Z = Z * (variance + norm.eps).rsqrt() * norm.weight[:, None] + norm.bias[:, None]
-        return self.activation(Z.masked_fill(padding, 0))
+        taken = {name: x for name, x in loaded.state_dict().items() if name in own}
+        self.pretrained.load_state_dict({**own, **taken})
+        return sorted({*info["unexpected_keys"], *others} - MISSING)
 
 
 class Adapter(nn.Module):
@@ -349,27 +290,18 @@ def fixed_spans(seeds: Tensor, lens: Tensor, ratio: float, width: int, size: int
     return span_mask(start, width * drawn, size)
 
 
-def read_architecture(source: PretrainedSource) -> ArchitectureSettings:
+def read_architecture(source: PretrainedSource) -> Any:
     """Read what transformers makes an encoder of, and compute what it gives of the fixed input.
 
     raises   UserError if it is none that is supported, with the reason
     """
-    read = architectures.read(source)
+    read = families.read(source)
     return read.model_copy(update={"expected": fingerprint(read)})
 
 
-def fingerprint(architecture: ArchitectureSettings) -> list[float]:
+def fingerprint(architecture: FamilySettings) -> list[float]:
     """Compute, in float64, what a small encoder of the same kind gives of fixed weights and a fixed input."""
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 24,
-        "conv_dim": [8] * len(architecture.conv_dim),
-        "num_conv_pos_embedding_groups": 2,
-        "expected": [],
-    }
-    small = architecture.model_copy(update=sizes)
+    small = architecture.small()
     tree = {"kind": "pretrained", "source": "", "architecture": small}
     settings = PretrainedSettings.model_validate(tree)
     encoder = PretrainedEncoder(settings, small).double().eval()
@@ -387,7 +319,7 @@ def fingerprint(architecture: ArchitectureSettings) -> list[float]:
     return [round(H[0, t, t % H.size(2)].item(), 6) for t in range(FRAMES)]
 
 
-def check_fingerprint(architecture: ArchitectureSettings) -> None:
+def check_fingerprint(architecture: FamilySettings) -> None:
     """Refuse a version of transformers that computes something else than the one of the first training."""
     got, expected = fingerprint(architecture), architecture.expected
     if len(got) != len(expected) or any(

@@ -52,18 +52,9 @@ class PretrainedSource:
             )
         return tree
 
-    def preprocessing(self) -> tuple[int, bool] | None:
-        """Read the sample rate in Hz, and whether utterances are normalized; None if there's no such file."""
-        if not (self.folder / PREPROCESSOR).exists():
-            return None
-        tree = self._json(PREPROCESSOR)
-        rate, normalize = tree.get("sampling_rate"), tree.get("do_normalize")
-        if type(rate) is not int or type(normalize) is not bool or tree.get("feature_size", 1) != 1:
-            raise UserError(
-                f"{self.folder / PREPROCESSOR}: got sampling_rate {rate!r}, do_normalize {normalize!r} and "
-                f"feature_size {tree.get('feature_size', 1)!r}, expected Hz, true or false, and 1 of waveforms"
-            )
-        return rate, normalize
+    def preprocessing(self) -> dict[str, Any] | None:
+        """Read preprocessor_config.json; None if there's no such file."""
+        return self._json(PREPROCESSOR) if (self.folder / PREPROCESSOR).exists() else None
 
     def tensors(self) -> dict[str, Tensor]:
         """Read the weights, finite floating-point numbers.

@@ -1,0 +1,178 @@
+"""w2v-BERT 2.0: a Conformer that reads Kaldi's filterbank, two frames at a time.
+
+B batch, S samples, T frames of 10 ms, T' frames of 20 ms, F mel bins, D model width, N layers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from asr import imports
+from asr.device import product_dtype
+from asr.features.fbank import INT16_SCALE, Fbank
+from asr.nn.encoders.families.family import (
+    Activation,
+    Count,
+    Dropouts,
+    FamilySettings,
+    Heads,
+    Layers,
+    Way,
+    Width,
+    configuration,
+    expect,
+    refuse,
+)
+from asr.nn.encoders.families.log_mels import RATE, SHIFT, WINDOW, moments
+from asr.nn.subsampling import Strides
+from asr.nn.transformer import MOST
+from asr.ops import additive, key_mask, length_mask, zero_padding
+
+STACKED = 2  # frames
+EPSILON = 1e-7  # of the variance, as transformers' SeamlessM4TFeatureExtractor has it
+REFUSED = {"add_adapter": "its adapter shortens time with padding, which isn't supported"}
+
+
+class W2vBertSettings(FamilySettings):
+    """What transformers makes a w2v-BERT 2.0 of, by its names."""
+
+    model_type: Literal["wav2vec2-bert"]
+    hidden_size: int = Count
+    num_hidden_layers: int = Layers
+    num_attention_heads: int = Heads
+    intermediate_size: int = Width
+    hidden_act: Activation
+    layer_norm_eps: float = Field(gt=0, le=1)
+    feature_projection_input_dim: int = Field(gt=0, le=1024)
+    # others keep tables that threads would disturb
+    position_embeddings_type: Literal["relative_key"]
+    left_max_position_embeddings: int = Field(gt=0, le=MOST["d_model"])
+    right_max_position_embeddings: int = Field(gt=0, le=MOST["d_model"])
+    conv_depthwise_kernel_size: int = Field(gt=0, le=MOST["d_model"])
+
+    @model_validator(mode="after")
+    def _sizes_fit(self):
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"num_attention_heads: got {self.num_attention_heads}, expected a divisor of hidden_size = "
+                f"{self.hidden_size}"
+            )
+        if self.feature_projection_input_dim % STACKED or not self.conv_depthwise_kernel_size % 2:
+            got = self.feature_projection_input_dim, self.conv_depthwise_kernel_size
+            raise ValueError(
+                f"feature_projection_input_dim: got {got} for it and conv_depthwise_kernel_size, expected an even and "
+                "an odd number"
+            )
+        return self
+
+    @property
+    def strides(self) -> Strides:
+        """Filterbank, and two of its frames in one."""
+        return Strides([(WINDOW, SHIFT), (STACKED, STACKED)])
+
+    @classmethod
+    def described(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """The description itself."""
+        refuse(tree, REFUSED)
+        return tree
+
+    def waveforms(self, tree: dict[str, Any]) -> tuple[int, bool]:
+        """16000 Hz, as they are."""
+        mels = self.feature_projection_input_dim // STACKED
+        expect(tree, sampling_rate=RATE, num_mel_bins=mels, feature_size=mels, stride=STACKED)
+        return RATE, False
+
+    def small(self) -> "W2vBertSettings":
+        """Narrow, of two layers."""
+        sizes = {
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 24,
+            "feature_projection_input_dim": 40,
+            "expected": [],
+        }
+        return self.model_copy(update=sizes)
+
+    def module(self, dropouts: Dropouts) -> Any:
+        """Make it."""
+        config = configuration(
+            self.model_type,
+            **self.given(),
+            attn_implementation="eager",
+            hidden_dropout=dropouts.hidden,
+            feat_proj_dropout=dropouts.hidden,
+            conformer_conv_dropout=dropouts.hidden,
+            attention_dropout=dropouts.attention,
+            activation_dropout=dropouts.activation,
+            mask_time_prob=0.05 * dropouts.masks,  # at 0 there is no vector for what is masked
+        )
+        return imports.transformers("transformers").AutoModel.from_config(config)
+
+    def extractor(self) -> nn.Module:
+        """Kaldi's filterbank."""
+        return Filterbank(self.feature_projection_input_dim // STACKED)
+
+    def way(self, module: Any, extractor: nn.Module | None) -> "W2vBertWay":
+        """Through filterbank, projection and layers."""
+        return W2vBertWay(module, extractor)
+
+
+class Filterbank(Fbank):
+    """Kaldi's filterbank in float64, as transformers' extractor computes it, whatever the encoder's type is."""
+
+    def __init__(self, mels: int):
+        super().__init__(RATE, mels)
+        window = torch.hann_window(self.frame_samples, periodic=False, dtype=torch.double)
+        self.window, self.filters = window.pow(0.85) * INT16_SCALE, self.filters.double()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Filterbank":
+        return super()._apply(lambda tensor: fn(tensor).double(), recurse)
+
+    def forward(
+        self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Waveforms (B, S), lens (B,) → (B, T, F), zeros beyond the lengths (B,)"""
+        frames = waveforms.double().unfold(1, self.frame_samples, self.shift_samples)  # (B, T, N)
+        X_lens = self.lengths(lens)
+        with torch.autocast(waveforms.device.type, enabled=False):
+            return self._at_once(frames, X_lens), X_lens
+
+
+@dataclass(frozen=True)
+class W2vBertWay(Way):
+    """Waveforms → filterbank → pairs of frames → projection → N layers."""
+
+    module: Any
+    extractor: Any
+
+    @property
+    def layers(self) -> nn.ModuleList:  # type: ignore[override]
+        """The N layers."""
+        return self.module.encoder.layers
+
+    def begin(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
+        """X (B, S, 1) → (B, T', D) and lengths (B,); mean and deviation are those of all T frames"""
+        E, lens = self.extractor(X.squeeze(2), X_lens)  # (B, T, F)
+        mean, deviation = moments(E, lens, EPSILON)  # (B, 1, F)
+        E = zero_padding((E - mean) / deviation, lens)  # (B, T, F)
+        H_lens, T = lens // STACKED, E.size(1) // STACKED
+        E = E[:, : STACKED * T].reshape(len(E), T, -1)  # (B, T', 2F)
+        projection = self.module.feature_projection
+        return projection(E.to(projection.projection.weight.dtype))[0], H_lens
+
+    def through(self, H: Tensor, H_lens: Tensor, drawn: Sequence[bool]) -> list[Tensor]:
+        """Go through the layers; see `Way.through`."""
+        real = ~length_mask(H_lens, H.size(1))  # (B, T')
+        mask = additive(key_mask(H_lens, H.size(1)), product_dtype(H))  # (B, 1, 1, T')
+        H = self.module.encoder.dropout(H.masked_fill(~real.unsqueeze(2), 0))  # (B, T', D)
+        outputs = [H]
+        for n, layer in enumerate(self.layers):
+            if drawn[n]:
+                H = layer(H, attention_mask=mask, conv_attention_mask=real)  # (B, T', D)
+            outputs.append(H)
+        return outputs

@@ -1,0 +1,234 @@
+"""wav2vec 2.0, XLS-R, HuBERT, WavLM and data2vec-audio: convolutions read the samples.
+
+B batch, S samples, C channels, T' frames of 20 ms, D model width, N layers.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from asr import imports
+from asr.device import product_dtype
+from asr.nn.encoders.families.family import (
+    Activation,
+    Count,
+    Dropouts,
+    FamilySettings,
+    Heads,
+    Layers,
+    Way,
+    Width,
+    configuration,
+    refuse,
+)
+from asr.nn.subsampling import Strides
+from asr.nn.transformer import MOST
+from asr.ops import additive, key_mask, length_mask
+
+# what of these families can't be had, and why
+REFUSED = {
+    "add_adapter": "its adapter shortens time with padding, which isn't supported",
+    "adapter_attn_dim": "its adapters, one per language, aren't supported",
+    "conv_pos_batch_norm": "statistics of a batch would make a result depend on its company",
+}
+MOST_SAMPLES = 1 << 18  # of FRAMES frames; usually 5200
+FRAMES = 16  # of the fixed input by which a version of transformers is judged
+
+
+class ArchitectureSettings(FamilySettings):
+    """What transformers makes an encoder of samples of, by its names."""
+
+    model_type: Literal["wav2vec2", "hubert", "wavlm", "data2vec-audio"]
+    hidden_size: int = Count
+    num_hidden_layers: int = Layers
+    num_attention_heads: int = Heads
+    intermediate_size: int = Width
+    hidden_act: Activation
+    layer_norm_eps: float = Field(gt=0, le=1)
+    feat_extract_norm: Literal["group", "layer"]
+    feat_extract_activation: Activation
+    conv_dim: list[int] = Field(min_length=1, max_length=32)
+    conv_kernel: list[int]
+    conv_stride: list[int]
+    conv_bias: bool
+    num_conv_pos_embeddings: int = Count
+    num_conv_pos_embedding_groups: int = Count
+    do_stable_layer_norm: bool = False
+    feat_proj_layer_norm: bool | None = None  # of HuBERT
+    num_buckets: int | None = Field(None, gt=1, le=MOST["d_model"])  # of WavLM
+    max_bucket_distance: int | None = Field(None, gt=1, le=MOST["d_model"])  # of WavLM
+    conv_pos_kernel_size: int | None = Field(None, gt=0, le=MOST["d_model"])  # of data2vec
+
+    @model_validator(mode="after")
+    def _sizes_fit(self):
+        sizes = self.conv_dim, self.conv_kernel, self.conv_stride
+        possible = all(0 < n <= MOST["d_model"] for part in sizes for n in part)
+        if (
+            len({*map(len, sizes)}) > 1
+            or not possible
+            or self.strides.frames(FRAMES) > MOST_SAMPLES
+        ):
+            raise ValueError(
+                f"conv_dim: got {sizes} for channels, kernels and strides, expected as many positive numbers of each, "
+                f"and {FRAMES} frames of {MOST_SAMPLES} samples or less"
+            )
+        if self.model_type == "data2vec-audio":
+            if self.do_stable_layer_norm or self.feat_extract_norm == "group":
+                raise ValueError(
+                    "model_type: got data2vec-audio with do_stable_layer_norm or feat_extract_norm: group, which it "
+                    "doesn't have"
+                )
+            if self.conv_pos_kernel_size is None or self.num_conv_pos_embeddings > MOST["layers"]:
+                got = self.conv_pos_kernel_size, self.num_conv_pos_embeddings
+                raise ValueError(
+                    f"conv_pos_kernel_size: got {got} for it and num_conv_pos_embeddings, expected a kernel, and "
+                    f"{MOST['layers']} convolutions or less"
+                )
+        for name in ("num_attention_heads", "num_conv_pos_embedding_groups"):
+            if self.hidden_size % getattr(self, name):
+                raise ValueError(
+                    f"{name}: got {getattr(self, name)}, expected a divisor of hidden_size = {self.hidden_size}"
+                )
+        return self
+
+    @property
+    def strides(self) -> Strides:
+        """How the convolutions shorten time."""
+        return Strides(list(zip(self.conv_kernel, self.conv_stride, strict=True)))
+
+    @classmethod
+    def described(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """The description itself; data2vec has no name for its norm."""
+        refuse(tree, REFUSED)
+        known = {"feat_extract_norm": "layer"} if tree["model_type"] == "data2vec-audio" else {}
+        return tree | known
+
+    def waveforms(self, tree: dict[str, Any]) -> tuple[int, bool]:
+        """Sample rate in Hz, and whether utterances have mean 0 and variance 1."""
+        rate, normalize = tree.get("sampling_rate"), tree.get("do_normalize")
+        if type(rate) is not int or type(normalize) is not bool or tree.get("feature_size", 1) != 1:
+            raise ValueError(
+                f"got sampling_rate {rate!r}, do_normalize {normalize!r} and feature_size "
+                f"{tree.get('feature_size', 1)!r}, expected Hz, true or false, and 1 of waveforms"
+            )
+        return rate, normalize
+
+    def small(self) -> "ArchitectureSettings":
+        """Narrow, of two layers."""
+        sizes = {
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 24,
+            "conv_dim": [8] * len(self.conv_dim),
+            "num_conv_pos_embedding_groups": 2,
+            "expected": [],
+        }
+        return self.model_copy(update=sizes)
+
+    def module(self, dropouts: Dropouts) -> Any:
+        """Make it, with the norm over each utterance's own frames."""
+        config = configuration(
+            self.model_type,
+            **self.given(),
+            attn_implementation="eager" if self.model_type == "wavlm" else "sdpa",
+            hidden_dropout=dropouts.hidden,
+            feat_proj_dropout=dropouts.hidden,
+            attention_dropout=dropouts.attention,
+            activation_dropout=dropouts.activation,
+            mask_time_prob=0.05 * dropouts.masks,  # at 0 there is no vector for what is masked
+        )
+        module: Any = imports.transformers("transformers").AutoModel.from_config(config)
+        if self.model_type == "wavlm":  # whose masks are bool and float, which works
+            warnings.filterwarnings("ignore", "Support for mismatched key_padding_mask")
+        if self.feat_extract_norm == "group":
+            convolutions = module.feature_extractor.conv_layers
+            convolutions[0] = UtteranceNormConvolution(convolutions[0])
+        return module
+
+    def way(self, module: Any, extractor: nn.Module | None) -> "WaveformWay":
+        """Through convolutions, projection, positions and layers."""
+        return WaveformWay(self, module)
+
+
+@dataclass(frozen=True)
+class WaveformWay(Way):
+    """Waveforms → convolutions → projection → positions → N layers."""
+
+    settings: ArchitectureSettings
+    module: Any
+
+    @property
+    def layers(self) -> nn.ModuleList:  # type: ignore[override]
+        """The N layers."""
+        return self.module.encoder.layers
+
+    def begin(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
+        """Shorten time by convolutions without padding, and project: X (B, S, 1) → (B, T', D) and lengths (B,)."""
+        Z = X.transpose(1, 2)  # (B, 1, S)
+        for convolution in self.module.feature_extractor.conv_layers:
+            if isinstance(convolution, UtteranceNormConvolution):
+                Z = convolution(Z, X_lens)  # (B, C, T)
+            else:
+                Z = convolution(Z)  # (B, C, T)
+        H = self.module.feature_projection(Z.transpose(1, 2))
+        return H[0] if isinstance(H, tuple) else H, self.settings.strides.lengths(X_lens)
+
+    def through(self, H: Tensor, H_lens: Tensor, drawn: Sequence[bool]) -> list[Tensor]:
+        """Add positions, and go through the layers; see `Way.through`."""
+        padding = length_mask(H_lens, H.size(1)).unsqueeze(2)  # (B, T', 1)
+        H = H.masked_fill(padding, 0)
+        H = H + self._positions(H, padding)  # (B, T', D)
+        encoder, stable = self.module.encoder, self.settings.do_stable_layer_norm
+        final = encoder.layer_norm if stable else nn.Identity()
+        H = encoder.dropout(H if stable else encoder.layer_norm(H))  # (B, T', D)
+        outputs, wavlm, bias = [final(H)], self.settings.model_type == "wavlm", None
+        real = ~length_mask(H_lens, H.size(1))  # (B, T'), as WavLM's layers take it
+        mask = additive(key_mask(H_lens, H.size(1)), product_dtype(H))  # (B, 1, 1, T')
+        for n, layer in enumerate(self.layers):
+            if wavlm and (drawn[n] or n == 0):  # the first makes the bias for all
+                H, bias = layer(H, real, bias)  # (B, T', D)
+            elif drawn[n]:
+                H = layer(H, mask)  # (B, T', D)
+            outputs.append(final(H))
+        return outputs
+
+    def _positions(self, H: Tensor, padding: Tensor) -> Tensor:
+        """Convolve H (B, T', D), zeros in the padding; each convolution reads zeros there, as at an utterance's end."""
+        positions = self.module.encoder.pos_conv_embed
+        if self.settings.model_type != "data2vec-audio":
+            return positions(H)
+        P, beyond = H.transpose(1, 2), padding.transpose(1, 2)
+        for layer in positions.layers:
+            P = layer(P).masked_fill(beyond, 0)  # (B, D, T')
+        return P.transpose(1, 2)
+
+
+class UtteranceNormConvolution(nn.Module):
+    """A convolution of transformers whose GroupNorm, one channel a group, is over each utterance's own frames.
+
+    transformers takes statistics over the padding, too, so that a result would depend on it.
+    """
+
+    def __init__(self, convolution: Any):
+        super().__init__()
+        self.conv, self.layer_norm = convolution.conv, convolution.layer_norm
+        self.activation = convolution.activation
+
+    def forward(self, X: Tensor, X_lens: Tensor) -> Tensor:
+        """X (B, 1, S), X_lens (B,) → (B, C, T), zeros beyond the lengths before the activation"""
+        Z, norm = self.conv(X), self.layer_norm  # (B, C, T)
+        lens = (X_lens - self.conv.kernel_size[0]) // self.conv.stride[0] + 1  # (B,)
+        padding = length_mask(lens, Z.size(2)).unsqueeze(1)  # (B, 1, T)
+        with torch.autocast(Z.device.type, enabled=False):
+            Z = Z.to(norm.weight.dtype).masked_fill(padding, 0)  # (B, C, T)
+            mean = Z.sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
+            Z = (Z - mean).masked_fill(padding, 0)  # (B, C, T)
+            variance = Z.square().sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
+            Z = Z * (variance + norm.eps).rsqrt() * norm.weight[:, None] + norm.bias[:, None]
+        return self.activation(Z.masked_fill(padding, 0))
