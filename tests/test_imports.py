@@ -165,7 +165,12 @@ def prints(tree):
 
 INVERTED = {
     "asr.nn.attention": {"~mask"},
-    "asr.nn.encoders.pretrained": {"~length_mask(H_lens, H.size(1))"},
+    "asr.nn.encoders.families.parakeet": {
+        "~key_mask(H_lens, H.size(1))",
+        "~length_mask(lens, E.size(1))",
+    },
+    "asr.nn.encoders.families.w2v_bert": {"~padding"},
+    "asr.nn.encoders.families.waveform": {"~length_mask(H_lens, H.size(1))"},
 }
 PRINT = {"asr.cli.command": {"print"}, "asr.logging": {"print"}}
 

@@ -198,6 +198,13 @@ def test_spans_have_their_width_their_share_and_stay_within():
     assert 0.17 < share < 0.2  # overlaps take a little of 0.2
 
 
+def test_the_convolutions_can_be_left_as_they_are(folder):
+    encoder = encoder_of(folder("wavlm base"), "freeze_extractor: true")
+    left = {name for name, p in encoder.named_parameters() if not p.requires_grad}
+    convolutions = encoder.pretrained.feature_extractor.named_parameters()
+    assert left == {f"pretrained.feature_extractor.{name}" for name, _ in convolutions}
+
+
 ENCODER = """encoder: {{kind: pretrained, source: {root}/source, dropout: 0.05, layer_dropout: 0.2,
     mask: {{time_ratio: 0.1, time_width: 2}}}}
   fine_tuning: {{freeze_epochs: 1, rate: 0.5, layer_decay: 0.9}}"""

@@ -57,6 +57,7 @@ class PretrainedSettings(Settings):
     layer_dropout: float = Field(0.0, ge=0, lt=1)
     weighted_layers: bool = False  # H is a learned mean of all layers, not the last one
     stride: Literal[1, 2] = 1  # 2: an adapter, which is learned, makes 25 frames a second of 50
+    freeze_extractor: bool = False  # the convolutions that read samples stay; others have none
     mask: LatentMaskSettings | None = None
     lora: LoRASettings | None = None  # the source's weights stay, and low-rank matrices are learned
     architecture: AnyFamily | None = None  # read from the source, if absent
@@ -120,6 +121,8 @@ class PretrainedEncoder(nn.Module):
         )
         self.pretrained: Any = a.module(dropouts)
         self.extractor = a.extractor()
+        if s.freeze_extractor and hasattr(self.pretrained, "feature_extractor"):
+            self.pretrained.feature_extractor.requires_grad_(False)
         if s.lora:
             for name, parameter in self.pretrained.named_parameters():
                 parameter.requires_grad_(name in MISSING)

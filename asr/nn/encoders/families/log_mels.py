@@ -1,4 +1,4 @@
-"""Log-mel features as Whisper's and Parakeet's encoders were trained on; their formulas are transformers' extractors'.
+"""Log-mel features as encoders were trained on; the formulas are those of transformers' feature extractors.
 
 B batch, S samples, N samples of the Fourier transform, T frames, F mel bins. Each utterance has the
 features that it has alone.
@@ -14,6 +14,7 @@ from asr.ops import length_mask, zero_padding
 RATE, SHIFT, WINDOW = 16000, 160, 400  # Hz; samples
 WHISPER_FLOOR, WHISPER_RANGE = 1e-10, 8.0  # of energies; of their decimal logarithms
 PARAKEET_FLOOR, PARAKEET_EPSILON, PREEMPHASIS = 2.0**-24, 1e-5, 0.97
+KALDI_FFT, KALDI_FLOOR, KALDI_EPSILON, INT16 = 512, 2.0**-23, 1e-7, 32768.0
 
 
 class LogMels(nn.Module):
@@ -82,6 +83,36 @@ class ParakeetMels(LogMels):
         E = (self.energies(zero_padding(X, X_lens), X_lens) + PARAKEET_FLOOR).log()  # (B, T, F)
         mean, deviation = moments(E, lens)  # (B, 1, F)
         return zero_padding((E - mean) / (deviation + PARAKEET_EPSILON), lens), lens
+
+
+class KaldiMels(nn.Module):
+    """Waveforms → Kaldi's filterbank in float64, of which each bin has mean 0 and variance 1 in an utterance.
+
+    In float64 whatever the encoder's type is, as transformers' extractor computes it: bins without
+    sound are rounding errors otherwise.
+    """
+
+    def __init__(self, mels: int):
+        super().__init__()
+        make = imports.transformers("transformers.audio_utils").mel_filter_bank
+        kaldi = {"mel_scale": "kaldi", "triangularize_in_mel_space": True}
+        filters = torch.from_numpy(make(KALDI_FFT // 2 + 1, mels, 20.0, RATE / 2, RATE, **kaldi))
+        hann = torch.hann_window(WINDOW, periodic=False, dtype=torch.double)
+        self.constants = hann.pow(0.85) * INT16, filters  # (WINDOW,) and (N / 2 + 1, F)
+
+    def forward(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
+        """X (B, S) → (B, T, F), zeros beyond the lengths (B,); a frame lies within the samples"""
+        window, filters = (constant.to(X.device) for constant in self.constants)
+        lens = (X_lens - WINDOW) // SHIFT + 1  # (B,)
+        frames = X.double().unfold(1, WINDOW, SHIFT)  # (B, T, WINDOW)
+        frames = frames - frames.mean(-1, keepdim=True)
+        before = torch.cat([frames[..., :1], frames[..., :-1]], -1)
+        spectrum = torch.fft.rfft((frames - PREEMPHASIS * before) * window, KALDI_FFT)
+        power = torch.view_as_real(spectrum).square().sum(-1)  # (B, T, N / 2 + 1)
+        with torch.autocast(X.device.type, enabled=False):
+            E = (power @ filters).clamp(min=KALDI_FLOOR).log()  # (B, T, F)
+        mean, deviation = moments(E, lens, KALDI_EPSILON)  # (B, 1, F)
+        return zero_padding((E - mean) / deviation, lens), lens
 
 
 def moments(E: Tensor, lens: Tensor, epsilon: float = 0.0) -> tuple[Tensor, Tensor]:

@@ -3,17 +3,15 @@
 B batch, S samples, T frames of 10 ms, T' frames of 20 ms, F mel bins, D model width, N layers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from asr import imports
 from asr.device import product_dtype
-from asr.features.fbank import INT16_SCALE, Fbank
 from asr.nn.encoders.families.family import (
     Activation,
     Count,
@@ -27,13 +25,12 @@ from asr.nn.encoders.families.family import (
     expect,
     refuse,
 )
-from asr.nn.encoders.families.log_mels import RATE, SHIFT, WINDOW, moments
+from asr.nn.encoders.families.log_mels import RATE, SHIFT, WINDOW, KaldiMels
 from asr.nn.subsampling import Strides
 from asr.nn.transformer import MOST
-from asr.ops import additive, key_mask, length_mask, zero_padding
+from asr.ops import additive, length_mask
 
 STACKED = 2  # frames
-EPSILON = 1e-7  # of the variance, as transformers' SeamlessM4TFeatureExtractor has it
 REFUSED = {"add_adapter": "its adapter shortens time with padding, which isn't supported"}
 
 
@@ -115,32 +112,11 @@ class W2vBertSettings(FamilySettings):
 
     def extractor(self) -> nn.Module:
         """Kaldi's filterbank."""
-        return Filterbank(self.feature_projection_input_dim // STACKED)
+        return KaldiMels(self.feature_projection_input_dim // STACKED)
 
     def way(self, module: Any, extractor: nn.Module | None) -> "W2vBertWay":
         """Through filterbank, projection and layers."""
         return W2vBertWay(module, extractor)
-
-
-class Filterbank(Fbank):
-    """Kaldi's filterbank in float64, as transformers' extractor computes it, whatever the encoder's type is."""
-
-    def __init__(self, mels: int):
-        super().__init__(RATE, mels)
-        window = torch.hann_window(self.frame_samples, periodic=False, dtype=torch.double)
-        self.window, self.filters = window.pow(0.85) * INT16_SCALE, self.filters.double()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Filterbank":
-        return super()._apply(lambda tensor: fn(tensor).double(), recurse)
-
-    def forward(
-        self, waveforms: Tensor, lens: Tensor, seeds: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Waveforms (B, S), lens (B,) → (B, T, F), zeros beyond the lengths (B,)"""
-        frames = waveforms.double().unfold(1, self.frame_samples, self.shift_samples)  # (B, T, N)
-        X_lens = self.lengths(lens)
-        with torch.autocast(waveforms.device.type, enabled=False):
-            return self._at_once(frames, X_lens), X_lens
 
 
 @dataclass(frozen=True)
@@ -156,10 +132,8 @@ class W2vBertWay(Way):
         return self.module.encoder.layers
 
     def begin(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
-        """X (B, S, 1) → (B, T', D) and lengths (B,); mean and deviation are those of all T frames"""
+        """X (B, S, 1) → (B, T', D) and lengths (B,)"""
         E, lens = self.extractor(X.squeeze(2), X_lens)  # (B, T, F)
-        mean, deviation = moments(E, lens, EPSILON)  # (B, 1, F)
-        E = zero_padding((E - mean) / deviation, lens)  # (B, T, F)
         H_lens, T = lens // STACKED, E.size(1) // STACKED
         E = E[:, : STACKED * T].reshape(len(E), T, -1)  # (B, T', 2F)
         projection = self.module.feature_projection
@@ -167,9 +141,9 @@ class W2vBertWay(Way):
 
     def through(self, H: Tensor, H_lens: Tensor, drawn: Sequence[bool]) -> list[Tensor]:
         """Go through the layers; see `Way.through`."""
-        real = ~length_mask(H_lens, H.size(1))  # (B, T')
-        mask = additive(key_mask(H_lens, H.size(1)), product_dtype(H))  # (B, 1, 1, T')
-        H = self.module.encoder.dropout(H.masked_fill(~real.unsqueeze(2), 0))  # (B, T', D)
+        padding = length_mask(H_lens, H.size(1))  # (B, T')
+        mask, real = additive(padding[:, None, None], product_dtype(H)), ~padding
+        H = self.module.encoder.dropout(H.masked_fill(padding.unsqueeze(2), 0))  # (B, T', D)
         outputs = [H]
         for n, layer in enumerate(self.layers):
             if drawn[n]:
