@@ -145,8 +145,9 @@ def multi30k(root: Path) -> None:
     for seed, (split, count) in enumerate(sizes.items()):
         source = [text.lower() for text in miniatures.english(count, seed)]
         target = [" ".join(text.split()[::-1]) for text in source]
-        miniatures.write(root / f"multi30k/{split}.lc.norm.tok.en", source)
-        miniatures.write(root / f"multi30k/{split}.lc.norm.tok.de", target)
+        for kind in (".lc.norm.tok", ""):
+            miniatures.write(root / f"multi30k/{split}{kind}.en", source)
+            miniatures.write(root / f"multi30k/{split}{kind}.de", target)
 
 
 SETUPS = {

@@ -29,7 +29,7 @@ ARGUMENTS = {  # what each recipe is given; folders stand beside the caller
     "recipes/librispeech/run.sh": "--corpus 'cor pus' --ngram 3 --shar --name x.1",
     "recipes/mandarin/run.sh": "'cor pus'",
     "recipes/mini/run.sh": "training.epochs=2",
-    "recipes/multi30k/run.sh": "'cor pus' --tokens '--kind characters' training.epochs=2",
+    "recipes/multi30k/run.sh": "'cor pus' --raw --tokens '--kind characters' training.epochs=2",
     "recipes/own/run.sh": "'cor pus/all.tsv' --name mine --normalize plain",
     "recipes/yesno/run.sh": "",
 }
