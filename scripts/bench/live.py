@@ -15,7 +15,8 @@ every chunk; --join joins utterances first. It prints
 
 `capacity` streams noise to random weights of the workload's sizes, whose searches find as many labels as
 speech has. It prints the seconds that a chunk of all streams takes, the share of the time that the search
-for final results takes, and the seconds of audio in a second.
+for final results takes, and the seconds of audio in a second. With --wenet, the same streams are then
+read by sherpa-onnx (live_sherpa.py), which searches greedily on CTC and has no final search.
 """
 
 import argparse
@@ -52,7 +53,7 @@ from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import transcribe
 from asr.transcription.recordings import find
 from asr.transcription.streams import Stream, Streams
-from scripts.bench import generated, workload
+from scripts.bench import generated, live_sherpa, workload
 
 # seconds: pushed at once, after a recording, between joined ones
 PORTION, SILENCE, PAUSE = 0.02, 2.0, 0.4
@@ -207,14 +208,20 @@ def quality(args: argparse.Namespace) -> dict:
     return {name: x.figures(files) for name, x in pooled.items()}
 
 
-def random_recognizer(chunk: int, left: int) -> Recognizer:
-    """A recognizer of the workload's sizes with random weights, whose CTC often hears nothing."""
+def random_recognizer(chunk: int, left: int, kind: str = "transformer") -> Recognizer:
+    """A recognizer of the workload's sizes with random weights, whose CTC often hears nothing.
+
+    chunk   frames of the encoder
+    left    chunks before it that are seen
+    kind    of the encoder, conformer or transformer
+    """
     shared = {"d_model": workload.D_MODEL, "heads": workload.HEADS, "ff": workload.FF}
     shared |= {"dropout": 0.0, "kind": "transformer"}
+    own = {"kind": kind, "layers": workload.ENCODER_LAYERS, "channels": workload.CHANNELS}
+    own |= {"kernel": live_sherpa.KERNEL} if kind == "conformer" else {}
     settings = HybridSettings(
         kind="hybrid",
-        encoder={**shared, "layers": workload.ENCODER_LAYERS, "channels": workload.CHANNELS}
-        | {"chunk": {"frames": chunk, "left": left}},
+        encoder={**shared, **own, "chunk": {"frames": chunk, "left": left}},
         decoder={**shared, "layers": workload.DECODER_LAYERS},
     )
     texts = list(generated.texts([12.0] * 4000))
@@ -240,7 +247,7 @@ def capacity(args: argparse.Namespace) -> dict:
     """Time chunks of several streams side by side."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    recognizer, figures = random_recognizer(args.frames, args.left), {}
+    recognizer, figures = random_recognizer(args.frames, args.left, args.encoder), {}
     limit_labels(recognizer)
     rng, rate = np.random.default_rng(0), recognizer.sample_rate
     options = SearchOptions(mode=args.mode)
@@ -260,7 +267,30 @@ def capacity(args: argparse.Namespace) -> dict:
             finals += time.perf_counter() - began
         speed = count * args.rounds * size / rate / (sum(times) + finals)
         share = finals / (sum(times) + finals)
-        figures[count] = {"chunk_seconds": spread(times), "share_of_finals": share, "speed": speed}
+        figures[f"{count}"] = {
+            "chunk_seconds": spread(times),
+            "share_of_finals": share,
+            "speed": speed,
+        }
+    return figures | (beside_sherpa(args) if args.wenet else {})
+
+
+def beside_sherpa(args: argparse.Namespace) -> dict:
+    """Time the same numbers of streams with sherpa-onnx."""
+    environment, figures = Path(".bench/sherpa"), {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        live_sherpa.export(
+            environment, Path(args.wenet), folder, args.frames, args.left, args.encoder
+        )
+        for count in args.streams:
+            how = count, args.rounds, args.frames, args.threads
+            times = live_sherpa.measure(environment, folder, *how)
+            seconds = count * args.rounds * args.frames * live_sherpa.FRAME / live_sherpa.RATE
+            figures[f"sherpa-onnx {count}"] = {
+                "chunk_seconds": spread(times),
+                "speed": seconds / sum(times),
+            }
     return figures
 
 
@@ -298,6 +328,10 @@ def main(argv):
     args.add_argument("--left", type=int, default=4, help="chunks before it that are seen")
     args.add_argument("--threads", type=int, default=os.cpu_count())
     args.add_argument("--mode", default="joint")
+    args.add_argument("--encoder", default="transformer", choices=("transformer", "conformer"))
+    args.add_argument(
+        "--wenet", metavar="DIR", help="measure sherpa-onnx, too, with this checkout of WeNet"
+    )
     args.add_argument("--json", metavar="FILE", help="write the figures there")
     args = args.parse_args(argv)
     figures = quality(args) if args.what == "quality" else capacity(args)
