@@ -1,8 +1,9 @@
 """sherpa-onnx's streams beside ours (live.py capacity): WeNet's U2++ encoder of these sizes, greedy CTC.
 
-WeNet's own encoder, with random weights, is exported to ONNX with what sherpa-onnx reads of it, chunks and caches. Streams are
-divided among processes of one thread each, because sherpa-onnx computes them one after another. `environments.sh
-sherpa` makes the environment; WeNet's code is a checkout of github.com/wenet-e2e/wenet.
+WeNet's own encoder, with random weights, is exported to ONNX with what sherpa-onnx reads of it, chunks
+and caches. Streams are divided among processes of one thread each, because sherpa-onnx computes them
+one after another. `environments.sh sherpa` makes the environment; WeNet's code is a checkout of
+github.com/wenet-e2e/wenet.
 
     python scripts/bench/live_sherpa.py FOLDER STREAMS ROUNDS FRAMES      a worker, in that environment
 """
