@@ -92,8 +92,10 @@ def test_any_cutting_gives_the_same(streams, count):
         assert run(streams.open(), waveform, cuts) == whole  # to the bit: chunks are the same
 
 
-@each("company", partly([7, 1, 31], 3))
-def test_a_stream_in_company_is_as_if_alone(recognizer, streams, company):
+@each("company, number", partly([(7, 3), (1, 1), (31, 1)], 3))
+def test_a_stream_in_company_is_as_if_alone(recognizer, streams, threads, company, number):
+    """Threads each encode some of the streams."""
+    threads(number)
     draw, texts = random.Random(company), [TEXT]
     for _ in range(company):
         texts.append("".join(draw.choices([*SOUNDS, *"-----"], k=draw.randint(2, 20))))
