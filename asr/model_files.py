@@ -20,6 +20,7 @@ CALIBRATION = "calibration.yaml"  # of confidences, if they were calibrated
 # `model.kind` and what people call it
 KINDS = {"hybrid": "recognizer", "lm": "language model", "translator": "translator"}
 SOURCE = "source"  # folder, within a translator's, of the tokenizer of what it reads, if that is another one
+FAR = 1.5  # times the longest recording of training; a longer recording is searched in pieces
 DIGEST = "sha256"  # in the header's metadata: of all that the file holds
 MOST_HEADER = 32 << 20  # bytes; a thousand tensors take a tenth of a megabyte
 SIZES = {

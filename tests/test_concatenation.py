@@ -15,19 +15,31 @@ from runs import (
     assert_same,
     assert_uninterrupted,
     experiment,
+    make_root,
     stop,
     train,
     weights,
 )
 from small import each, slow
 
+from asr.audio.load import load as load_sound
+from asr.audio.load import resample
+from asr.data import shar
 from asr.data.augmentation import Augment, AugmentSettings
 from asr.data.bucketing import Shards
 from asr.data.columns import Ragged, Table
-from asr.data.concatenation import Concatenation, ConcatenationSettings, between, faint_noise
-from asr.data.dataset import SpeechDataset, load, utterance_seeds
+from asr.data.concatenation import (
+    Concatenation,
+    ConcatenationSettings,
+    between,
+    faint_noise,
+    least_pause,
+)
+from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, load, utterance_seeds
 from asr.data.manifest import Utterance
+from asr.data.prepare import prepare
 from asr.data.validate import frames_needed
+from asr.nn.subsampling import Strides
 from asr.tasks.utterances import Split
 from asr.text import tokenizer as tokenizers
 from asr.text.characters import Characters
@@ -52,13 +64,19 @@ def utterances(tmp_path_factory):
 
 def split_of(utterances, settings=OFTEN, tokenizer=CHARACTERS):
     labels = Ragged.of_ids(map(tokenizer.encode, utterances.texts), tokenizer.vocabulary)
-    return Split(utterances, labels, concatenation=Concatenation(settings, tokenizer))
+    return Split(utterances, labels, concatenation=Concatenation(settings, tokenizer, 400, 0.1))
+
+
+def draw(settings, seconds, seeds, tokens=None, least=0.0, most=10**9):
+    """The examples of utterances that have no sound."""
+    tokens = np.ones(len(seconds), int) if tokens is None else np.asarray(tokens)
+    return Concatenation(settings, CHARACTERS, most, least).draw(seconds, tokens, seeds)
 
 
 def dataset(split, epoch=0, speeds=(1.0,), **more):
-    rows = split.rows(1, epoch, speeds)
+    rows = split.joined(1, epoch, speeds)
     return SpeechDataset(
-        split.utterances, split.labels, RATE, 1, epoch, speeds, rows=rows, **more
+        split.utterances, split.labels, RATE, 1, epoch, speeds, joined=rows, **more
     ), rows
 
 
@@ -75,7 +93,7 @@ SETTINGS = st.builds(
 @given(SECONDS, SETTINGS, st.integers(0, 2**40))
 def test_each_utterance_is_in_one_example_of_bounded_length(seconds, settings, seed):
     seeds = utterance_seeds(seed, 0, map(str, range(len(seconds))))
-    rows = Concatenation(settings, CHARACTERS).rows(seconds, seeds)
+    rows = draw(settings, seconds, seeds)
     members = [list(rows.members(n)) for n in rows.firsts]
     assert sum(members, []) == list(range(len(seconds)))
     for first, *others in members:
@@ -92,7 +110,7 @@ def test_each_utterance_is_in_one_example_of_bounded_length(seconds, settings, s
 def test_utterances_are_joined_as_often_as_asked_and_pauses_are_uniform():
     seeds = utterance_seeds(3, 0, map(str, range(40_000)))
     settings = ConcatenationSettings(probability=0.3, max_seconds=1e9)
-    rows = Concatenation(settings, CHARACTERS).rows(np.ones(40_000), seeds)
+    rows = draw(settings, np.ones(40_000), seeds)
     within = rows.counts == 0
     assert within.mean() == pytest.approx(0.3, abs=0.01)
     for drawn, low, high in (
@@ -164,7 +182,7 @@ def test_a_space_stands_where_the_text_has_one(texts, a, b, expected):
     assert between(tokenizer, a, b) == [tokenizer.characters.index(c) + 1 for c in expected]
 
 
-def test_company_workers_and_archives_change_nothing_but_seeds_and_epochs_do(utterances):
+def test_company_and_workers_change_nothing_but_seeds_and_epochs_do(utterances):
     split = split_of(utterances)
     augment = Augment(AugmentSettings(volume={}))
     data, rows = dataset(split, 2, (0.9, 1.1), augment=augment)
@@ -175,32 +193,56 @@ def test_company_workers_and_archives_change_nothing_but_seeds_and_epochs_do(utt
         assert (alone.ids, samples) == ([together.ids[n]], int(together.wave_lens[n]))
         assert_same(alone.waveforms[0, :samples], together.waveforms[n, :samples])
         assert_same(alone.Y[0, :labels], together.Y[n, :labels])
-    epochs = {tuple(split.rows(1, epoch, (1.0,)).counts) for epoch in range(5)}
-    seeds = {tuple(split.rows(seed, 0, (1.0,)).counts) for seed in range(5)}
+    epochs = {tuple(split.joined(1, epoch, (1.0,)).counts) for epoch in range(5)}
+    seeds = {tuple(split.joined(seed, 0, (1.0,)).counts) for seed in range(5)}
     assert len(epochs) == len(seeds) == 5
 
 
-@given(st.lists(st.sampled_from(["A", "AA", "ABAB", "A A"]), min_size=2, max_size=9), SETTINGS)
-def test_ctc_can_align_whatever_it_can_align_alone(texts, settings):
-    """Utterances with as few frames as CTC needs; a frame of the encoder has 40 ms, or 80."""
-    labels = [CHARACTERS.encode(text) for text in texts]
+STRIDES = {  # of a frame, of samples
+    "ours": Strides([(400, 160), (3, 2), (3, 2)]),
+    "by eight": Strides([(400, 160), (3, 2), (3, 2), (3, 2)]),
+    "wav2vec": Strides([(400, 320)]),
+    "parakeet": Strides([(160, 160), (3, 2, 1), (3, 2, 1), (3, 2, 1)]),
+    "parakeet, half": Strides([(160, 160), (3, 2, 1), (3, 2, 1), (3, 2, 1), (3, 2)]),
+    "whisper": Strides([(160, 160), (3, 1, 1), (3, 2, 1)]),
+}
+FEW = st.lists(st.sampled_from(["A", "AA", "ABAB", "A A"]), min_size=2, max_size=9)
+
+
+@each("name", STRIDES)
+@given(FEW, SETTINGS, st.integers(0, 99))
+def test_ctc_can_align_whatever_it_can_align_alone(name, texts, settings, seed):
+    """Utterances with as few frames as CTC needs."""
+    strides, labels = STRIDES[name], [CHARACTERS.encode(text) for text in texts]
     needed = frames_needed(Ragged.of_ids(labels, 5))
-    for frame, lost in ((0.04, 0.045), (0.08, 0.1)):  # what the convolutions at the ends need
-        seconds = needed * frame + lost
-        seeds = utterance_seeds(0, 0, map(str, range(len(texts))))
-        rows = Concatenation(settings, CHARACTERS).rows(seconds, seeds)
-        for n in rows.firsts:
-            members = list(rows.members(n))
-            joined = rows.labels([texts[m] for m in members], [labels[m] for m in members])
-            frames = int((rows.durations[n] - lost) / frame + 1e-6)
-            assert frames >= frames_needed(Ragged.of_ids([joined], 5))[0]
+    seconds = np.array([strides.frames(int(n)) for n in needed]) / RATE
+    seeds = utterance_seeds(seed, 0, map(str, range(len(texts))))
+    hop = strides.frames(2) - strides.frames(1)
+    settings = settings.model_copy(update={"min_pause": 0.0, "max_pause": 0.01})
+    least = least_pause(strides.shortest, hop, RATE)
+    rows = draw(settings, seconds, seeds, [len(y) for y in labels], least)
+    for n in rows.firsts:
+        members = list(rows.members(n))
+        parts = [np.zeros(round(seconds[m] * RATE), np.float32) for m in members]
+        samples = len(rows.waveform(n, parts, RATE, 1))
+        joined = rows.labels([texts[m] for m in members], [labels[m] for m in members])
+        assert strides.lengths(samples) >= frames_needed(Ragged.of_ids([joined], 5))[0]
+
+
+def test_an_example_has_no_more_tokens_than_allowed():
+    settings = ConcatenationSettings(probability=0.9, max_seconds=1e6)
+    seeds = utterance_seeds(1, 0, map(str, range(900)))
+    lens = np.arange(900) % 50 + 1
+    rows = draw(settings, np.ones(900), seeds, lens, 0.0, 60)
+    totals = [lens[list(rows.members(n))].sum() + rows.counts[n] - 1 for n in rows.firsts]
+    assert max(totals) == 60 and rows.counts.max() > 2
 
 
 @each(
     "changes, message",
     [
         ({"probability": 1.0}, "less than 1"),
-        ({"min_pause": 0.05}, "greater than or equal to 0.1"),
+        ({"min_pause": -0.1}, "greater than or equal to 0"),
         ({"min_pause": 0.5, "max_pause": 0.2}, "min_pause: got 0.5, expected max_pause"),
     ],
 )
@@ -210,8 +252,13 @@ def test_settings_out_of_range_are_refused(changes, message):
 
 
 def test_joined_utterances_may_not_be_longer_than_single_ones(root):
-    how = "data.concatenate={max_seconds: 31}"
-    refused("concatenate.max_seconds: got 31, expected max_seconds .30.", experiment, root, how)
+    how = "data.concatenate={max_seconds: 29.8}"
+    refused(
+        "concatenate: got max_seconds 29.8 and twice max_edge 0.3, expected max_seconds .30",
+        experiment,
+        root,
+        how,
+    )
 
 
 JOINED = "data.concatenate={probability: 0.5, max_seconds: 3, max_pause: 0.2}"
@@ -222,7 +269,7 @@ def test_a_training_plans_examples_and_tells_the_longest(root):
     model = build(settings)
     train_split = settings.read(model).train
     task = settings.task(model, train_split, None)
-    rows = train_split.rows(settings.seed, 0, settings.data.speeds)
+    rows = train_split.joined(settings.seed, 0, settings.data.speeds)
     planned = sorted(n for step in task.plan(0, 2) for batch in step for n in batch)
     assert planned == rows.firsts.tolist() and len(planned) < len(train_split.utterances)
     [longest] = task.longest(1)
@@ -237,6 +284,48 @@ def test_archives_are_those_of_the_first_utterances():
     shards = Shards(["a", None, "b"], np.array([0, 0, 1, 2, 2])).select(np.array([1, 3]))
     assert shards.first_needed([[1], [0, 1]]) == [["b"], ["a"]]
     assert sorted(np.concatenate(shards.windows(np.random.default_rng(0))).tolist()) == [0, 1]
+
+
+def test_neighbors_in_archives_are_joined_and_read_as_from_files(tmp_path, monkeypatch):
+    """Eight recordings lie in each, in another order than in the manifest."""
+    monkeypatch.setattr(shar, "SHARD", 8)
+    root = make_root(tmp_path)
+    prepare("tsv", root / "corpus", root / "data", shar=True)
+    settings = experiment(root, JOINED, f"data.train={root}/data/train.shar.jsonl.gz")
+    model = build(settings)
+    split = settings.read(model).train
+    assert (np.diff(split.shards.numbers) >= 0).all() and len(split.shards.archives) == 5
+    files = settings.read(build(experiment(root, JOINED))).train  # in the manifest's order
+    task, places = (
+        settings.task(model, split, None),
+        {n: i for i, n in enumerate(files.utterances.ids)},
+    )
+    planned = [batch for step in task.plan(1, 2) for batch in step]
+    for batch, indices in zip(task.load(1, planned), planned, strict=True):
+        joined = split.joined(settings.seed, 1, settings.data.speeds)
+        for n, wave, y, labels in zip(indices, batch.waveforms, batch.Y, batch.Y_lens, strict=True):
+            ids = [split.utterances.ids[m] for m in joined.members(n)]
+            texts = [files.utterances.texts[places[name]] for name in ids]
+            assert y[:labels].tolist() == model.tokenizer.encode(" ".join(texts))
+            first = files.utterances[places[ids[0]]]
+            speed = draw_speeds(utterance_seeds(settings.seed, 1, ids[:1]), settings.data.speeds)[0]
+            own = load_sound(first.path, 8000, first.start, first.duration)
+            own = resample(own, 8000 * speed, 8000)
+            begin = round(joined.before[n] * 8000)
+            assert_same(wave[begin : begin + len(own)], torch.from_numpy(own))
+
+
+def test_tokens_drawn_by_bpe_dropout_can_be_aligned(utterances):
+    tokenizer = tokenizers.train("bpe", TEXTS, 8)
+    split = split_of(utterances, tokenizer=tokenizer)
+    frames = np.full(len(TEXTS), 99)
+    segmentation = Segmentation(tokenizers.dropout(tokenizer, 0.5), frames)
+    data, rows = dataset(split, 1, segmentation=segmentation)
+    plain, _ = dataset(split, 1)
+    one, other = (part[rows.firsts.tolist()] for part in (data, plain))
+    assert (one.Y_lens >= other.Y_lens).all() and (one.Y_lens > other.Y_lens).any()
+    for y, length, z, known in zip(one.Y, one.Y_lens, other.Y, other.Y_lens, strict=True):
+        assert tokenizer.decode(y[:length]) == tokenizer.decode(z[:known])
 
 
 @slow

@@ -43,7 +43,7 @@ from asr.info.folders import describe
 from asr.models.recognizer import load
 from asr.models.transfer import load_what_fits, unlike_settings
 from asr.nn.encoders import pretrained_source as source
-from asr.nn.encoders.pretrained import fixed_spans
+from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans
 from asr.training.build import build
 from asr.training.optim.adam import parameter_groups
 from asr.training.optim.muon import MuonSettings
@@ -196,6 +196,24 @@ def test_spans_have_their_width_their_share_and_stay_within():
     assert 0.15 < spans[4] < 0.25 and spans[25] == 1  # 0.2 spans; 1.25 spans
     share = drawn[lens == 50].sum() / 50_000
     assert 0.17 < share < 0.2  # overlaps take a little of 0.2
+
+
+OLD = """model_type: wav2vec2, hidden_size: 32, num_hidden_layers: 3, num_attention_heads: 2, intermediate_size: 48,
+    hidden_act: gelu, layer_norm_eps: 1.0e-05, feat_extract_norm: group, feat_extract_activation: gelu,
+    conv_dim: [16, 16, 16, 16, 16, 16, 16], conv_kernel: [10, 3, 3, 3, 3, 2, 2], conv_stride: [5, 2, 2, 2, 2, 2, 2],
+    conv_bias: false, num_conv_pos_embeddings: 128, num_conv_pos_embedding_groups: 2, do_stable_layer_norm: false,
+    feat_proj_layer_norm: null, num_buckets: null, max_bucket_distance: null, conv_pos_kernel_size: null,
+    transformers: 5.24.0, expected: []"""
+
+
+def test_the_description_in_an_older_model_folder_is_still_one(folder):
+    """As version 0.2 wrote it first, when all families read samples."""
+    given = {"kind": "pretrained", "source": "gone", "architecture": options(OLD)}
+    encoder = PretrainedSettings(**given).build(1)
+    same_names = encoder_of(folder("wav2vec2 base")).state_dict()
+    assert {k: v.shape for k, v in encoder.state_dict().items()} == {
+        k: v.shape for k, v in same_names.items()
+    }
 
 
 def test_the_convolutions_can_be_left_as_they_are(folder):
@@ -445,7 +463,8 @@ EDITS = """
 auto_map                       | config.json | auto_map: {AutoModel: m.M}
 adapter_attn_dim               | config.json | adapter_attn_dim: 16
 company                        | config.json | conv_pos_batch_norm: true
-WhisperSettings                | config.json | model_type: whisper
+sampling_rate: got 8000, exp.* | config.json | model_type: whisper
+model_type .'whisper'.         | config.json | model_type: [whisper]
 'bert' isn't supported         | config.json | model_type: bert
 hidden_size                    | config.json | hidden_size: 1000000000000
 samples or less                | config.json | conv_kernel: [10, 9999, 9999, 9999, 9999, 9999, 9999]

@@ -7,6 +7,7 @@ encoder (contracts.py) and of training (runs.py).
 import json
 import re
 from functools import cache
+from unittest.mock import patch
 
 import pytest
 import soundfile
@@ -31,6 +32,8 @@ from torch import nn
 from asr.features.waveform import Waveform
 from asr.models.recognizer import load
 from asr.nn.encoders import pretrained_source as source
+from asr.transcription import encoding
+from asr.transcription.encoding import encode_features
 
 transformers = pytest.importorskip("transformers")
 EACH = each("family", READERS)
@@ -165,6 +168,17 @@ def test_masks_follow_from_the_seed_of_an_utterance_alone(folder, family):
     same(alone, H[[1]], H_lens[[1]], 1e-6, "alone")
 
 
+def test_without_a_preprocessor_config_features_are_those_of_the_family(tmp_path):
+    root = configured(tmp_path, "whisper")
+    (root / "source/preprocessor_config.json").unlink()
+    assert experiment(root).resolved().features.waveform.normalize is False
+    for changes, message in (
+        ("{sample_rate: 8000}", "sample_rate: got 8000, expected 16000, as .*source was trained"),
+        ("{sample_rate: 16000, normalize: true}", "normalize: got True, expected False"),
+    ):
+        refused(message, experiment(root, f"features.waveform={changes}").resolved)
+
+
 @each("family, target", [("w2v-bert", "linear_v"), ("whisper", "out_proj"), ("parakeet", "o_proj")])
 def test_lora_adapts_the_maps_of_each_family(folder, family, target):
     encoder, _ = encoder_of(folder(family), f"lora: {{rank: 2, targets: [{target}]}}")
@@ -176,9 +190,24 @@ def test_lora_adapts_the_maps_of_each_family(folder, family, target):
     assert len(learned) == 6 and all(f".{target}." in name for name in learned)
 
 
-def test_lora_without_a_map_of_its_names_is_refused(folder):
-    text = "lora: {rank: 2, targets: [intermediate_dense]}"
-    refused("targets.*intermediate_dense.*expected.*k_proj", encoder_of, folder("whisper"), text)
+def test_lora_for_maps_that_there_are_not_is_refused(folder):
+    text = "lora: {rank: 2, targets: [q_proj, intermediate_dense]}"
+    message = "targets: got intermediate_dense, .*expected some of .*k_proj"
+    refused(message, encoder_of, folder("whisper"), text)
+
+
+@EACH
+def test_threads_change_nothing(folder, threads, family):
+    """Of which each takes some of the utterances."""
+    encoder, _ = encoder_of(folder(family))
+    X, X_lens = Waveform(RATE)(*waves())
+    threads(1)
+    with torch.no_grad():
+        alone = encode_features(encoder, X, X_lens)
+        threads(3)
+        with patch.object(encoding, "_groups", lambda *_: [[3], [0], [2], [1]]):
+            together = encode_features(encoder, X, X_lens)
+    same(together.H, alone.H, alone.H_lens, 1e-5, "threads")
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -235,9 +264,12 @@ def test_processes_change_nothing(trained, tmp_path):
     [
         (
             "data.max_seconds=6",
-            "max_seconds: got 6 .at speed 0.9 6.7 s.* takes 6.0 s at most; set 5.4",
+            "got 6, 6.7 s at speed 0.9, but the encoder takes 6.0 s at most; set 5.4",
         ),
-        ("data.concatenate={max_seconds: 5}", "got 5.1 .* set 4.8 or less"),
+        (
+            "data.concatenate={max_seconds: 4}",
+            "got 5.1, 6.3 s at speed 0.9 and .*max_edge 0.3 at both ends, .* set 4.8 or less",
+        ),
         ("model.ctc_weight=0", "ctc_weight: got 0, .* cut by CTC's times"),
     ],
 )
@@ -273,6 +305,11 @@ w2v-bert | config.json | conv_depthwise_kernel_size: 4 | an even and an odd numb
 w2v-bert | preprocessor_config.json | sampling_rate: 8000 | sampling_rate: got 8000, expected 16000
 w2v-bert | preprocessor_config.json | stride: 3 | stride: got 3, expected 2
 whisper | config.json | max_source_positions: 10000000 | max_source_positions
+whisper | config.json | max_source_positions: 15 | max_source_positions
+whisper | config.json | d_model: 2 | hidden_size
+whisper | config.json | d_model: 33, encoder_attention_heads: 3 | an even number
+whisper | config.json | model_type: {a: b} | isn't supported
+whisper | config.json | encoder_layers: many | doesn't describe an encoder
 whisper | preprocessor_config.json | feature_size: 80 | feature_size: got 80, expected 40
 parakeet | config.json | encoder_config: 7 | encoder_config: got 7, expected a description
 parakeet | preprocessor_config.json | preemphasis: 0.9 | preemphasis: got 0.9, expected 0.97

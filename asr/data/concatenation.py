@@ -9,7 +9,7 @@ N utterances. Only (seed, epoch, utterance) decide what is drawn.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import torch
@@ -31,8 +31,7 @@ class ConcatenationSettings(Settings):
 
     probability: float = Field(0.3, ge=0, lt=1)  # that an utterance is joined to the one before it
     max_seconds: float = Field(20.0, gt=0)  # of joined utterances
-    # seconds between two; CTC needs the room of a blank or a space
-    min_pause: float = Field(0.1, ge=0.1)
+    min_pause: float = Field(0.1, ge=0)  # seconds between two, and what CTC needs for a blank
     max_pause: float = Field(1.0, le=10)
     max_edge: float = Field(0.3, ge=0, le=10)  # seconds before the first and after the last
 
@@ -82,33 +81,45 @@ class JoinedUtterances:
         silences = [*(self.before[m] for m in members), self.after[members[-1]]]
         samples = [round(seconds * rate) for seconds in silences]
         noise = np.split(faint_noise(sum(samples), seed), np.cumsum(samples)[:-1])
-        parts = [part for pair in zip(noise, waveforms, strict=False) for part in pair]
+        parts = [part for pair in zip(noise[:-1], waveforms, strict=True) for part in pair]
         return np.concatenate([*parts, noise[-1]])
 
     def labels(self, texts: Sequence[str], labels: Sequence[Ids]) -> Ids:
         """Join token ids (U,) of texts, with the ids that stand between them."""
-        seams = [between(self.tokenizer, a, b) for a, b in pairwise(texts)]
-        parts = [part for pair in zip([[], *seams], labels, strict=True) for part in pair]
-        return np.concatenate(parts).astype(np.int64)
+        seams = [[], *(between(self.tokenizer, a, b) for a, b in pairwise(texts))]
+        parts = zip(seams, labels, strict=True)
+        return np.fromiter(chain.from_iterable(chain(*pair) for pair in parts), dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Concatenation:
-    """Draws the examples of each epoch."""
+    """Draws the examples of each epoch.
+
+    tokenizer    of the texts
+    most_tokens  of joined utterances
+    least_pause  seconds with which CTC can align what is joined, see `least_pause`
+    """
 
     settings: ConcatenationSettings
     tokenizer: Tokenizer
+    most_tokens: int
+    least_pause: float
 
-    def rows(self, durations: np.ndarray, seeds: Tensor) -> JoinedUtterances:
+    def draw(self, durations: np.ndarray, tokens: np.ndarray, seeds: Tensor) -> JoinedUtterances:
         """Draw an epoch's examples: each utterance is in one of them, the first or behind the one before it.
 
         durations  (N,) seconds of the utterances, at their drawn speeds
+        tokens     (N,) int64, of each
         seeds      (N,) int64, of (seed, epoch, utterance id)
         """
         s = self.settings
         chance, pause, head, tail = uniforms(another(~seeds), 4).numpy().T
-        pauses = s.min_pause + (s.max_pause - s.min_pause) * pause
-        begins = _begins(chance < s.probability, durations, pauses, s.max_seconds)
+        least, most = (max(pause, self.least_pause) for pause in (s.min_pause, s.max_pause))
+        pauses = least + (most - least) * pause
+        sizes = np.stack(
+            [durations + pauses, tokens + 1], 1
+        )  # (N, 2), with what stands before each
+        begins = _begins(chance < s.probability, sizes, pauses, (s.max_seconds, self.most_tokens))
         ends = np.append(begins[1:], True)
         firsts = np.flatnonzero(begins)
         before = np.where(begins, s.max_edge * head, pauses)
@@ -130,15 +141,35 @@ def between(tokenizer: Tokenizer, a: str, b: str) -> list[int]:
     return middle if head + middle + tail == joint else []
 
 
+def least_pause(shortest: int, hop: int, rate: int) -> float:
+    """Seconds between two utterances with which they have a frame more than each alone, for a blank or a space.
+
+    An utterance of S samples has (S - shortest) // hop + 1 frames.
+
+    shortest   samples of the first frame of the encoder
+    hop        samples from one frame to the next
+    rate       Hz
+    """
+    return max(0, 2 * hop - shortest + 3) / rate  # three for what resampling and pauses round
+
+
 def _begins(
-    follows: np.ndarray, durations: np.ndarray, pauses: np.ndarray, most: float
+    follows: np.ndarray, sizes: np.ndarray, pauses: np.ndarray, most: tuple[float, int]
 ) -> np.ndarray:
-    """Which utterances begin an example: those that were not drawn to follow, or would make one too long."""
-    begins, total = np.ones(len(follows), dtype=bool), 0.0
-    longer = (durations + pauses).tolist()
-    for n, (drawn, seconds) in enumerate(zip(follows.tolist(), durations.tolist(), strict=True)):
-        begins[n] = not (n and drawn and total + longer[n] <= most)
-        total = seconds if begins[n] else total + longer[n]
+    """Which utterances begin an example: those that were not drawn to follow, or would make one too long.
+
+    sizes   (N, 2): seconds and tokens, with the pause and the space before each
+    most    of both
+    """
+    begins, seconds, tokens = np.ones(len(follows), dtype=bool), 0.0, 0.0
+    rows = zip(follows.tolist(), sizes.tolist(), pauses.tolist(), strict=True)
+    for n, (drawn, (own_seconds, own_tokens), pause) in enumerate(rows):
+        fits = seconds + own_seconds <= most[0] and tokens + own_tokens <= most[1]
+        begins[n] = not (n and drawn and fits)
+        if begins[n]:
+            seconds, tokens = own_seconds - pause, own_tokens - 1
+        else:
+            seconds, tokens = seconds + own_seconds, tokens + own_tokens
     return begins
 
 

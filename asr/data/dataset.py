@@ -147,7 +147,7 @@ class SpeechDataset(Dataset):
     seed, epoch: of the augmentation; `speeds` are the factors of speed perturbation, one drawn an
     utterance
     segmentation:  draws other token ids
-    rows:        of the epoch, which join utterances to examples; without them each is one
+    joined:      the epoch's examples; without them each utterance is one
     augment:     changes an example's waveform after that
     """
 
@@ -161,11 +161,11 @@ class SpeechDataset(Dataset):
         speeds: Sequence[float] = (1.0,),
         augment: Augment | None = None,
         segmentation: Segmentation | None = None,
-        rows: JoinedUtterances | None = None,
+        joined: JoinedUtterances | None = None,
     ):
         self.utterances, self.labels, self.rate = utterances, labels, rate
         self.seed, self.epoch, self.speeds, self.augment = seed, epoch, speeds, augment
-        self.segmentation, self.rows = segmentation, rows
+        self.segmentation, self.joined = segmentation, joined
 
     def __getitem__(self, indices: Sequence[int]) -> Batch:
         """Read and pad the examples of one batch, each named by its first utterance."""
@@ -179,17 +179,17 @@ class SpeechDataset(Dataset):
 
     def _example(self, n: int, seed: int) -> tuple[np.ndarray, Ids]:
         """The waveform and the token ids of the example that begins with utterance n."""
-        members = self.rows.members(n) if self.rows else [n]
+        members = self.joined.members(n) if self.joined else [n]
         utterances = [self.utterances[m] for m in members]
         seeds = utterance_seeds(self.seed, self.epoch, [u.id for u in utterances])
         speeds = draw_speeds(seeds, self.speeds).tolist()
         waveforms = list(map(self._waveform, utterances, speeds))
         labels = list(map(self._labels, members, utterances, seeds.tolist()))
-        waveform, joined = waveforms[0], labels[0]
-        if self.rows:
-            waveform = self.rows.waveform(n, waveforms, self.rate, seed)
-            joined = self.rows.labels([u.text for u in utterances], labels)
-        return self.augment(waveform, self.rate, seed) if self.augment else waveform, joined
+        waveform, ids = waveforms[0], labels[0]
+        if self.joined:
+            waveform = self.joined.waveform(n, waveforms, self.rate, seed)
+            ids = self.joined.labels([u.text for u in utterances], labels)
+        return self.augment(waveform, self.rate, seed) if self.augment else waveform, ids
 
     def _waveform(self, utterance: Utterance, speed: float) -> np.ndarray:
         place = utterance.start, utterance.duration, utterance.channel

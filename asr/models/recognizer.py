@@ -16,6 +16,7 @@ from asr.confidence import Calibration
 from asr.config import Settings
 from asr.errors import UserError
 from asr.features.frontend import Frontend, FrontendSettings
+from asr.model_files import FAR
 from asr.models import boundaries
 from asr.models import folder as folders
 from asr.models.boundaries import Boundaries
@@ -55,7 +56,8 @@ class Recognizer(nn.Module):
             )
         self.tokenizer = tokenizer
         self.calibration: Calibration | None = None  # of its confidences
-        self.longest = math.inf  # seconds of the longest recording of its training, as far as known
+        # seconds of the longest recording of its training, as far as known; less if the encoder can't take FAR times it
+        self.longest = math.inf
         self.boundaries: Boundaries | None = None  # of words, if it has learned them
 
     @property
@@ -203,8 +205,7 @@ def load(
         lambda: Recognizer(settings.features, settings.model, tokenizer), folder
     )
     recognizer.calibration = confidence.load(folder) if calibrated else None
-    # recordings of up to one and a half times this are searched whole
-    possible = (recognizer.most_samples or math.inf) / recognizer.sample_rate / 1.5
+    possible = (recognizer.most_samples or math.inf) / recognizer.sample_rate / FAR
     recognizer.longest = min(folders.longest_heard(folder) or math.inf, possible)
     if found := boundaries.load(folder, recognizer.frontend.extractor.features):
         recognizer.boundaries = found.to(device)

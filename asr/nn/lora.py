@@ -42,7 +42,7 @@ class LoRASettings(Settings):
     def adapt(self, layers: nn.ModuleList) -> None:
         """Replace the maps of these names by `LoRALinear`s.
 
-        raises   UserError if the layers have none of them
+        raises   UserError for a name that none of the layers' maps has
         """
         maps = [
             (parent, name, child)
@@ -50,15 +50,16 @@ class LoRASettings(Settings):
             for name, child in parent.named_children()
             if isinstance(child, nn.Linear)
         ]
-        chosen = [found for found in maps if found[1] in self.targets]
-        if not chosen:
-            known = ", ".join(sorted({name for _, name, _ in maps} & {*get_args(Target)}))
+        names = {name for _, name, _ in maps}
+        if unknown := [name for name in self.targets if name not in names]:
+            known = ", ".join(sorted(names & {*get_args(Target)}))
             raise UserError(
-                f"model.encoder.lora.targets: got {', '.join(self.targets)}, which this encoder doesn't have, expected "
-                f"some of {known}"
+                f"model.encoder.lora.targets: got {', '.join(unknown)}, which this encoder doesn't have, expected some "
+                f"of {known}"
             )
-        for parent, name, child in chosen:
-            setattr(parent, name, LoRALinear(child, self.rank, self.alpha / self.rank))
+        for parent, name, child in maps:
+            if name in self.targets:
+                setattr(parent, name, LoRALinear(child, self.rank, self.alpha / self.rank))
 
 
 class LoRALinear(nn.Module):

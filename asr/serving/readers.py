@@ -13,10 +13,11 @@ from pathlib import Path
 
 import soundfile
 
+from asr.model_files import FAR
 from asr.serving.fairness import FairThreads
 from asr.serving.jobs import Job, JobPart
 from asr.serving.searchers import Searchers
-from asr.transcription.long import FAR, cutting, sure_of
+from asr.transcription.long import cutting, sure_of
 from asr.transcription.pipeline import load_waveform
 from asr.transcription.recordings import Recording
 

@@ -55,22 +55,22 @@ def read_features(
             "features: got fbank, expected waveform, which a pretrained encoder reads: features: {waveform: "
             "{sample_rate: 16000}}"
         )
-    if (tree := source.preprocessing()) is None:
+    try:
+        expected = architecture.waveforms(source.preprocessing())
+    except ValueError as error:
+        raise UserError(f"{source.folder / PREPROCESSOR}: {error}") from None
+    if expected is None:
         if waveform.normalize is None:
             raise UserError(
                 f"{source.folder / PREPROCESSOR}: missing; give features.waveform.normalize, true if the encoder was "
                 "trained on waveforms of mean 0 and variance 1, else false"
             )
         return features
-    try:
-        expected = architecture.waveforms(tree)
-    except ValueError as error:
-        raise UserError(f"{source.folder / PREPROCESSOR}: {error}") from None
     given = waveform.sample_rate, waveform.normalize
     for name, got, right in zip(("sample_rate", "normalize"), given, expected, strict=True):
         if got not in (right, None):
             raise UserError(
-                f"features.waveform.{name}: got {got}, expected {right}, by {source.folder / PREPROCESSOR}"
+                f"features.waveform.{name}: got {got}, expected {right}, as {source.name} was trained"
             )
     return features.model_copy(
         update={"waveform": waveform.model_copy(update={"normalize": expected[1]})}
@@ -89,11 +89,12 @@ def check_limit(model: HybridSettings, data: DataSettings) -> None:
         return
     most, slowest = samples / RATE, min(1.0, *data.speeds)
     edges = 2 * data.concatenate.max_edge if data.concatenate else 0.0
-    if data.max_seconds / slowest + edges > most:
+    if (longest := data.max_seconds / slowest + edges) > most:
         possible = math.floor(10 * (most - edges) * slowest) / 10
+        with_edges = f" and data.concatenate.max_edge {edges / 2:g} at both ends" * bool(edges)
         raise UserError(
-            f"data.max_seconds: got {data.max_seconds:g} (at speed {slowest:g} {data.max_seconds / slowest:.1f} s), "
-            f"but the encoder takes {most:.1f} s at most; set {possible:g} or less"
+            f"data.max_seconds: got {data.max_seconds:g}, {longest:.1f} s at speed {slowest:g}{with_edges}, but the "
+            f"encoder takes {most:.1f} s at most; set {possible:g} or less"
         )
     if model.ctc_weight == 0:
         raise UserError(

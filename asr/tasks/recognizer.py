@@ -110,10 +110,10 @@ class RecognizerExperiment(RunSettings):
         fit_cmvn(model, train, self.data, self.seed)
 
     def facts(self, train: Split) -> dict[str, float]:
-        """Seconds of the longest example, to which decoding compares its own recordings."""
+        """Seconds of the first epoch's longest example, to which decoding compares its own recordings."""
         longest = train.utterances.durations.max()
-        if rows := train.rows(self.seed, 0, self.data.speeds):
-            longest = max(longest, rows.durations.max())
+        if joined := train.joined(self.seed, 0, self.data.speeds):
+            longest = max(longest, joined.durations.max())
         return {"longest_seconds": round(float(longest), 2)}
 
     def settle(
@@ -176,8 +176,8 @@ class RecognizerTask:
 
         Where they are joined, of the example that begins with each in the first epoch; 0 if none does.
         """
-        rows = self.train.rows(self.seed, 0, self.data.speeds)
-        return rows.durations if rows else self.train.utterances.durations
+        joined = self.train.joined(self.seed, 0, self.data.speeds)
+        return joined.durations if joined else self.train.utterances.durations
 
     @property
     def workers(self) -> int:
@@ -202,11 +202,11 @@ class RecognizerTask:
             epoch < self.data.sorted_epochs,
         )
         drawn = self.seed, epoch, self.data.speeds
-        if (rows := self.train.rows(*drawn)) is None:
+        if (joined := self.train.joined(*drawn)) is None:
             return plan(self.train.durations(*drawn), *how, self.train.shards)
-        firsts = rows.firsts
+        firsts = joined.firsts
         shards = self.train.shards and self.train.shards.select(firsts)
-        steps = plan(rows.durations[firsts], *how, shards)
+        steps = plan(joined.durations[firsts], *how, shards)
         return [[firsts[batch].tolist() for batch in step] for step in steps]
 
     def longest(self, n: int) -> list[int]:
@@ -226,7 +226,7 @@ class RecognizerTask:
             speeds=self.data.speeds,
             augment=split.augment,
             segmentation=split.segmentation,
-            rows=split.rows(self.seed, epoch, self.data.speeds),
+            joined=split.joined(self.seed, epoch, self.data.speeds),
         )
         if split.shards is None or epoch < self.data.sorted_epochs:
             return self._read(dataset, batches)
@@ -256,7 +256,7 @@ class RecognizerTask:
         )
 
     def name(self, batches: Sequence[list[int]]) -> str:
-        """The first utterances' ids."""
+        """The ids of the examples' first utterances."""
         return f"utterances {shorten(self.train.utterances.ids[n] for batch in batches for n in batch)}"
 
     def validate(self, precision: str, group: Group) -> dict[str, float]:

@@ -11,7 +11,7 @@ from asr.data import columns as table
 from asr.data.augmentation import Augment
 from asr.data.bucketing import Shards, plan
 from asr.data.columns import Ragged, Table
-from asr.data.concatenation import Concatenation, JoinedUtterances
+from asr.data.concatenation import Concatenation, JoinedUtterances, least_pause
 from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, load, utterance_seeds
 from asr.data.manifest import listed
 from asr.data.validate import (
@@ -67,12 +67,13 @@ class Split:
             utterance_seeds(seed, epoch, self.utterances.ids), speeds
         )
 
-    def rows(self, seed: int, epoch: int, speeds: Sequence[float]) -> JoinedUtterances | None:
+    def joined(self, seed: int, epoch: int, speeds: Sequence[float]) -> JoinedUtterances | None:
         """The examples of an epoch; None where each utterance is one."""
         if self.concatenation is None:
             return None
         seeds = utterance_seeds(seed, epoch, self.utterances.ids)
-        return self.concatenation.rows(self.durations(seed, epoch, speeds), seeds)
+        durations = self.durations(seed, epoch, speeds)
+        return self.concatenation.draw(durations, self.labels.lens, seeds)
 
 
 def read_splits(data: DataSettings, recognizer: Recognizer, looked: bool = False) -> dict:
@@ -92,6 +93,10 @@ def read_splits(data: DataSettings, recognizer: Recognizer, looked: bool = False
         if selection.message:
             logger.warning(f"{path}: {selection.message}; all are listed in dropped.tsv")
             utterances, labels = utterances.select(selection.kept), labels.select(selection.kept)
+        if name == "train" and data.concatenate and (shards := Shards.of(utterances.paths)):
+            # neighbors, which are joined, lie in one archive then
+            order = np.argsort(shards.numbers, kind="stable")
+            utterances, labels = utterances.select(order), labels.select(order)
         if not looked:
             check_audio(utterances, path, progress=True)
         speeds, shape = (
@@ -117,7 +122,9 @@ def changes_of(
         frames = fewest_frames(utterances.durations, *shape, data.speeds)
         segmentation = Segmentation(tokenizers.dropout(tokenizer, data.bpe_dropout), frames)
     if data.concatenate:
-        concatenation = Concatenation(data.concatenate, tokenizer)
+        hop = round(recognizer.frame_seconds * recognizer.sample_rate)
+        pause = least_pause(recognizer.shortest_samples, hop, recognizer.sample_rate)
+        concatenation = Concatenation(data.concatenate, tokenizer, data.max_tokens, pause)
     return augment, segmentation, concatenation
 
 

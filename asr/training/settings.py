@@ -102,11 +102,13 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _joined_utterances_are_no_longer_than_others(self):
-        if self.concatenate and self.concatenate.max_seconds > self.max_seconds:
-            raise ValueError(
-                f"concatenate.max_seconds: got {self.concatenate.max_seconds:g}, expected max_seconds "
-                f"({self.max_seconds:g}) or less"
-            )
+        if joined := self.concatenate:
+            longest = joined.max_seconds + 2 * joined.max_edge
+            if longest > self.max_seconds:
+                raise ValueError(
+                    f"concatenate: got max_seconds {joined.max_seconds:g} and twice max_edge {joined.max_edge:g}, "
+                    f"expected max_seconds ({self.max_seconds:g}) or less in all"
+                )
         return self
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ from asr.files import replacing
 from asr.journal import Journal, beside
 from asr.logging import logger, printable, progress_bar
 from asr.memory import is_oom, limited
-from asr.model_files import BOUNDARIES, CALIBRATION, CONFIG, SOURCE, WEIGHTS
+from asr.model_files import BOUNDARIES, CALIBRATION, CONFIG, FAR, SOURCE, WEIGHTS
 from asr.options import paths
 from asr.stamp import Stamp, fingerprint
 from asr.text.tokenizer import paths_of
@@ -183,15 +183,13 @@ class ModelLoader:
 
 
 def log_long(recordings: Sequence[Recording], heard: float) -> None:
-    """Name the recordings that are cut, since they are much longer than the longest of training, `heard` seconds."""
-    from asr.transcription.long import FAR
-
+    """Name the recordings that are cut, since they are much longer than `heard` seconds, see `Recognizer.longest`."""
     long = [recording.id for recording in recordings if recording.duration > FAR * heard]
     if long:
         most = max(recording.duration for recording in recordings)
         logger.info(
-            f"{len(long)} recordings of up to {most:.0f} s are cut at pauses, since the model has heard {heard:.1f} s "
-            f"at most ({shorten(long)})"
+            f"{len(long)} recordings of up to {most:.0f} s are cut at pauses, since the model was trained for "
+            f"{heard:.1f} s at most ({shorten(long)})"
         )
 
 

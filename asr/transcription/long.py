@@ -7,12 +7,12 @@ from functools import cached_property
 
 from asr.errors import UserError
 from asr.failures import Failure
+from asr.model_files import FAR
 from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
 from asr.transcription.recordings import Recording, cut
 from asr.transcription.segmentation import MARGIN, Piece, finish, segment
 
-FAR = 1.5  # times the longest recording of training; shorter ones are searched whole
 AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
 # of a text that is believed in what sounds like music; chosen on mini's dev with music, and on music
 SURE = 0.6  # confidence

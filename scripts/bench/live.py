@@ -277,7 +277,7 @@ def capacity(args: argparse.Namespace) -> dict:
 
 def beside_sherpa(args: argparse.Namespace) -> dict:
     """Time the same numbers of streams with sherpa-onnx."""
-    environment, figures = Path(".bench/sherpa"), {}
+    environment, figures = Path(args.sherpa), {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         live_sherpa.export(
@@ -332,6 +332,7 @@ def main(argv):
     args.add_argument(
         "--wenet", metavar="DIR", help="measure sherpa-onnx, too, with this checkout of WeNet"
     )
+    args.add_argument("--sherpa", metavar="DIR", default=".bench/sherpa", help="its environment")
     args.add_argument("--json", metavar="FILE", help="write the figures there")
     args = args.parse_args(argv)
     figures = quality(args) if args.what == "quality" else capacity(args)

@@ -141,18 +141,26 @@ def measure(
     environment: Path, folder: Path, streams: int, rounds: int, frames: int, threads: int
 ) -> list[float]:
     """Seconds of each round, in which all streams take in a chunk; of the slowest process."""
+    from asr.errors import UserError
+
     shares = [streams // threads + (n < streams % threads) for n in range(threads)]
     workers = [
         subprocess.Popen(
             [environment / "bin/python", __file__, folder, *map(str, (share, rounds, frames))],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for share in shares
-        if share
+        for share in filter(None, shares)
     ]
-    times = [json.loads(worker.communicate()[0].splitlines()[-1]) for worker in workers]
-    return [max(row) for row in zip(*times, strict=True)]
+    ready = [worker.stdout.readline() for worker in workers]  # type: ignore[union-attr]
+    for worker in workers:  # all begin together
+        worker.stdin.write("go\n" if all(ready) else "")  # type: ignore[union-attr]
+        worker.stdin.close()  # type: ignore[union-attr]
+    told = [worker.stdout.read() for worker in workers]  # type: ignore[union-attr]
+    if any(worker.wait() for worker in workers):
+        raise UserError(f"{environment}: sherpa-onnx has failed; see above")
+    return [max(row) for row in zip(*map(json.loads, told), strict=True)]
 
 
 def work(folder: str, streams: int, rounds: int, frames: int) -> list[float]:
@@ -165,12 +173,15 @@ def work(folder: str, streams: int, rounds: int, frames: int) -> list[float]:
     )
     rng, times = np.random.default_rng(0), []
     running = [recognizer.create_stream() for _ in range(streams)]
+    print("ready", flush=True)
+    if not sys.stdin.readline():
+        sys.exit(1)
     for _ in range(rounds + 1):  # the first is not counted: it has context to wait for
         level = 10 ** rng.uniform(-4, -1)
         noise = (level * rng.standard_normal(frames * FRAME)).astype(np.float32)
-        for stream in running:
-            stream.accept_waveform(RATE, noise)
         began = time.perf_counter()
+        for stream in running:
+            stream.accept_waveform(RATE, noise)  # computes features
         while ready := [stream for stream in running if recognizer.is_ready(stream)]:
             recognizer.decode_streams(ready)
         for stream in running:

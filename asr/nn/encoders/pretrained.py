@@ -20,9 +20,8 @@ from asr.errors import UserError, shorten
 from asr.nn.encoder import WHOLE, EncoderOutput
 from asr.nn.encoders import pretrained_source as sources
 from asr.nn.encoders.families import read as families
-from asr.nn.encoders.families.family import Dropouts, FamilySettings, Way
+from asr.nn.encoders.families.family import FRAMES, Dropouts, FamilySettings, Way
 from asr.nn.encoders.families.read import AnyFamily
-from asr.nn.encoders.families.waveform import FRAMES
 from asr.nn.encoders.pretrained_source import PretrainedSource
 from asr.nn.layers import layerdrop_mask
 from asr.nn.lora import LoRASettings

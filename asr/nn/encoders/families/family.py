@@ -4,7 +4,7 @@ B batch, S samples, T' frames, D model width, N layers.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from asr.errors import UserError
 from asr.nn.subsampling import Strides
 from asr.nn.transformer import MOST
 
+FRAMES = 16  # of the fixed input by which a version of transformers is judged
 Activation = Literal["gelu", "gelu_new", "gelu_fast", "gelu_python", "relu", "silu", "swish"]
 Count = Field(gt=0, le=MOST["d_model"])
 Layers = Field(gt=0, le=MOST["layers"])
@@ -60,23 +61,22 @@ class FamilySettings(Settings):
         return self.strides.frames(most + 1) - 1 if most else None
 
     @classmethod
+    @abstractmethod
     def described(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """The part of config.json that describes the encoder.
+        """Take the fields from config.json; what it doesn't state has transformers' own value.
 
         raises   UserError if it has something that can't be had, with the reason; the source is
                  named by the caller
         """
-        return tree
 
-    def waveforms(self, tree: dict[str, Any]) -> tuple[int, bool]:
+    @abstractmethod
+    def waveforms(self, tree: dict[str, Any] | None) -> tuple[int, bool] | None:
         """Sample rate in Hz, and whether utterances are normalized, by preprocessor_config.json.
 
+        tree     None if there is no such file
+        returns  None if only that file would tell
         raises   ValueError if it has something else than what is computed here
         """
-        rate = tree.get("sampling_rate")
-        if type(rate) is not int:
-            raise ValueError(f"sampling_rate: got {rate!r}, expected Hz")
-        return rate, False
 
     def own(self, tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
         """The weights of the encoder by its own names, and the names of the others, of a source that has more."""
@@ -123,9 +123,21 @@ class Way:
         raise NotImplementedError
 
 
-def configuration(kind: str, **fields: Any) -> Any:
+def filled(names: Iterable[str], tree: dict[str, Any]) -> dict[str, Any]:
+    """What a config.json states of these names, and transformers' own values of what it doesn't."""
+    given = {name: tree[name] for name in names if name in tree}
+    config = configuration(**given)
+    values = {name: getattr(config, name, None) for name in names} | given
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def configuration(model_type: str, **fields: Any) -> Any:
     """Make transformers' configuration."""
-    return imports.transformers("transformers").AutoConfig.for_model(kind, **fields)
+    return imports.transformers("transformers").AutoConfig.for_model(model_type, **fields)
 
 
 def within(
@@ -140,13 +152,13 @@ def within(
     return tensors, []
 
 
-def expect(tree: dict[str, Any], **values: Any) -> None:
-    """Compare what preprocessor_config.json states with what is computed here.
+def expect(tree: dict[str, Any] | None, **values: Any) -> None:
+    """Compare what preprocessor_config.json, if there is one, states with what is computed here.
 
     raises   ValueError that names the first other value
     """
     for name, value in values.items():
-        if (got := tree.get(name, value)) != value:
+        if (got := (tree or {}).get(name, value)) != value:
             raise ValueError(f"{name}: got {got!r}, expected {value!r}")
 
 

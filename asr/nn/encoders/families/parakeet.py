@@ -25,6 +25,7 @@ from asr.nn.encoders.families.family import (
     Width,
     configuration,
     expect,
+    filled,
     within,
 )
 from asr.nn.encoders.families.log_mels import PREEMPHASIS, RATE, SHIFT, WINDOW, ParakeetMels
@@ -78,9 +79,9 @@ class ParakeetSettings(FamilySettings):
         part = tree.get("encoder_config", tree)
         if not isinstance(part, dict):
             raise UserError(f"encoder_config: got {part!r}, expected a description; fetch it again")
-        return {**part, "model_type": "parakeet_encoder"}
+        return filled(cls.model_fields, {**part, "model_type": "parakeet_encoder"})
 
-    def waveforms(self, tree: dict[str, Any]) -> tuple[int, bool]:
+    def waveforms(self, tree: dict[str, Any] | None) -> tuple[int, bool]:
         """16000 Hz, as they are."""
         sizes = {"n_fft": 512, "hop_length": SHIFT, "win_length": WINDOW}
         expect(tree, sampling_rate=RATE, feature_size=self.num_mel_bins, **sizes)

@@ -10,16 +10,16 @@ from asr.nn.encoders import pretrained_source as sources
 from asr.nn.encoders.families.family import FamilySettings
 from asr.nn.encoders.families.parakeet import ParakeetSettings
 from asr.nn.encoders.families.w2v_bert import W2vBertSettings
-from asr.nn.encoders.families.waveform import ArchitectureSettings
+from asr.nn.encoders.families.waveform import SampleReaderSettings
 from asr.nn.encoders.families.whisper import WhisperSettings
 from asr.nn.encoders.pretrained_source import PretrainedSource
 
 AnyFamily = Annotated[
-    ArchitectureSettings | W2vBertSettings | WhisperSettings | ParakeetSettings,
+    SampleReaderSettings | W2vBertSettings | WhisperSettings | ParakeetSettings,
     Field(discriminator="model_type"),
 ]
 FAMILIES: dict[str, type[FamilySettings]] = {  # by model_type
-    **dict.fromkeys(("wav2vec2", "hubert", "wavlm", "data2vec-audio"), ArchitectureSettings),
+    **dict.fromkeys(("wav2vec2", "hubert", "wavlm", "data2vec-audio"), SampleReaderSettings),
     "wav2vec2-bert": W2vBertSettings,
     "whisper": WhisperSettings,
     **dict.fromkeys(
@@ -35,32 +35,18 @@ def read(source: PretrainedSource) -> Any:
     """
     tree, where = source.description(), source.folder / sources.DESCRIPTION
     kind = tree.get("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise UserError(f"{where}: model_type {kind!r} isn't supported; expected {known}")
     family = FAMILIES[kind]
+    library = imports.transformers("transformers")
     try:
-        described = family.described(tree)
+        facts = {"transformers": library.__version__, "expected": []}
+        return family.model_validate(family.described(tree) | facts)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-    try:
-        return family.model_validate(filled(family, described))
     except Exception as error:  # noqa: BLE001 - pydantic's, and transformers' own
         raise UserError(f"{where}: doesn't describe an encoder ({brief(error)})") from None
-
-
-def filled(family: type[FamilySettings], described: dict[str, Any]) -> dict[str, Any]:
-    """What the source states, and transformers' own values of what it doesn't."""
-    library = imports.transformers("transformers")
-    given = {name: described[name] for name in family.model_fields if name in described}
-    config = library.AutoConfig.for_model(**given)
-    values = {name: getattr(config, name, None) for name in family.model_fields} | given
-    found = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in values.items()
-        if value is not None
-    }
-    return found | {"transformers": library.__version__, "expected": []}
 
 
 def brief(error: Exception) -> str:

@@ -23,6 +23,7 @@ from asr.nn.encoders.families.family import (
     Width,
     configuration,
     expect,
+    filled,
     refuse,
 )
 from asr.nn.encoders.families.log_mels import RATE, SHIFT, WINDOW, KaldiMels
@@ -75,9 +76,9 @@ class W2vBertSettings(FamilySettings):
     def described(cls, tree: dict[str, Any]) -> dict[str, Any]:
         """The description itself."""
         refuse(tree, REFUSED)
-        return tree
+        return filled(cls.model_fields, tree)
 
-    def waveforms(self, tree: dict[str, Any]) -> tuple[int, bool]:
+    def waveforms(self, tree: dict[str, Any] | None) -> tuple[int, bool]:
         """16000 Hz, as they are."""
         mels = self.feature_projection_input_dim // STACKED
         expect(tree, sampling_rate=RATE, num_mel_bins=mels, feature_size=mels, stride=STACKED)

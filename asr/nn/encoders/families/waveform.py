@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from asr import imports
 from asr.device import product_dtype
 from asr.nn.encoders.families.family import (
+    FRAMES,
     Activation,
     Count,
     Dropouts,
@@ -24,6 +25,7 @@ from asr.nn.encoders.families.family import (
     Way,
     Width,
     configuration,
+    filled,
     refuse,
 )
 from asr.nn.subsampling import Strides
@@ -37,10 +39,9 @@ REFUSED = {
     "conv_pos_batch_norm": "statistics of a batch would make a result depend on its company",
 }
 MOST_SAMPLES = 1 << 18  # of FRAMES frames; usually 5200
-FRAMES = 16  # of the fixed input by which a version of transformers is judged
 
 
-class ArchitectureSettings(FamilySettings):
+class SampleReaderSettings(FamilySettings):
     """What transformers makes an encoder of samples of, by its names."""
 
     model_type: Literal["wav2vec2", "hubert", "wavlm", "data2vec-audio"]
@@ -106,10 +107,12 @@ class ArchitectureSettings(FamilySettings):
         """The description itself; data2vec has no name for its norm."""
         refuse(tree, REFUSED)
         known = {"feat_extract_norm": "layer"} if tree["model_type"] == "data2vec-audio" else {}
-        return tree | known
+        return filled(cls.model_fields, tree) | known
 
-    def waveforms(self, tree: dict[str, Any]) -> tuple[int, bool]:
+    def waveforms(self, tree: dict[str, Any] | None) -> tuple[int, bool] | None:
         """Sample rate in Hz, and whether utterances have mean 0 and variance 1."""
+        if tree is None:
+            return None
         rate, normalize = tree.get("sampling_rate"), tree.get("do_normalize")
         if type(rate) is not int or type(normalize) is not bool or tree.get("feature_size", 1) != 1:
             raise ValueError(
@@ -118,7 +121,7 @@ class ArchitectureSettings(FamilySettings):
             )
         return rate, normalize
 
-    def small(self) -> "ArchitectureSettings":
+    def small(self) -> "SampleReaderSettings":
         """Narrow, of two layers."""
         sizes = {
             "hidden_size": 16,
@@ -160,7 +163,7 @@ class ArchitectureSettings(FamilySettings):
 class WaveformWay(Way):
     """Waveforms → convolutions → projection → positions → N layers."""
 
-    settings: ArchitectureSettings
+    settings: SampleReaderSettings
     module: Any
 
     @property

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from asr import imports
 from asr.device import product_dtype
 from asr.nn.encoders.families.family import (
+    FRAMES,
     Activation,
-    Count,
     Dropouts,
     FamilySettings,
     Heads,
@@ -27,10 +27,12 @@ from asr.nn.encoders.families.family import (
     Width,
     configuration,
     expect,
+    filled,
     within,
 )
 from asr.nn.encoders.families.log_mels import RATE, SHIFT, WINDOW, WhisperMels
 from asr.nn.subsampling import Strides
+from asr.nn.transformer import MOST
 from asr.ops import additive, key_mask, zero_padding
 
 NAMES = {  # ours → those of its configuration
@@ -48,20 +50,20 @@ class WhisperSettings(FamilySettings):
     """What transformers makes Whisper's encoder of."""
 
     model_type: Literal["whisper"]
-    hidden_size: int = Count
+    hidden_size: int = Field(ge=4, le=MOST["d_model"])
     num_hidden_layers: int = Layers
     num_attention_heads: int = Heads
     intermediate_size: int = Width
     hidden_act: Activation
     num_mel_bins: int = Field(gt=0, le=512)
-    max_source_positions: int = Field(gt=0, le=100_000)
+    max_source_positions: int = Field(ge=FRAMES, le=100_000)
 
     @model_validator(mode="after")
     def _sizes_fit(self):
-        if self.hidden_size % self.num_attention_heads:
+        if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
             raise ValueError(
                 f"num_attention_heads: got {self.num_attention_heads}, expected a divisor of hidden_size = "
-                f"{self.hidden_size}"
+                f"{self.hidden_size}, an even number"
             )
         return self
 
@@ -78,10 +80,11 @@ class WhisperSettings(FamilySettings):
     @classmethod
     def described(cls, tree: dict[str, Any]) -> dict[str, Any]:
         """By our names."""
-        given = {own: tree[name] for own, name in NAMES.items() if name in tree}
-        return {"model_type": tree["model_type"], **given}
+        found = filled(["model_type", *NAMES.values()], tree)
+        own = {own: found[name] for own, name in NAMES.items()}
+        return {"model_type": found["model_type"], **own}
 
-    def waveforms(self, tree: dict[str, Any]) -> tuple[int, bool]:
+    def waveforms(self, tree: dict[str, Any] | None) -> tuple[int, bool]:
         """16000 Hz, as they are."""
         mels = self.num_mel_bins
         expect(tree, sampling_rate=RATE, feature_size=mels, n_fft=WINDOW, hop_length=SHIFT)
