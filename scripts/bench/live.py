@@ -252,7 +252,7 @@ def capacity(args: argparse.Namespace) -> dict:
     rng, rate = np.random.default_rng(0), recognizer.sample_rate
     options = SearchOptions(mode=args.mode)
     for count in args.streams:
-        streams = Streams(recognizer, options)
+        streams = Streams(recognizer, options, precision=args.precision)
         size = streams.chunk * round(recognizer.frame_seconds * rate)
         running, times, finals = [streams.open() for _ in range(count)], [], 0.0
         for _ in range(args.rounds):
@@ -328,6 +328,7 @@ def main(argv):
     args.add_argument("--left", type=int, default=4, help="chunks before it that are seen")
     args.add_argument("--threads", type=int, default=os.cpu_count())
     args.add_argument("--mode", default="joint")
+    args.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="of capacity")
     args.add_argument("--encoder", default="transformer", choices=("transformer", "conformer"))
     args.add_argument(
         "--wenet", metavar="DIR", help="measure sherpa-onnx, too, with this checkout of WeNet"
