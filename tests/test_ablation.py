@@ -13,18 +13,22 @@ from checkouts import ROOT, write_program
 from asr import config
 from asr.data import manifest
 from asr.data.manifest import Utterance
-from asr.tasks import Experiment
 from scripts import ablation
 
 
-def experiment(*overrides, epochs=50):
-    overrides = ablation.scaled([*ablation.BASE, *overrides], epochs)
-    return config.load(Experiment, ablation.CONFIG, overrides)
+PLANS = {path.stem: config.load(ablation.Plan, path) for path in ablation.PLANS.glob("*.yaml")}
+PLAN = PLANS["an4"]
 
 
-def test_every_setting_is_an_experiment_of_its_own():
-    made = {config.dump(experiment(*setting)) for setting in ablation.SETTINGS.values()}
-    assert len(made) == len(ablation.SETTINGS) > 8
+def experiment(*overrides, epochs=50, plan=PLAN):
+    return plan.experiment(ablation.scaled(plan, [*plan.base, *overrides], epochs))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_setting_is_an_experiment_of_its_own(name):
+    settings = [[], *PLANS[name].settings.values()]
+    made = {config.dump(experiment(*setting, plan=PLANS[name])) for setting in settings}
+    assert len(made) == len(settings) > 8
 
 
 def test_what_is_counted_in_epochs_or_steps_keeps_its_share():
@@ -48,16 +52,16 @@ def test_the_pace_is_of_a_late_epoch(monkeypatch, tmp_path):
     """Neither in order of length, which pads less, nor unmasked, nor of CTC alone; 3 s of it aren't of its steps."""
     trained, lines = [], '{"kind": "train", "s_per_second": 60.0}\n{"kind": "dev"}\n'
 
-    def train(folder, overrides):
-        trained.append(config.load(Experiment, ablation.CONFIG, overrides))
+    def train(plan, folder, overrides):
+        trained.append(plan.experiment(overrides))
         (folder / "model").mkdir(exist_ok=True)
         (folder / "model/metrics.jsonl").write_text(lines)
         return 23.0
 
     monkeypatch.setattr(ablation, "train", train)
-    monkeypatch.setattr(ablation, "audio", lambda overrides: 1200.0)
-    assert ablation.pace(tmp_path, ["data.sorted_epochs=1"]) == (60.0, 3.0)
-    ablation.pace(tmp_path, [*ablation.BASE, "seed=2"])
+    monkeypatch.setattr(ablation, "audio", lambda plan, overrides: 1200.0)
+    assert ablation.pace(PLAN, tmp_path, ["data.sorted_epochs=1"]) == (60.0, 3.0)
+    ablation.pace(PLAN, tmp_path, [*PLAN.base, "seed=2"])
     plain, masked = trained
     assert (plain.training.epochs, plain.data.sorted_epochs) == (1, 0)
     # conf/an4.yaml
@@ -71,8 +75,15 @@ def test_a_slower_machine_gives_more_minutes(monkeypatch, tmp_path):
         (tmp_path / "base/pace", "seed=1"): (90.0, 5.0),
         (tmp_path / "noam/base-pace", "seed=1"): (60.0, 7.0),
     }
-    monkeypatch.setattr(ablation, "pace", lambda folder, overrides: paces[(folder, *overrides)])
-    assert ablation.slowness(tmp_path / "noam", ["seed=1"]) == 1.5
+    monkeypatch.setattr(ablation, "pace", lambda _, folder, overrides: paces[(folder, *overrides)])
+    assert ablation.slowness(PLAN, tmp_path / "noam", ["seed=1"]) == 1.5
+
+
+def test_a_setting_that_there_is_not_is_refused(tmp_path, capsys):
+    message = "--setting more: no such setting; expected base, another_seed"
+    with pytest.raises(SystemExit, match="2"):
+        ablation.main([str(tmp_path), "--setting", "more"])
+    assert message in capsys.readouterr().err
 
 
 def test_a_setting_is_told_beside_the_base(tmp_path):
