@@ -55,9 +55,10 @@ def parameters(made):
 def test_more_hours_never_make_a_smaller_model_or_more_epochs(scaled):
     made = [experiment(scaled, hours) for hours in HOURS]
     sizes, epochs = [parameters(one) for one in made], [one.training.epochs for one in made]
-    assert sizes == sorted(sizes) and len(set(sizes)) == len(scaled.TIERS)
-    for size in set(sizes):
-        own = [count for count, of in zip(epochs, sizes, strict=True) if of == size]
+    assert sizes == sorted(sizes)
+    tiers = [scaled.tier_of(hours).name for hours in HOURS]
+    for tier in scaled.TIERS:
+        own = [count for count, of in zip(epochs, tiers, strict=True) if of == tier.name]
         assert own == sorted(own, reverse=True) and len(own) >= 2
 
 
@@ -79,20 +80,25 @@ def test_a_tier_at_its_own_hours_is_the_file_in_conf_that_the_readme_names(scale
         (0.63, (40, 1, 4, 200, None)),  # conf/an4.yaml
         (1.26, (20, 1, 2, 200, None)),  # as many steps in all
         (0.063, (80, 2, 8, 40, None)),  # twice the epochs at most: a fifth of the steps
-        (6.4, (16, 7)),  # conf/english.yaml
-        (3.2, (32, 14)),
-        (12.8, (8, 4)),
+        (6.4, (24, 1, 2, 300, None)),  # conf/english.yaml
+        (3.2, (48, 2, 4, 300, None)),
+        (12.8, (12, 1, 1, 300, None)),
     ],
 )
 def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled, hours, expected):
-    """Epochs; those of a flat start, from one validation to the next, steps of warm-up; or those without masks."""
+    """Epochs; those of a flat start, from one validation to the next, steps of warm-up, epochs without masks."""
     made = scaled.settings(hours, "d", "e")
     training, masks = made["training"], made["features"]["specaugment"] or {}
-    found = [training["epochs"], masks.get("from_epoch")]
-    if len(expected) == 5:
-        counted = made["model"]["flat_start_epochs"], training["validate_every"]
-        found[1:1] = *counted, made["schedule"]["warmup"]
-    assert tuple(found) == expected
+    counted = training["epochs"], made["model"]["flat_start_epochs"], training["validate_every"]
+    assert (*counted, made["schedule"]["warmup"], masks.get("from_epoch")) == expected
+
+
+@each("hours, expected", [(6.0, (24, 5)), (3.0, (48, 10)), (12.0, (12, 2))])
+def test_masks_begin_at_their_share_of_the_epochs(scaled, monkeypatch, hours, expected):
+    monkeypatch.setattr(scaled, "TIERS", (scaled.Tier(25, "mandarin", 6.0),))
+    made = scaled.settings(hours, "d", "e")
+    masks = made["features"]["specaugment"]
+    assert (made["training"]["epochs"], masks["from_epoch"]) == expected
 
 
 UPDATES = {  # Baevski et al. 2020, table 6: hours → updates, probabilities that masks of 10 frames, 64 features begin

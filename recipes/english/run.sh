@@ -17,6 +17,9 @@ learners=("$speechocean/train.tsv" "$speechocean/test.tsv") volunteers=$common_v
 python -m scripts.tables data/english-tables train="${learners[0]}" train="$volunteers" train=an4:"$an4" \
     test="${learners[1]}" --without common_voice_en_37190595
 step asr-prepare tsv data/english-tables data/english --dev 300 --normalize english
-asr-tokenizer data/english/train.jsonl.gz data/english/dev.jsonl.gz exp/english/tokenizer --kind bpe --size 500
+asr-tokenizer data/english/train.jsonl.gz data/english/dev.jsonl.gz exp/english/tokenizer --kind bpe --size 200
 step asr-train --gpus all --config conf/english.yaml ${settings[@]+"${settings[@]}"}
-bash scripts/evaluate.sh english test --ctc-weight 0.5  # chosen on dev with asr-decode --tune
+step asr-ngram data/english/train.jsonl.gz exp/english/tokenizer exp/english/lm.arpa.gz --order 5
+# weights chosen on dev with asr-decode --tune (README.md)
+bash scripts/evaluate.sh english test --ctc-weight 0.5
+bash scripts/evaluate.sh english test --ctc-weight 0.5 --length-bonus 1 --lm exp/english/lm.arpa.gz --lm-weight 0.3
