@@ -15,7 +15,6 @@ from asr.data import manifest
 from asr.data.manifest import Utterance
 from scripts import ablation
 
-
 PLANS = {path.stem: config.load(ablation.Plan, path) for path in ablation.PLANS.glob("*.yaml")}
 PLAN = PLANS["an4"]
 
