@@ -217,7 +217,9 @@ def test_recordings_far_longer_than_those_of_training_are_told(ready, run):
     heard = max(u.duration for u in manifest.read(ready / "data/train.jsonl.gz"))
     for name, seconds in (("a", 1.4 * heard), ("b", 1.6 * heard)):
         soundfile.write(f"{name}.wav", np.zeros(int(seconds * RATE)), RATE)
-    said = f"1 recordings of up to {1.6 * heard:.0f} s are cut at pauses, since the model was trained"
+    said = (
+        f"1 recordings of up to {1.6 * heard:.0f} s are cut at pauses, since the model was trained"
+    )
     assert f"{said} for {heard:.1f} s at most (b.wav)" in run("a.wav b.wav")[2]
 
 
