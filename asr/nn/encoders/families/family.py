@@ -3,7 +3,7 @@
 B batch, S samples, T' frames, D model width, N layers.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +18,13 @@ from asr.nn.subsampling import Strides
 from asr.nn.transformer import MOST
 
 FRAMES = 16  # of the fixed input by which a version of transformers is judged
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "expected": [],
+}
 Activation = Literal["gelu", "gelu_new", "gelu_fast", "gelu_python", "relu", "silu", "swish"]
 Count = Field(gt=0, le=MOST["d_model"])
 Layers = Field(gt=0, le=MOST["layers"])
@@ -82,9 +89,14 @@ class FamilySettings(Settings):
         """The weights of the encoder by its own names, and the names of the others, of a source that has more."""
         return tensors, []
 
-    @abstractmethod
     def small(self) -> "FamilySettings":
-        """The same kind in small, for the fingerprint."""
+        """The same kind, narrow and of two layers, for the fingerprint."""
+        return self.model_copy(update=SMALL | self.small_parts)
+
+    @property
+    @abstractmethod
+    def small_parts(self) -> dict[str, Any]:
+        """The sizes of a small one that only this family has."""
 
     @abstractmethod
     def module(self, dropouts: Dropouts) -> Any:
@@ -98,21 +110,25 @@ class FamilySettings(Settings):
     def way(self, module: Any, extractor: nn.Module | None) -> "Way":
         """The way through its module."""
 
-    def given(self, *left_out: str) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """The fields that transformers' configuration takes."""
-        tree = self.model_dump(exclude={"model_type", "transformers", "expected", *left_out})
+        tree = self.model_dump(exclude={"model_type", "transformers", "expected"})
         return {name: value for name, value in tree.items() if value is not None}
 
 
-class Way:
+class Way(ABC):
     """The way through an encoder of transformers, on which neither padding nor company matters."""
 
-    layers: nn.ModuleList
+    @property
+    @abstractmethod
+    def layers(self) -> nn.ModuleList:
+        """The N layers."""
 
+    @abstractmethod
     def begin(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
         """X (B, S, 1), zeros beyond X_lens → H (B, T', D), H_lens (B,)"""
-        raise NotImplementedError
 
+    @abstractmethod
     def through(self, H: Tensor, H_lens: Tensor, drawn: Sequence[bool]) -> list[Tensor]:
         """Go through the layers.
 
@@ -120,7 +136,17 @@ class Way:
         drawn:   N, the layers that aren't left out
         returns  what the layers read and give, N + 1 of (B, T', D), with the final norm
         """
-        raise NotImplementedError
+
+
+def check_divisor(settings: FamilySettings, name: str) -> None:
+    """Refuse a number that doesn't divide the width: of heads, of groups.
+
+    raises   ValueError
+    """
+    if settings.hidden_size % getattr(settings, name):
+        raise ValueError(
+            f"{name}: got {getattr(settings, name)}, expected a divisor of hidden_size = {settings.hidden_size}"
+        )
 
 
 def filled(names: Iterable[str], tree: dict[str, Any]) -> dict[str, Any]:

@@ -92,17 +92,21 @@ class KaldiMels(nn.Module):
     sound are rounding errors otherwise.
     """
 
+    window: Tensor  # (WINDOW,)
+    filters: Tensor  # (N / 2 + 1, F)
+
     def __init__(self, mels: int):
         super().__init__()
         make = imports.transformers("transformers.audio_utils").mel_filter_bank
         kaldi = {"mel_scale": "kaldi", "triangularize_in_mel_space": True}
         filters = torch.from_numpy(make(KALDI_FFT // 2 + 1, mels, 20.0, RATE / 2, RATE, **kaldi))
         hann = torch.hann_window(WINDOW, periodic=False, dtype=torch.double)
-        self.constants = hann.pow(0.85) * INT16, filters  # (WINDOW,) and (N / 2 + 1, F)
+        self.register_buffer("window", hann.pow(0.85) * INT16, persistent=False)
+        self.register_buffer("filters", filters, persistent=False)
 
     def forward(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
         """X (B, S) → (B, T, F), zeros beyond the lengths (B,); a frame lies within the samples"""
-        window, filters = (constant.to(X.device) for constant in self.constants)
+        window, filters = self.window.double(), self.filters.double()
         lens = (X_lens - WINDOW) // SHIFT + 1  # (B,)
         frames = X.double().unfold(1, WINDOW, SHIFT)  # (B, T, WINDOW)
         frames = frames - frames.mean(-1, keepdim=True)

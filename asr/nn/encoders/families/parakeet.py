@@ -23,6 +23,7 @@ from asr.nn.encoders.families.family import (
     Layers,
     Way,
     Width,
+    check_divisor,
     configuration,
     expect,
     filled,
@@ -55,11 +56,9 @@ class ParakeetSettings(FamilySettings):
 
     @model_validator(mode="after")
     def _sizes_fit(self):
-        if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
-            raise ValueError(
-                f"num_attention_heads: got {self.num_attention_heads}, expected a divisor of hidden_size = "
-                f"{self.hidden_size}, an even number"
-            )
+        check_divisor(self, "num_attention_heads")
+        if self.hidden_size % 2:
+            raise ValueError(f"hidden_size: got {self.hidden_size}, expected an even number")
         if not self.conv_kernel_size % 2 or self.num_mel_bins % self.subsampling_factor:
             got = self.conv_kernel_size, self.num_mel_bins
             raise ValueError(
@@ -92,18 +91,10 @@ class ParakeetSettings(FamilySettings):
         """Those of the encoder."""
         return within(tensors, ("encoder.",))
 
-    def small(self) -> "ParakeetSettings":
-        """Narrow, of two layers."""
-        sizes = {
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 24,
-            "subsampling_conv_channels": 8,
-            "num_mel_bins": 2 * self.subsampling_factor,
-            "expected": [],
-        }
-        return self.model_copy(update=sizes)
+    @property
+    def small_parts(self) -> dict[str, Any]:
+        """The sizes of a small one that only this family has."""
+        return {"subsampling_conv_channels": 8, "num_mel_bins": 2 * self.subsampling_factor}
 
     def module(self, dropouts: Dropouts) -> Any:
         """Make it, with norms that keep the source's statistics."""
@@ -156,7 +147,7 @@ class ParakeetWay(Way):
     extractor: Any
 
     @property
-    def layers(self) -> nn.ModuleList:  # type: ignore[override]
+    def layers(self) -> nn.ModuleList:
         """The N layers."""
         return self.module.layers
 

@@ -21,6 +21,7 @@ from asr.nn.encoders.families.family import (
     Layers,
     Way,
     Width,
+    check_divisor,
     configuration,
     expect,
     filled,
@@ -54,11 +55,7 @@ class W2vBertSettings(FamilySettings):
 
     @model_validator(mode="after")
     def _sizes_fit(self):
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"num_attention_heads: got {self.num_attention_heads}, expected a divisor of hidden_size = "
-                f"{self.hidden_size}"
-            )
+        check_divisor(self, "num_attention_heads")
         if self.feature_projection_input_dim % STACKED or not self.conv_depthwise_kernel_size % 2:
             got = self.feature_projection_input_dim, self.conv_depthwise_kernel_size
             raise ValueError(
@@ -84,17 +81,10 @@ class W2vBertSettings(FamilySettings):
         expect(tree, sampling_rate=RATE, num_mel_bins=mels, feature_size=mels, stride=STACKED)
         return RATE, False
 
-    def small(self) -> "W2vBertSettings":
-        """Narrow, of two layers."""
-        sizes = {
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 24,
-            "feature_projection_input_dim": 40,
-            "expected": [],
-        }
-        return self.model_copy(update=sizes)
+    @property
+    def small_parts(self) -> dict[str, Any]:
+        """The sizes of a small one that only this family has."""
+        return {"feature_projection_input_dim": 40}
 
     def module(self, dropouts: Dropouts) -> Any:
         """Make it."""
@@ -128,7 +118,7 @@ class W2vBertWay(Way):
     extractor: Any
 
     @property
-    def layers(self) -> nn.ModuleList:  # type: ignore[override]
+    def layers(self) -> nn.ModuleList:
         """The N layers."""
         return self.module.encoder.layers
 

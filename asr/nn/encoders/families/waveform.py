@@ -24,6 +24,7 @@ from asr.nn.encoders.families.family import (
     Layers,
     Way,
     Width,
+    check_divisor,
     configuration,
     filled,
     refuse,
@@ -91,10 +92,7 @@ class SampleReaderSettings(FamilySettings):
                     f"{MOST['layers']} convolutions or less"
                 )
         for name in ("num_attention_heads", "num_conv_pos_embedding_groups"):
-            if self.hidden_size % getattr(self, name):
-                raise ValueError(
-                    f"{name}: got {getattr(self, name)}, expected a divisor of hidden_size = {self.hidden_size}"
-                )
+            check_divisor(self, name)
         return self
 
     @property
@@ -121,18 +119,10 @@ class SampleReaderSettings(FamilySettings):
             )
         return rate, normalize
 
-    def small(self) -> "SampleReaderSettings":
-        """Narrow, of two layers."""
-        sizes = {
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 24,
-            "conv_dim": [8] * len(self.conv_dim),
-            "num_conv_pos_embedding_groups": 2,
-            "expected": [],
-        }
-        return self.model_copy(update=sizes)
+    @property
+    def small_parts(self) -> dict[str, Any]:
+        """The sizes of a small one that only this family has."""
+        return {"conv_dim": [8] * len(self.conv_dim), "num_conv_pos_embedding_groups": 2}
 
     def module(self, dropouts: Dropouts) -> Any:
         """Make it, with the norm over each utterance's own frames."""
@@ -167,7 +157,7 @@ class WaveformWay(Way):
     module: Any
 
     @property
-    def layers(self) -> nn.ModuleList:  # type: ignore[override]
+    def layers(self) -> nn.ModuleList:
         """The N layers."""
         return self.module.encoder.layers
 

@@ -25,6 +25,7 @@ from asr.nn.encoders.families.family import (
     Layers,
     Way,
     Width,
+    check_divisor,
     configuration,
     expect,
     filled,
@@ -60,11 +61,9 @@ class WhisperSettings(FamilySettings):
 
     @model_validator(mode="after")
     def _sizes_fit(self):
-        if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
-            raise ValueError(
-                f"num_attention_heads: got {self.num_attention_heads}, expected a divisor of hidden_size = "
-                f"{self.hidden_size}, an even number"
-            )
+        check_divisor(self, "num_attention_heads")
+        if self.hidden_size % 2:
+            raise ValueError(f"hidden_size: got {self.hidden_size}, expected an even number")
         return self
 
     @property
@@ -94,17 +93,10 @@ class WhisperSettings(FamilySettings):
         """Those of the encoder."""
         return within(tensors, ("model.encoder.", "encoder."))
 
-    def small(self) -> "WhisperSettings":
-        """Narrow, of two layers."""
-        sizes = {
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 24,
-            "num_mel_bins": 20,
-            "expected": [],
-        }
-        return self.model_copy(update=sizes)
+    @property
+    def small_parts(self) -> dict[str, Any]:
+        """The sizes of a small one that only this family has."""
+        return {"num_mel_bins": 20}
 
     def module(self, dropouts: Dropouts) -> Any:
         """Make the encoder alone."""
@@ -139,7 +131,7 @@ class WhisperWay(Way):
     extractor: Any
 
     @property
-    def layers(self) -> nn.ModuleList:  # type: ignore[override]
+    def layers(self) -> nn.ModuleList:
         """The N layers."""
         return self.module.layers
 
