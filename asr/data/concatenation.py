@@ -114,11 +114,9 @@ class Concatenation:
         """
         s = self.settings
         chance, pause, head, tail = uniforms(another(~seeds), 4).numpy().T
-        least, most = (max(pause, self.least_pause) for pause in (s.min_pause, s.max_pause))
+        least, most = max(s.min_pause, self.least_pause), max(s.max_pause, self.least_pause)
         pauses = least + (most - least) * pause
-        sizes = np.stack(
-            [durations + pauses, tokens + 1], 1
-        )  # (N, 2), with what stands before each
+        sizes = np.stack([durations + pauses, tokens + 1], 1)  # (N, 2)
         begins = _begins(chance < s.probability, sizes, pauses, (s.max_seconds, self.most_tokens))
         ends = np.append(begins[1:], True)
         firsts = np.flatnonzero(begins)

@@ -21,6 +21,5 @@ asr-tokenizer data/english/train.jsonl.gz data/english/dev.jsonl.gz exp/english/
 step asr-train --gpus all --config conf/english.yaml ${settings[@]+"${settings[@]}"}
 step asr-ngram data/english/train.jsonl.gz exp/english/tokenizer exp/english/lm.arpa.gz --order 5
 # weights chosen on dev with asr-decode --tune (README.md)
-# weights chosen on dev with asr-decode --tune (README.md)
 bash scripts/evaluate.sh english test --ctc-weight 0.3
 bash scripts/evaluate.sh english test --ctc-weight 0.4 --length-bonus 1 --lm exp/english/lm.arpa.gz --lm-weight 0.8

@@ -199,11 +199,13 @@ class PretrainedEncoder(nn.Module):
         if X_lens.device.type != "cpu":  # a GPU would be waited for
             return
         shortest, longest = self.subsampling.shortest, self.most_samples
-        for n, samples in enumerate(X_lens.tolist()):
-            if samples < shortest or (longest and samples > longest):
-                expected = f"{longest} or less" if samples >= shortest else f"{shortest} or more"
+        for n, wrong, expected in (
+            (int(X_lens.argmin()), X_lens.min() < shortest, f"{shortest} or more"),
+            (int(X_lens.argmax()), longest and X_lens.max() > longest, f"{longest} or less"),
+        ):
+            if wrong:
                 raise ValueError(
-                    f"utterance {n} of the batch: got {samples} samples, expected {expected}"
+                    f"utterance {n} of the batch: got {int(X_lens[n])} samples, expected {expected}"
                 )
 
     def _output(
