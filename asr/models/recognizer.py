@@ -24,7 +24,6 @@ from asr.models.folder import WEIGHTS, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.loss import Loss
 from asr.nn.encoder import WHOLE
-from asr.nn.encoders.pretrained import PretrainedEncoder
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
 from asr.transcript import Transcript
@@ -155,8 +154,7 @@ class Recognizer(nn.Module):
     @property
     def most_samples(self) -> int | None:
         """Samples of the longest waveform that the encoder can take; None for any length."""
-        encoder = self.model.encoder
-        return encoder.most_samples if isinstance(encoder, PretrainedEncoder) else None
+        return self.model.encoder.most_samples
 
     def unlike(self, other: "Recognizer", folder: str) -> tuple[bool, list[str]]:
         """Compare what makes the features with that of a model, of a folder, whose weights this one is to take.

@@ -167,6 +167,8 @@ class Encoder(nn.Module):
     stream and give what `forward` gives with chunks of the same size.
     """
 
+    most_samples: int | None = None  # of a waveform: any number
+
     def __init__(
         self,
         settings: S,
