@@ -26,6 +26,7 @@ from runs import (
 )
 
 from asr.cli import train as command
+from asr.data import dataset
 from asr.models.recognizer import load
 from asr.training import run
 from asr.training.signals import Signals, Stopped
@@ -98,6 +99,30 @@ def test_wishes_are_noted_and_obeyed_at_once_where_all_is_saved(monkeypatch):
         signal.raise_signal(signal.SIGTERM)
     assert stopped.value.status == 143
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_signal_that_another_thread_takes_waits_until_the_loader_is_made(monkeypatch):
+    """The main thread's mask doesn't hold it back; raised within DataLoader, Stopped would leave half of it."""
+    ask, asked, made = threading.Event(), threading.Event(), []
+
+    def take():
+        ask.wait()
+        signal.raise_signal(signal.SIGTERM)
+        asked.set()
+
+    def loader(*_, **__):
+        ask.set()
+        asked.wait()
+        made.append("loader")
+        return [made]
+
+    monkeypatch.setattr(dataset, "DataLoader", loader)
+    thread = threading.Thread(target=take)
+    thread.start()
+    with Signals() as signals, pytest.raises(Stopped) as stopped, signals.at_once():
+        next(dataset.load(None, [], workers=0))
+    thread.join()
+    assert stopped.value.status == 143 and made == ["loader"]
 
 
 def test_outside_the_main_thread_there_are_no_handlers():

@@ -3,6 +3,7 @@
 Expected ids are constructed, or laws over generated texts of Latin with apostrophes, Han and mixed scripts.
 """
 
+import pickle
 import re
 import unicodedata
 from collections import Counter
@@ -38,7 +39,7 @@ def make(kind, corpus):
 
 @each("kind", ["characters", "bpe"])
 @each("corpus", CORPORA)
-def test_texts_come_back_and_saved_and_loaded_is_equal(kind, corpus, tmp_path):
+def test_texts_come_back_and_saved_or_pickled_and_loaded_is_equal(kind, corpus, tmp_path):
     tokenizer = make(kind, corpus)
     symbols, end = tokenizer.symbols(), sos_eos(tokenizer)
     assert len(symbols) == len(set(symbols)) == tokenizer.vocabulary == end + 1
@@ -47,9 +48,10 @@ def test_texts_come_back_and_saved_and_loaded_is_equal(kind, corpus, tmp_path):
     tokenizer.save(tmp_path)
     loaded = tokenizers.load(tmp_path)
     assert loaded.symbols() == symbols and type(loaded) is type(tokenizer)
+    pickled = pickle.loads(pickle.dumps(tokenizer))  # for another process
     for text in CORPORA[corpus]:
         ids = tokenizer.encode(text)
-        assert loaded.encode(text) == ids and 0 < min(ids) <= max(ids) < end
+        assert loaded.encode(text) == pickled.encode(text) == ids and 0 < min(ids) <= max(ids) < end
         assert tokenizer.decode([end, 0, *ids, 0, end]) == tokenizer.decode(ids) == text
     assert tokenizer.decode([]) == "" and tokenizer.encode("") == tokenizer.encode("  ") == []
 

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -268,7 +269,7 @@ def load(
     workers, ahead = read_ahead_limits(workers, size)
     if workers:
         _end_with_the_trainer()
-    with _signals_blocked():
+    with _signals_held():
         stream = iter(
             DataLoader(
                 _Telling(dataset),
@@ -301,15 +302,28 @@ def _end_with_the_trainer() -> None:
 
 
 @contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Let signals wait while workers start, who inherit that: there is no moment in which one could end them."""
+def _signals_held() -> Iterator[None]:
+    """Let signals wait while workers start, who inherit that: there is no moment in which one could end them.
+
+    A mask holds for its own thread only, and a signal that another thread takes runs the handler in
+    the main one. A handler that raises there would leave the loader half made.
+    """
     masks = hasattr(signal, "pthread_sigmask")  # not on Windows
     before = signal.pthread_sigmask(signal.SIG_BLOCK, TRAINING_SIGNALS) if masks else set()
+    held: list[int] = []
+    handlers = {}
     try:
+        if threading.current_thread() is threading.main_thread():
+            for number in TRAINING_SIGNALS:
+                handlers[number] = signal.signal(number, lambda number, _: held.append(number))
         yield
     finally:
         if masks:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in held:
+            signal.raise_signal(number)
 
 
 def _obey_the_trainer(_worker: int) -> None:

@@ -43,6 +43,10 @@ class BPE:
         # and most words recur
         self._encode_word = lru_cache(WORDS)(self._processor.encode)
 
+    def __reduce__(self):
+        """Pickle the model alone, without the cache, for another process."""
+        return BPE, (self._model,)
+
     @classmethod
     def train(cls, texts: Iterable[str], size: int | None) -> "BPE":
         """Train on texts, or on a sample of many; `size` counts all ids, with blank and <sos/eos>.
