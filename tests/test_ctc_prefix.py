@@ -10,6 +10,7 @@ from searches import INF, FrameLoop, brute_force, ctc_function, ctc_scorer, log_
 from small import each, near
 from torch.testing import assert_close
 
+from asr.search import ctc_prefix
 from asr.search.ctc_prefix import CHUNK, FLOOR, CTCPrefixScorer
 
 
@@ -132,6 +133,15 @@ def test_many_candidates_equal_few():
     state = scorer.step(torch.tensor([[5]]), scorer.start(X, X_lens))
     few = torch.cat([scorer.score(state, c) for c in every.split(1, dim=2)], 2)
     near(scorer.score(state, every), few, 1e-12)
+
+
+@each("most", [1, 200, 10**9])
+def test_utterances_scored_in_parts_have_the_same_scores(most, monkeypatch):
+    X, X_lens = log_probs([50, 31, 7, 1, 44], 6, 8)
+    monkeypatch.setitem(ctc_prefix.MOST, "cpu", 50 * 4 * 6 * 2)  # two utterances' emissions
+    expected = read_all(X, X_lens, [[1, 2, 2, 4], [1, 3, 3, 2]])
+    monkeypatch.setitem(ctc_prefix.MOST, "cpu", most)
+    assert torch.equal(read_all(X, X_lens, [[1, 2, 2, 4], [1, 3, 3, 2]]), expected)
 
 
 def test_autocast_leaves_the_precision_alone():

@@ -27,6 +27,7 @@ sys.path[:0] = [str(RECIPES / "mini"), str(RECIPES / "aishell"), str(RECIPES)]
 
 import grammar  # noqa: E402
 import mandarin  # noqa: E402
+import more  # noqa: E402
 from phonemes import phonemes  # noqa: E402
 from synthesis.corpus import command  # noqa: E402
 from synthesis.espeak import RATE, pronounce  # noqa: E402
@@ -204,6 +205,19 @@ def test_mini_1_is_what_it_was(english):
     said = [(u.id, u.sentence, u.speaker.voice, u.speaker.pace) for u in english]
     found = hashlib.sha256(repr(said).encode()).hexdigest()
     assert found == "ecab58960014349b5ecef4df886ea317980f0d2bc4a222ca8bcf24588ce69ddd"
+
+
+def test_more_utterances_are_new_sentences_in_the_voices_of_a_split(english, tmp_path):
+    drawn = more.more("dev-mini", 40)
+    [known, new] = ({MINI.transcript(u.sentence) for u in some} for some in (english, drawn))
+    assert len(new) == 40 and not known & new
+    assert len({u.id for u in [*english, *drawn]}) == len(english) + 40
+    assert {u.speaker for u in drawn} == {u.speaker for u in MINI.plan()["dev-mini"]}
+    command = [sys.executable, RECIPES / "mini/more.py", tmp_path, "--split", "dev-mini"]
+    subprocess.run([*command, "--count", "9"], check=True)
+    read = {(item.id, item.text) for item in librispeech.read(tmp_path).splits["dev-mini"]}
+    assert read == {(u.id, MINI.transcript(u.sentence)) for u in drawn[:9]}
+    assert subprocess.run([*command, "--count", "8"], check=False).returncode == 2
 
 
 def test_every_voice_repeats_itself_after_others_and_at_another_second():

@@ -36,6 +36,8 @@ NEGLIGIBLE = (
     -600.0
 )  # of weights, beside the largest: below, exp is slow (denormal numbers) and adds nothing to a sum
 CHUNK = 64  # candidates at once: bounds the memory where all labels are
+# emissions of candidates at once, whole utterances' in any case: bounds the memory where many are searched
+MOST = {"cpu": 1 << 21, "cuda": 1 << 28}
 NOTHING = -1e4  # of ψ beside max φ in float32, where it underflows: the label is possible, but the last to be chosen
 
 OF_UTTERANCES = ("blanks", "padding", "r_n", "r_b", "prefix", "last", "first")  # parts of a state
@@ -188,8 +190,15 @@ def _psi_of_all(state: PrefixState, weighted: tuple[Tensor, Tensor]) -> Tensor:
 
 def _psi(state: PrefixState, weighted: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
     """⊕_t φ[t-1] + x[t] of labels (B, K, C) → (B, K, C)"""
-    weights, top = weighted
-    return (_emissions(state, labels).exp_().double() @ weights.unsqueeze(3)).squeeze(3).log() + top
+    weights, top = weighted  # (B, K, T), (B, K, 1)
+    size = max(1, labels[0].numel() * weights.size(2))  # of an utterance's emissions
+    some = max(1, MOST[weights.device.type] // size)  # utterances at once
+    parts = (x.split(some) for x in (state.rows, labels, weights))
+    sums = [
+        _picked(state.emissions, rows, c, w.size(2)).exp_().double() @ w.unsqueeze(3)
+        for rows, c, w in zip(*parts, strict=True)
+    ]
+    return torch.cat(sums).squeeze(3).log() + top
 
 
 def _weights(before: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,8 +210,12 @@ def _weights(before: Tensor) -> tuple[Tensor, Tensor]:
 
 def _emissions(state: PrefixState, labels: Tensor) -> Tensor:
     """x[t] of labels (B, K, …) → (B, K, …, T) float32, a copy"""
-    x = state.emissions[..., : state.r_n.size(2)]
-    return x[state.rows.view(-1, *[1] * (labels.dim() - 1)), labels]
+    return _picked(state.emissions, state.rows, labels, state.r_n.size(2))
+
+
+def _picked(x: Tensor, rows: Tensor, labels: Tensor, T: int) -> Tensor:
+    """The first T of x (N, V, T or more) at labels (B, K, …) of the utterances at rows (B,) → (B, K, …, T), a copy"""
+    return x[..., :T][rows.view(-1, *[1] * (labels.dim() - 1)), labels]
 
 
 def _written(state: PrefixState, other: PrefixState) -> tuple[Tensor, Tensor, Tensor] | None:
