@@ -16,6 +16,7 @@ import torch
 from asr import provenance
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
+SHAPES = 16  # that oneDNN keeps code and weights for
 
 
 def choose(wanted: str = "auto", apart: bool = False) -> tuple[torch.device, str]:
@@ -141,6 +142,15 @@ def keep_memory() -> None:
     """
     _glibc("mallopt", M_MMAP_THRESHOLD, 1 << 30)
     _glibc("mallopt", M_TRIM_THRESHOLD, -1)
+
+
+def remember_few_shapes() -> None:
+    """Let oneDNN keep what it has prepared for 16 shapes, in place of 1024, unless the environment has another number.
+
+    Recordings have ever other lengths, so hours of them fill its cache, and hardly any shape comes
+    again. oneDNN reads the number at its first operation.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(SHAPES))
 
 
 def give_back_memory() -> None:

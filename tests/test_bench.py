@@ -33,6 +33,7 @@ from scripts.bench import (
     features,
     features_worker,
     gpu,
+    joined,
     kernels,
     load,
     memory,
@@ -390,3 +391,24 @@ def test_notes_have_their_pitch(note):
     sound = note(rng, f, 1.0)[: nonspeech.RATE]
     peaks = np.abs(np.fft.rfft(sound * np.hanning(len(sound))))  # of 1 Hz each
     assert min(abs(peaks.argmax() - k * f) for k in range(1, 20)) <= 10
+
+
+def test_joined_recordings_have_pauses_but_where_breath_is_held(tmp_path):
+    """Two a second, of half a second each, with pauses of half a second, but none from the second to the fourth."""
+    one = tmp_path / "one.wav"
+    soundfile.write(one, np.full(4000, 0.5), 8000, subtype="FLOAT")
+    u = SimpleNamespace(path=str(one), start=0.0, duration=0.5, channel=0)
+    out, rng = tmp_path / "all.wav", np.random.default_rng(1)
+    seconds = joined.join([u] * 8, 8000, (0.5, 0.5), out, rng, breathless=(2.0, 4.0))
+    loud = soundfile.read(out)[0].reshape(-1, 4000).mean(1) > 0.4
+    assert seconds == len(loud) / 2
+    assert "".join("x" if x else "." for x in loud) == "x.x.xxxxx.x."
+
+
+def test_errors_of_a_joined_text_belong_to_the_recordings_they_touch():
+    found = joined.divided(["A B", "C D E", "F"], "A X B C E F")
+    assert [(x.hits, x.substitutions, x.deletions, x.insertions) for x in found] == [
+        (2, 0, 0, 1),
+        (2, 0, 1, 0),
+        (1, 0, 0, 0),
+    ]

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from math import inf
@@ -384,3 +385,38 @@ def test_a_recording_that_goes_while_it_is_decoded_is_written_as_it_was_heard(
 ):
     meanwhile(lambda _: shutil.rmtree("wavs", ignore_errors=True))
     assert run("wavs --out o.txt")[0] == 0 and read("o.txt") == expected
+
+
+SHAPES = """
+import torch
+from asr.device import remember_few_shapes
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+remember_few_shapes()
+torch.set_num_threads(1)
+convolution = torch.nn.Conv2d(8, 8, 3, 2)
+with torch.inference_mode():
+    for n in range(700):
+        convolution(torch.zeros(1, 8, 40 + n, 40))
+        if n == 100:
+            before = resident()
+print(resident() - before)
+"""
+
+
+@slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/statm")
+def test_ever_new_lengths_do_not_fill_the_memory():
+    """Unless the environment asks for oneDNN's own number of shapes, which shows that it's these that fill it."""
+
+    number = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    usual = {name: value for name, value in os.environ.items() if name != number}
+
+    def grown(environment):
+        command = [sys.executable, "-c", SHAPES]
+        return float(subprocess.check_output(command, env=environment, text=True))
+
+    assert grown(usual) < grown(usual | {number: "1024"}) / 2

@@ -228,7 +228,7 @@ def save(path, text, stamp, failed=0):
 
 def load(args):
     """Load the model."""
-    from asr.device import choose, keep_memory
+    from asr.device import choose, keep_memory, remember_few_shapes
     from asr.models.recognizer import load
 
     try:
@@ -236,6 +236,7 @@ def load(args):
     except ValueError as error:
         raise UserError(str(error)) from None
     keep_memory()
+    remember_few_shapes()
     logger.info(which)
     return load(args.model, device)
 

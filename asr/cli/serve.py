@@ -80,8 +80,10 @@ def main(argv):
     except ImportError as error:
         raise UserError(f"asr-serve needs {error.name}; pip install 'asr-toolkit[serve]'") from None
     import asr
+    from asr.device import remember_few_shapes
     from asr.serving.engine import Bounds, Engine
 
+    remember_few_shapes()
     seconds = args.batch_seconds
     bounds = Bounds(limits.max_requests, 3600 * limits.max_hours, limits.max_streams, seconds)
     with ExitStack() as stack:

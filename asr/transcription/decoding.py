@@ -160,7 +160,7 @@ class ModelLoader:
 
     def __call__(self, calibrated: bool = True) -> Any:
         """Return the recognizer; unless `calibrated`, with raw confidences."""
-        from asr.device import choose, hardware, keep_memory
+        from asr.device import choose, hardware, keep_memory, remember_few_shapes
         from asr.models.recognizer import load
 
         try:
@@ -168,6 +168,7 @@ class ModelLoader:
         except ValueError as error:
             raise UserError(str(error)) from None
         keep_memory()
+        remember_few_shapes()
         if device.type == "cpu":
             self._limits.enter_context(limited(self.processes))
         recognizer = load(self.decoding.model, device, calibrated)

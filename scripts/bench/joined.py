@@ -1,11 +1,12 @@
 """Compare recordings that are joined to one file with the same recordings decoded alone: error rates, time and memory.
 
-    python -m scripts.bench.joined exp/mini/model data/mini/test-mini.jsonl.gz --files 3
+    python -m scripts.bench.joined exp/mini/model data/mini/test-mini.jsonl.gz --files 3 --breathless 120
 
 The recordings of a manifest stand one after another in each file, with faint noise of --pause
-seconds between them. The errors of a joined text belong to the recordings whose words they touch, so
-the difference has a paired interval. Each decoding is a process of its own, which tells its peak
-memory; that of a file of a minute is the third.
+seconds between them; a minute into the first file, there is none for --breathless seconds. The errors
+of a joined text belong to the recordings whose words they touch, so the difference has a paired
+interval. Each decoding is a process of its own, which tells its peak memory; that of a file of a
+minute is the third.
 """
 
 import argparse
@@ -28,19 +29,28 @@ from asr.scoring.report import aligned, percent
 from asr.scoring.significance import compare
 
 NOISE = 3e-4  # standard deviation between recordings
+BREATH = 60.0  # seconds of the first file before the recordings without pauses
 PEAK = (  # runs asr-decode and tells its peak memory
     "import resource, sys; from asr.cli.decode import main; main(sys.argv[1:]); "
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)"
 )
 
 
-def join(utterances, rate: int, pause: tuple[float, float], path: Path, rng) -> float:
-    """Write recordings one after another; return the seconds of all."""
+def join(
+    utterances,
+    rate: int,
+    pause: tuple[float, float],
+    path: Path,
+    rng,
+    breathless: tuple[float, float] = (0.0, 0.0),
+) -> float:
+    """Write recordings one after another; return the seconds of all. breathless: from when to when without pauses."""
     with soundfile.SoundFile(path, "w", rate, 1, "PCM_16") as file:
         for utterance in utterances:
             part = utterance.start, utterance.duration, utterance.channel
             file.write(audio.load(utterance.path, rate, *part))
-            file.write(NOISE * rng.standard_normal(round(rng.uniform(*pause) * rate)))
+            if not breathless[0] <= file.frames / rate < breathless[1]:
+                file.write(NOISE * rng.standard_normal(round(rng.uniform(*pause) * rate)))
         return file.frames / rate
 
 
@@ -83,8 +93,9 @@ def measure(args: argparse.Namespace, folder: Path) -> dict:
     ]
     rng, rate = np.random.default_rng(0), audio.info(utterances[0].path).rate
     files = [folder / f"{n}.flac" for n in range(args.files)]
+    breathless = (BREATH, BREATH + args.breathless)
     seconds = sum(
-        join(group, rate, tuple(args.pause), file, rng)
+        join(group, rate, tuple(args.pause), file, rng, breathless if file == files[0] else (0, 0))
         for group, file in zip(groups, files, strict=True)
     )
     minute = folder / "minute.flac"
@@ -122,6 +133,9 @@ def main(argv):
     args.add_argument("manifest", metavar="JSONL")
     args.add_argument("--files", type=int, default=1, help="to join them to (default 1)")
     args.add_argument("--pause", type=float, nargs=2, default=[0.2, 2.0], metavar=("FROM", "TO"))
+    args.add_argument(
+        "--breathless", type=float, default=0.0, help="seconds without any pause (default 0)"
+    )
     args.add_argument("--mode", default="joint")
     args.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     args.add_argument("--json", metavar="FILE", help="write the figures there")
