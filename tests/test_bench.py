@@ -402,7 +402,7 @@ def test_joined_recordings_have_pauses_but_where_breath_is_held(tmp_path):
     seconds = joined.join([u] * 8, 8000, (0.5, 0.5), out, rng, breathless=(2.0, 4.0))
     loud = soundfile.read(out)[0].reshape(-1, 4000).mean(1) > 0.4
     assert seconds == len(loud) / 2
-    assert "".join("x" if x else "." for x in loud) == "x.x.xxxxx.x."
+    assert "".join("x" if x else "." for x in loud) == "x.x.xxxx.x.x."
 
 
 def test_errors_of_a_joined_text_belong_to_the_recordings_they_touch():

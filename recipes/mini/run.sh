@@ -14,5 +14,5 @@ python recipes/mini/synthesize.py data/mini-corpus
 bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config conf/mini.yaml \
     --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 100" --ngram 8 \
     --modes "ctc-greedy attention-greedy ctc attention rescoring joint" \
-    --decode "--length-bonus 1" --decode-lm "--length-bonus 2 --lm-weight 0.6" "$@"
+    --decode "--ctc-weight 0.2 --length-bonus 1" --decode-lm "--ctc-weight 0.3 --length-bonus 2 --lm-weight 0.6" "$@"
 python recipes/mini/listen.py
