@@ -315,7 +315,8 @@ def _signals_held() -> Iterator[None]:
     try:
         if threading.current_thread() is threading.main_thread():
             for number in TRAINING_SIGNALS:
-                handlers[number] = signal.signal(number, lambda number, _: held.append(number))
+                if signal.getsignal(number) is not None:  # else another language's, and lost
+                    handlers[number] = signal.signal(number, lambda number, _: held.append(number))
         yield
     finally:
         if masks:

@@ -191,7 +191,7 @@ def _psi_of_all(state: PrefixState, weighted: tuple[Tensor, Tensor]) -> Tensor:
 def _psi(state: PrefixState, weighted: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
     """⊕_t φ[t-1] + x[t] of labels (B, K, C) → (B, K, C)"""
     weights, top = weighted  # (B, K, T), (B, K, 1)
-    size = max(1, labels[0].numel() * weights.size(2))  # of an utterance's emissions
+    size = max(1, labels[:1].numel() * weights.size(2))  # of an utterance's emissions
     some = max(1, MOST[weights.device.type] // size)  # utterances at once
     parts = (x.split(some) for x in (state.rows, labels, weights))
     sums = [

@@ -11,6 +11,7 @@ minute is the third.
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -27,13 +28,19 @@ from asr.data import manifest
 from asr.scoring.error_rate import ErrorRate
 from asr.scoring.report import aligned, percent
 from asr.scoring.significance import compare
+from asr.transcription.segmentation import PAUSE
 
 NOISE = 3e-4  # standard deviation between recordings
 BREATH = 60.0  # seconds of the first file before the recordings without pauses
-PEAK = (  # runs asr-decode and tells its peak memory
-    "import resource, sys; from asr.cli.decode import main; main(sys.argv[1:]); "
-    "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)"
-)
+PEAK = """
+# runs asr-decode with pauses to cut at, and tells its peak memory
+import resource, sys
+from asr.cli.decode import main
+from asr.transcription import segmentation
+segmentation.PAUSE = float(sys.argv[1])
+main(sys.argv[2:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)
+"""
 
 
 def join(
@@ -56,10 +63,11 @@ def join(
 
 def decode(args: argparse.Namespace, sources: list[str], out: Path) -> dict:
     """Transcribe in a process of its own: id → text, wall seconds, peak memory in MB."""
-    how = ["--model", args.model, "--device", args.device, "--mode", args.mode, "--json", str(out)]
+    how = ["--model", args.model, "--device", args.device, "--mode", args.mode, *args.decode]
+    wanted = ["--json", str(out), "--out", f"{out}.txt"]
     before = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", PEAK, *how, *sources, "--out", f"{out}.txt"],
+        [sys.executable, "-c", PEAK, str(args.cut_at), *how, *sources, *wanted],
         stderr=subprocess.PIPE,
         text=True,
         check=False,
@@ -135,6 +143,16 @@ def main(argv):
     args.add_argument("--pause", type=float, nargs=2, default=[0.2, 2.0], metavar=("FROM", "TO"))
     args.add_argument(
         "--breathless", type=float, default=0.0, help="seconds without any pause (default 0)"
+    )
+    args.add_argument(
+        "--cut-at", type=float, default=PAUSE, help=f"seconds of a pause (default {PAUSE:g})"
+    )
+    args.add_argument(
+        "--decode",
+        type=shlex.split,
+        default=[],
+        metavar="OPTIONS",
+        help="of asr-decode, in one word",
     )
     args.add_argument("--mode", default="joint")
     args.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
