@@ -137,7 +137,7 @@ def test_results_are_the_same_alone_and_in_any_batch_and_in_input_order(run, mod
 def test_a_long_recording_has_the_words_of_its_parts_and_their_times(run, tmp_path):
     """Thirty test recordings in one file; its pieces, of which `nonspeech` tells, are decoded alone, too."""
     rate, long, files = 8000, tmp_path / "long.wav", [tmp_path / f"{n:02}.wav" for n in range(30)]
-    noise = 1e-3 * np.random.default_rng(0).standard_normal(2400)  # 0.3 s
+    noise = 1e-3 * np.random.default_rng(0).standard_normal(3200)  # 0.4 s
     parts = [np.concatenate([noise, soundfile.read(file)[0], noise]) for file in recorded(run)]
     whole = np.concatenate(parts)
     soundfile.write(long, whole, rate)
