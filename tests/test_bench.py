@@ -366,7 +366,7 @@ def test_words_heard_in_silence_noise_and_music_are_counted(monkeypatch, tmp_pat
     """Searches are replaced by ones that hear a word in every recording that isn't silent."""
 
     def hears(arguments):
-        out, files = arguments[5], arguments[6:]
+        out, files = arguments[5], arguments[8:]
         sounds = {file: soundfile.read(file)[0] for file in files}
         lines = [{"id": file, "text": "LA LA" if x.any() else ""} for file, x in sounds.items()]
         Path(out).write_text("".join(json.dumps(line) + "\n" for line in lines))

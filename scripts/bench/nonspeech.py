@@ -85,6 +85,14 @@ def drum(rng: Draw, low: bool) -> np.ndarray:
     return sound * np.exp(-t * (15 if low else 25))
 
 
+PLAYERS: dict[str, tuple[Note, Note]] = {  # of chords, of melodies
+    "band": (organ, flute),
+    "strings": (plucked, plucked),
+    "choir": (choir, choir),
+    "organ": (organ, organ),
+}
+
+
 def section(rng: Draw, players: str) -> np.ndarray:
     """SECTION beats of some players, (samples,), at most 0.3 loud."""
     made = np.zeros(round((SECTION + 4) * BEAT * RATE))
@@ -94,9 +102,7 @@ def section(rng: Draw, players: str) -> np.ndarray:
         sound = sound[: len(made) - at]
         made[at : at + len(sound)] += loud * sound
 
-    key = rng.integers(0, 12)
-    chord_of: Note = {"band": organ, "strings": plucked, "choir": choir, "organ": organ}[players]
-    tune_of: Note = {"band": flute, "strings": plucked, "choir": choir, "organ": organ}[players]
+    key, (chord_of, tune_of) = rng.integers(0, 12), PLAYERS[players]
     for bar in range(0, SECTION, 4):
         chord = CHORDS[rng.integers(len(CHORDS))]
         for tone in chord:
@@ -113,7 +119,7 @@ def section(rng: Draw, players: str) -> np.ndarray:
 
 def music(rng: Draw, seconds: float) -> np.ndarray:
     """Sections of changing players, (samples,)."""
-    players, sections = ("band", "strings", "choir", "organ"), []
+    players, sections = list(PLAYERS), []
     while sum(map(len, sections)) < seconds * RATE:
         sections.append(section(rng, players[len(sections) % len(players)]))
     return np.concatenate(sections)[: round(seconds * RATE)]
@@ -128,7 +134,8 @@ SOUNDS: dict[str, Callable[[Draw, float], np.ndarray]] = {
 
 def words_in(model: str, mode: str, files: list[Path], out: Path) -> dict[str, str]:
     """Transcribe files: name → text."""
-    if decode(["--model", model, "--mode", mode, "--json", str(out), *map(str, files)]):
+    wanted = ["--json", str(out), "--out", f"{out}.txt"]  # else texts are among the figures
+    if decode(["--model", model, "--mode", mode, *wanted, *map(str, files)]):
         raise SystemExit("asr-decode failed")
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     return {Path(line["id"]).stem: line["text"] for line in lines}
