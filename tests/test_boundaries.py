@@ -26,7 +26,8 @@ def refined(model, examples, device="cpu"):
 def every_path(emissions, states, start=0, before=None):
     """(score, [(word, first, end) of each state]) of all ways through the states from a frame on.
 
-    Silence may stand around words, whose states are (word, state, its window's begin and end).
+    Silence may stand around words, and costs between them. Words' states are (word, state, its window's
+    begin and end).
     """
     if not states:
         yield float(emissions[start:, 0].sum()), []
@@ -35,6 +36,7 @@ def every_path(emissions, states, start=0, before=None):
     for first in range(max(start, low), start + 1 if word == before else high):
         for end in range(first + 1, high + 1):
             score = float(emissions[start:first, 0].sum() + emissions[first:end, state].sum())
+            score -= boundaries.PAUSE_COST if before is not None and first > start else 0
             for more, later in every_path(emissions, rest, end, word):
                 yield score + more, [(word, first, end), *later]
 
@@ -43,6 +45,7 @@ def test_the_best_path_is_that_of_brute_force_alone_and_in_company(monkeypatch):
     """Emissions are features themselves here: slopes have no weight, and the mean is the same for all states."""
     monkeypatch.setattr(boundaries, "NEAR", 2)
     monkeypatch.setattr(boundaries, "STATES", 1)
+    monkeypatch.setattr(boundaries, "PAUSE_COST", 2.0)
     torch.manual_seed(0)
     model = Boundaries("AB", torch.cat([torch.eye(4), torch.zeros(8, 4)]), torch.zeros(4))
     cases = [

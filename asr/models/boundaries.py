@@ -34,6 +34,7 @@ ROUNDS = 3  # of alignment and estimation
 PRIOR = 10.0  # frames of all speech that count among a state's own
 RIDGE = 1e-3  # added to the covariance's diagonal, as a share of its mean
 FEWEST = 30  # words to learn from
+PAUSE_COST = 40.0  # nats of silence between words; without it the closure of a P or a K is silence
 BATCH = 16  # utterances that are aligned together
 LEAST = -1e6  # log probability of an impossible frame; finite, so that the rest of a path counts
 SILENCE, SPEECH = 0, 1  # states: of no letter, and of a letter that was not learned
@@ -88,7 +89,7 @@ class Boundaries:
         """
         plan = _Plan.of([[(self.states(w.text), w) for w in row] for row in words], X_lens.tolist())
         emissions = slopes(X, X_lens) @ self.weight + self.bias  # (B, T, K)
-        starts, ends, possible = _best_path(emissions, plan.to(X.device))
+        starts, ends, possible = _best_path(emissions, plan.to(X.device), PAUSE_COST)
         return [
             [w._replace(first=start[n], end=end[m]) for w, (n, m) in zip(row, spans, strict=True)]
             if ok
@@ -187,16 +188,19 @@ class _Plan(NamedTuple):
         return self._replace(**tensors)
 
 
-def _best_path(emissions: Tensor, plan: _Plan) -> tuple[Tensor, Tensor, Tensor]:
+def _best_path(
+    emissions: Tensor, plan: _Plan, pause_cost: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Find the best path, state by state (Viterbi): each takes a frame or more of its window.
 
     A path that enters a state at frame t and leaves it before frame s gains sums(s) − sums(t), with
     the sums of the state's emissions before each frame. So a running maximum over t tells the best
     entry for every s.
 
-    emissions  (B, T, K)
-    returns    starts, ends (B, S): the state's frames; possible (B,): whether a path stays within
-               the windows
+    emissions   (B, T, K)
+    pause_cost  of silence between two words
+    returns     starts, ends (B, S): the state's frames; possible (B,): whether a path stays within
+                the windows
     """
     B, T, K = emissions.shape
     W, S = int(plan.frames.max()), plan.states.size(1)
@@ -211,6 +215,7 @@ def _best_path(emissions: Tensor, plan: _Plan) -> tuple[Tensor, Tensor, Tensor]:
         direct = score.gather(1, shift.clamp(0, W)).masked_fill(shift > W, -torch.inf)
         paused, since = (score - _at(quiet, before, within)).cummax(1)  # (B, W + 1)
         paused = paused.gather(1, (shift - 1).clamp(0, W)) + _at(quiet, first, within[:-1])
+        paused = paused - pause_cost if s else paused
         paused = paused.masked_fill((shift < 1) | ~plan.begins[:, s, None], -torch.inf)
         gain, entry = (torch.maximum(direct, paused) - sums[:, s, :-1]).cummax(1)  # (B, W)
         left = F.pad(sums[:, s, 1:] + gain, (1, 0), value=-torch.inf)  # (B, W + 1)
@@ -298,14 +303,17 @@ def _evenly(model: Boundaries, example: Example) -> Tensor:
 
 
 def _aligned(model: Boundaries, examples: Sequence[Example]) -> list[Tensor]:
-    """The state of each frame on the best path, (T,) each."""
+    """The state of each frame on the best path, (T,) each.
+
+    Pauses cost nothing: words that are too long in the beginning would stay so.
+    """
     X, X_lens = (
         pad_sequence([e.X for e in examples], batch_first=True),
         [len(e.X) for e in examples],
     )
     plan = _Plan.of([[(model.states(w.text), w) for w in e.words] for e in examples], X_lens)
     emissions = slopes(X, plan.lens) @ model.weight + model.bias
-    starts, ends, _ = _best_path(emissions, plan)
+    starts, ends, _ = _best_path(emissions, plan, pause_cost=0.0)
     labels = []
     for T, states, start, end, count in zip(
         X_lens, plan.states, starts, ends, plan.counts, strict=True
