@@ -28,7 +28,7 @@ from asr.models.weights import Weights
 from asr.ops import length_mask
 
 STATES = 3  # of a letter: its beginning, its middle and its end, each of a frame or more
-NEAR = 20  # frames around a word's place by CTC, within which it is looked for
+NEAR = 25  # frames around a word's place by CTC, within which it is looked for
 AROUND = 6  # frames that a word takes around that place, to begin with
 ROUNDS = 3  # of alignment and estimation
 PRIOR = 10.0  # frames of all speech that count among a state's own

@@ -18,8 +18,8 @@ from asr.text.tokenizer import Tokenizer
 from asr.text.units import units
 from asr.transcript import Word
 
-AROUND = 0.4  # seconds of a recording beside the words whose boundaries are looked for
-PAUSE = 0.6  # seconds between words that are looked for apart
+AROUND = 0.2  # seconds of a recording beside the words whose boundaries are looked for
+PAUSE = 0.4  # seconds between words that are looked for apart
 LONGEST = 30.0  # seconds in which they are looked for together
 
 

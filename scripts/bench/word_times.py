@@ -5,16 +5,23 @@
 Each sentence of a split is spoken anew with a little noise, aligned, and compared word by word: starts
 with espeak-ng's events of words, ends with the next word's start, or the pause that its events of
 phonemes show. Sentences whose events don't match their words (numbers, say) are left out and counted.
-With --joined SECONDS the sentences stand one after another in recordings of that length.
+With --joined SECONDS the sentences stand one after another in recordings of that length, and asr-align
+places them.
 """
 
 import argparse
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import soundfile
 import torch
 
+import asr
 from asr.cli.command import command
 from asr.models.recognizer import Recognizer, load
 from asr.search.scorer import Hypothesis
@@ -31,8 +38,11 @@ from synthesize import plan  # noqa: E402
 PAD = 0.2  # seconds of near silence around a sentence
 FLOOR = -50  # dB, of the noise
 
+Sentence = tuple[np.ndarray, list[Word]]  # its waveform, its true words
+Pairs = Iterator[tuple[Word, Word]]  # found, true
 
-def truth(utterance, rng) -> tuple[np.ndarray, list[Word]] | None:
+
+def truth(utterance, rng) -> Sentence | None:
     """Say an utterance; its waveform and true words, or None if the events don't match the words."""
     who, words = utterance.speaker, transcript(utterance.sentence).split()
     speech, events = speak(spoken(utterance.sentence), who.voice, who.pace, who.pitch, who.melody)
@@ -54,15 +64,38 @@ def truth(utterance, rng) -> tuple[np.ndarray, list[Word]] | None:
     ]
 
 
-def aligned(recognizer: Recognizer, waveforms, texts: list[str]) -> list[list[Word]]:
-    """Align known texts with waveforms."""
-    found = []
-    for n in range(0, len(waveforms), 16):
-        encoded = encode(recognizer, waveforms[n : n + 16])
-        known = [Hypothesis(recognizer.tokenizer.encode(text), 0.0) for text in texts[n : n + 16]]
+def alone(recognizer: Recognizer, sentences: Sequence[Sentence]) -> Pairs:
+    """Align each sentence by itself."""
+    for few in (sentences[n : n + 16] for n in range(0, len(sentences), 16)):
+        encoded = encode(recognizer, [waveform for waveform, _ in few])
+        tokens = [recognizer.tokenizer.encode(text_of(words)) for _, words in few]
         log_probs = recognizer.model.ctc_log_probs(encoded.H)
-        found += word_times(log_probs, encoded, known, recognizer)
-    return found
+        known = [Hypothesis(row, 0.0) for row in tokens]
+        found = word_times(log_probs, encoded, known, recognizer)
+        for words, (_, true) in zip(found, few, strict=True):
+            yield from zip(words, true, strict=bool(words))
+
+
+def joined(recognizer: Recognizer, sentences: Sequence[Sentence], seconds: float) -> Pairs:
+    """Align recordings of sentences up to a length, whose lines are the sentences."""
+    lengths = np.array([len(waveform) / RATE for waveform, _ in sentences])
+    begins = np.cumsum(lengths) - lengths
+    for _, group in groupby(range(len(sentences)), lambda n: begins[n] // seconds):
+        members = list(group)
+        with tempfile.NamedTemporaryFile(suffix=".wav") as file:
+            waveforms = [sentences[n][0] for n in members]
+            soundfile.write(file.name, np.concatenate(waveforms), RATE, "FLOAT")
+            lines = [text_of(sentences[n][1]) for n in members]
+            segments = asr.align(recognizer, file.name, lines).segments
+        for n, segment in zip(members, segments, strict=True):
+            at = begins[n] - begins[members[0]]
+            true = [replace(w, start=w.start + at, end=w.end + at) for w in sentences[n][1]]
+            yield from zip(segment.words, true, strict=bool(segment.words))
+
+
+def text_of(words: Sequence[Word]) -> str:
+    """The words in a line."""
+    return " ".join(word.text for word in words)
 
 
 def describe(name: str, errors: np.ndarray) -> str:
@@ -87,31 +120,10 @@ def main(argv):
     torch.set_num_threads(1)
     spoken_ones = [truth(utterance, rng) for utterance in plan()[args.split][: args.sentences]]
     kept = [one for one in spoken_ones if one]
-    if args.joined:
-        kept = join(kept, args.joined)
-    texts = [" ".join(word.text for word in words) for _, words in kept]
-    found = aligned(recognizer, [waveform for waveform, _ in kept], texts)
-    pairs = [
-        (word, true)
-        for words, (_, truths) in zip(found, kept, strict=True)
-        for word, true in zip(words, truths, strict=bool(words))
-    ]
-    print(f"{len(pairs)} words of {len(kept)} recordings; {spoken_ones.count(None)} left out")
+    pairs = list(joined(recognizer, kept, args.joined) if args.joined else alone(recognizer, kept))
+    print(f"{len(pairs)} words of {len(kept)} sentences; {spoken_ones.count(None)} left out")
     print(describe("starts", np.array([word.start - true.start for word, true in pairs])))
     print(describe("ends", np.array([word.end - true.end for word, true in pairs])))
-
-
-def join(pairs, seconds: float):
-    """Put sentences one after another, up to a length in seconds."""
-    joined, waveforms, words, at = [], [], [], 0.0
-    for n, (waveform, truths) in enumerate(pairs):
-        waveforms.append(waveform)
-        words += [Word(word.start + at, word.end + at, word.text) for word in truths]
-        at += len(waveform) / RATE
-        if at >= seconds or n + 1 == len(pairs):
-            joined.append((np.concatenate(waveforms), words))
-            waveforms, words, at = [], [], 0.0
-    return joined
 
 
 if __name__ == "__main__":
