@@ -188,9 +188,7 @@ class _Plan(NamedTuple):
         return self._replace(**tensors)
 
 
-def _best_path(
-    emissions: Tensor, plan: _Plan, pause_cost: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _best_path(emissions: Tensor, plan: _Plan, pause_cost: float) -> tuple[Tensor, Tensor, Tensor]:
     """Find the best path, state by state (Viterbi): each takes a frame or more of its window.
 
     A path that enters a state at frame t and leaves it before frame s gains sums(s) − sums(t), with
