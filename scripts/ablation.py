@@ -108,7 +108,7 @@ def pace(plan: Plan, folder: Path, overrides: Sequence[str]) -> tuple[float, flo
     late = [
         "data.sorted_epochs=0",
         "model.flat_start_epochs=0",
-        *masks_from(plan, overrides, 0),
+        *begun_at(plan, overrides, 0),
         *short,
     ]
     seconds = train(plan, folder, [*overrides, *late])
@@ -117,10 +117,14 @@ def pace(plan: Plan, folder: Path, overrides: Sequence[str]) -> tuple[float, flo
     return rate, max(0.0, seconds - audio(plan, overrides) / rate)
 
 
-def masks_from(plan: Plan, overrides: Sequence[str], share: float) -> list[str]:
-    """Let the masks begin at a share of the epochs before; nothing without masks."""
-    masks = plan.experiment(overrides).features.specaugment
-    return [f"features.specaugment.from_epoch={round(share * masks.from_epoch)}"] if masks else []
+def begun_at(plan: Plan, overrides: Sequence[str], share: float) -> list[str]:
+    """Let masks and joined utterances begin at a share of their epochs; nothing where there are none."""
+    base = plan.experiment(overrides)
+    late = {
+        "features.specaugment": base.features.specaugment,
+        "data.concatenate": base.data.concatenate,
+    }
+    return [f"{n}.from_epoch={round(share * part.from_epoch)}" for n, part in late.items() if part]
 
 
 def audio(plan: Plan, overrides: Sequence[str]) -> float:
@@ -146,7 +150,7 @@ def scaled(plan: Plan, overrides: Sequence[str], epochs: int) -> list[str]:
     return [
         *overrides,
         f"training.epochs={epochs}",
-        *masks_from(plan, overrides, share),
+        *begun_at(plan, overrides, share),
         f"model.flat_start_epochs={min(flat, max(1, round(share * flat)))}",
         f"training.validate_every={max(1, epochs // VALIDATIONS)}",
         f"schedule.warmup={max(1, round(share * base.schedule.warmup))}",

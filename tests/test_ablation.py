@@ -37,6 +37,7 @@ def test_what_is_counted_in_epochs_or_steps_keeps_its_share():
     assert (made.training.epochs, masks.from_epoch, made.schedule.warmup) == (50, 6, 156)
     assert (made.model.flat_start_epochs, made.training.validate_every) == (1, 5)
     assert experiment("model.flat_start_epochs=0").model.flat_start_epochs == 0
+    assert experiment("data.concatenate={from_epoch: 32}").data.concatenate.from_epoch == 25
     assert (one.training.epochs, one.training.validate_every, one.schedule.warmup) == (1, 1, 3)
 
 

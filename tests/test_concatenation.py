@@ -280,6 +280,36 @@ def test_a_training_plans_examples_and_tells_the_longest(root):
     assert int(batch.wave_lens) / 8000 == pytest.approx(rows.durations.max(), abs=1e-3)
 
 
+def test_before_its_epoch_a_training_plans_and_reads_each_utterance_by_itself(root):
+    def made(*changes):
+        settings = experiment(root, *changes)
+        model = build(settings)
+        split = settings.read(model).train
+        return settings, split, settings.task(model, split, None)
+
+    def heard(task, epoch):
+        batches = [batch for step in task.plan(epoch, 2) for batch in step]
+        return batches, [(b.waveforms.tolist(), b.Y.tolist()) for b in task.load(epoch, batches)]
+
+    late = JOINED.replace("}", ", from_epoch: 2}")
+    (settings, split, task), (*_, always), (*_, never) = (
+        made(late, "training.epochs=3"),
+        made(JOINED),
+        made(),
+    )
+    assert heard(task, 1) == heard(never, 1) != heard(always, 1)
+    assert heard(task, 2) == heard(always, 2) != heard(never, 2)
+    # what is measured beforehand is measured where examples are largest
+    assert task.fullest_epoch == 2 and always.fullest_epoch == never.fullest_epoch == 0
+    longest = split.joined(settings.seed, 2, settings.data.speeds).durations.max()
+    assert task.sizes.max() == longest > never.sizes.max()
+    assert settings.facts(split)["longest_seconds"] == round(longest, 2)
+    short, alone, _ = made(late, "training.epochs=2")
+    assert short.facts(alone)["longest_seconds"] == round(never.sizes.max(), 2)
+    [batch] = task.load(2, [task.longest(1)])
+    assert int(batch.wave_lens) / 8000 == pytest.approx(longest, abs=1e-3)
+
+
 def test_archives_are_those_of_the_first_utterances():
     shards = Shards(["a", None, "b"], np.array([0, 0, 1, 2, 2])).select(np.array([1, 3]))
     assert shards.first_needed([[1], [0, 1]]) == [["b"], ["a"]]

@@ -34,6 +34,8 @@ class ConcatenationSettings(Settings):
     min_pause: float = Field(0.1, ge=0)  # seconds between two, and what CTC needs for a blank
     max_pause: float = Field(1.0, le=10)
     max_edge: float = Field(0.3, ge=0, le=10)  # seconds before the first and after the last
+    # earlier epochs go without: single utterances teach more in little time
+    from_epoch: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _ordered(self):

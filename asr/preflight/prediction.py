@@ -90,7 +90,7 @@ def settle(experiment: Experiment, model: nn.Module, train: Any) -> Experiment:
 def predict(experiment: Experiment, model: nn.Module, train: Any) -> Prediction:
     """Count examples, batches, steps and parameters."""
     task = experiment.task(model, train, None)
-    steps, sizes = task.plan(0, experiment.training.accumulate), task.sizes
+    steps, sizes = task.plan(task.fullest_epoch, experiment.training.accumulate), task.sizes
     batches = list(itertools.chain(*steps))
     padded = sum(len(batch) * sizes[batch].max() for batch in batches)
     parameters = [(p.numel(), p.requires_grad) for p in model.parameters()]
@@ -119,7 +119,7 @@ def measure(experiment: Experiment, model: nn.Module, train: Any) -> Measurement
         experiment.task(model, train, None, workers=0),
         experiment.task(model, train, None).workers,
     )
-    steps, sizes = task.plan(0, experiment.training.accumulate), task.sizes
+    steps, sizes = task.plan(task.fullest_epoch, experiment.training.accumulate), task.sizes
     settings, device = experiment.training, choose_device(experiment)[0]
     size = launch.count(settings.processes, settings.accumulate, device)
     # as attention's cost
@@ -191,7 +191,7 @@ def run(trainer: Trainer, batches: list[list[int]], size: int) -> list[Seconds]:
 def step(trainer: Trainer, batch: list[int]) -> Seconds:
     """Time one optimizer step of one batch, with the loss of a late epoch."""
     times, replicas, settings = [time.perf_counter()], trainer.replicas, trainer.settings
-    read = next(iter(trainer.task.load(0, [batch])))
+    read = next(iter(trainer.task.load(trainer.task.fullest_epoch, [batch])))
     times.append(time.perf_counter())
     replicas.zero_grad(1)
     rows = trainer.accumulate([MicroBatch((0,), read)], 1, epoch=settings.epochs, step=1)

@@ -83,7 +83,7 @@ class LanguageModelTask:
 
     sums = ("nll", "correct", "tokens")
     unit = "tokens"
-    workers = 0
+    workers, fullest_epoch = 0, 0
 
     @property
     def sizes(self) -> np.ndarray:

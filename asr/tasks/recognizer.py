@@ -110,9 +110,11 @@ class RecognizerExperiment(RunSettings):
         fit_cmvn(model, train, self.data, self.seed)
 
     def facts(self, train: Split) -> dict[str, float]:
-        """Seconds of the first epoch's longest example, to which decoding compares its own recordings."""
-        longest = train.utterances.durations.max()
-        if joined := train.joined(self.seed, 0, self.data.speeds):
+        """Seconds of the longest utterance or joined example, to which decoding compares its own recordings."""
+        longest, epoch = train.utterances.durations.max(), train.fullest_epoch
+        if epoch < self.training.epochs and (
+            joined := train.joined(self.seed, epoch, self.data.speeds)
+        ):
             longest = max(longest, joined.durations.max())
         return {"longest_seconds": round(float(longest), 2)}
 
@@ -171,12 +173,17 @@ class RecognizerTask:
     unit = "s"
 
     @property
+    def fullest_epoch(self) -> int:
+        """The first epoch in which utterances are joined."""
+        return self.train.fullest_epoch
+
+    @property
     def sizes(self) -> np.ndarray:
         """Seconds of the training utterances, (N,).
 
-        Where they are joined, of the example that begins with each in the first epoch; 0 if none does.
+        Where they are joined, of the example that begins with each in `fullest_epoch`; 0 if none does.
         """
-        joined = self.train.joined(self.seed, 0, self.data.speeds)
+        joined = self.train.joined(self.seed, self.fullest_epoch, self.data.speeds)
         return joined.durations if joined else self.train.utterances.durations
 
     @property
@@ -210,7 +217,7 @@ class RecognizerTask:
         return [[firsts[batch].tolist() for batch in step] for step in steps]
 
     def longest(self, n: int) -> list[int]:
-        """The n longest examples of the first epoch."""
+        """The n longest examples of `fullest_epoch`."""
         order = np.argsort(-self.sizes, kind="stable")
         return order[: min(n, np.count_nonzero(self.sizes))].tolist()
 

@@ -61,6 +61,11 @@ class Split:
         """In which shards the recordings lie; None where they are files of their own."""
         return Shards.of(self.utterances.paths)
 
+    @property
+    def fullest_epoch(self) -> int:
+        """The first epoch in which utterances are joined, if ever; else the first."""
+        return self.concatenation.settings.from_epoch if self.concatenation else 0
+
     def durations(self, seed: int, epoch: int, speeds: Sequence[float]) -> np.ndarray:
         """Seconds of the utterances, (N,), as speed perturbation makes them in an epoch."""
         return self.utterances.durations / draw_speeds(
@@ -69,7 +74,7 @@ class Split:
 
     def joined(self, seed: int, epoch: int, speeds: Sequence[float]) -> JoinedUtterances | None:
         """The examples of an epoch; None where each utterance is one."""
-        if self.concatenation is None:
+        if self.concatenation is None or epoch < self.concatenation.settings.from_epoch:
             return None
         seeds = utterance_seeds(seed, epoch, self.utterances.ids)
         durations = self.durations(seed, epoch, speeds)

@@ -69,7 +69,7 @@ def batch_seconds(
     seconds, taken, n = 0.0, 1.0, 1
     while taken < free / 4:
         indices = task.longest(n)
-        batch = next(iter(task.load(0, [indices])))
+        batch = next(iter(task.load(task.fullest_epoch, [indices])))
         try:
             taken = peak_bytes(device, partial(_gradient, task, batch, device, settings.precision))
         except RuntimeError as error:

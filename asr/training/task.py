@@ -29,8 +29,12 @@ class Task(Protocol):
         """Names of the loss's sums that are shown, "correct" and "tokens" among them."""
 
     @property
+    def fullest_epoch(self) -> int:
+        """An epoch with the largest examples, for what is measured before training."""
+
+    @property
     def sizes(self) -> np.ndarray:
-        """Sizes of the training examples, (N,), in `unit`."""
+        """Sizes of the training examples of `fullest_epoch`, (N,), in `unit`."""
 
     @property
     def workers(self) -> int:
@@ -43,7 +47,7 @@ class Task(Protocol):
         """
 
     def longest(self, n: int) -> list[int]:
-        """The n longest examples, the longest first; all if there are fewer."""
+        """The n longest examples of `fullest_epoch`, the longest first; all if there are fewer."""
 
     def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[Any]:
         """Yield planned batches; each has a len, `elements` that memory grows with, `to(device)` and `halves()`."""

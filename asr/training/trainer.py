@@ -227,10 +227,10 @@ class Trainer:
         self.group.add(
             torch.zeros(1, device=self.device)
         )  # NCCL takes its memory now, while there is some
-        longest = self.task.longest(1)[0]
-        steps = self.task.plan(0, self.settings.accumulate)
+        longest, epoch = self.task.longest(1)[0], self.task.fullest_epoch
+        steps = self.task.plan(epoch, self.settings.accumulate)
         heaviest = next(batch for step in steps for batch in step if longest in batch)
-        [batch] = self.task.load(0, [heaviest])
+        [batch] = self.task.load(epoch, [heaviest])
         self.replicas.model.train()
         self.replicas.zero_grad(1)
         with all_take_part(self.replicas.model):
