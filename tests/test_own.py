@@ -77,20 +77,20 @@ def test_a_tier_at_its_own_hours_is_the_file_in_conf_that_the_readme_names(scale
 @each(
     "hours, expected",
     [
-        (0.63, (40, 1, 4, 200, None)),  # conf/an4.yaml
-        (1.26, (20, 1, 2, 200, None)),  # as many steps in all
-        (0.063, (80, 2, 8, 40, None)),  # twice the epochs at most: a fifth of the steps
+        (0.63, (40, 1, 4, 200, 28)),  # conf/an4.yaml
+        (1.26, (20, 1, 2, 200, 14)),  # as many steps in all
+        (0.063, (80, 2, 8, 40, 56)),  # twice the epochs at most: a fifth of the steps
         (6.4, (24, 1, 2, 300, None)),  # conf/english.yaml
         (3.2, (48, 2, 4, 300, None)),
         (12.8, (12, 1, 1, 300, None)),
     ],
 )
 def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled, hours, expected):
-    """Epochs; those of a flat start, from one validation to the next, steps of warm-up, epochs without masks."""
+    """Epochs; those of a flat start, from one validation to the next, steps of warm-up, epochs before joining."""
     made = scaled.settings(hours, "d", "e")
-    training, masks = made["training"], made["features"]["specaugment"] or {}
+    training, joined = made["training"], made["data"].get("concatenate") or {}
     counted = training["epochs"], made["model"]["flat_start_epochs"], training["validate_every"]
-    assert (*counted, made["schedule"]["warmup"], masks.get("from_epoch")) == expected
+    assert (*counted, made["schedule"]["warmup"], joined.get("from_epoch")) == expected
 
 
 @each("hours, expected", [(6.0, (24, 5)), (3.0, (48, 10)), (12.0, (12, 2))])

@@ -90,10 +90,11 @@ def settings(hours: float, data: str, exp: str) -> dict:
     """Make the plain tree of settings for some hours of training speech; data and exp: folders."""
     tier = tier_of(hours)
     made = placed(tier.name, data, exp)
-    training, schedule, masks = (
+    training, schedule, masks, joined = (
         made["training"],
         made["schedule"],
         made["features"]["specaugment"] or {},
+        made["data"].get("concatenate") or {},
     )
     share = min(max(tier.hours / hours, FEWER), MORE)
     steps = min(1.0, share * hours / tier.hours)
@@ -101,6 +102,7 @@ def settings(hours: float, data: str, exp: str) -> dict:
         (training, "epochs"),
         (training, "validate_every"),
         (masks, "from_epoch"),
+        (joined, "from_epoch"),
         (made["model"], FLAT),
     )
     for part, name in counted:

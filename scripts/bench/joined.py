@@ -12,6 +12,7 @@ minute is the third.
 import argparse
 import json
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -94,43 +95,51 @@ def divided(references: list[str], text: str) -> list[ErrorRate]:
 
 
 def measure(args: argparse.Namespace, folder: Path) -> dict:
-    """Join, decode both ways, score."""
+    """Decode alone and joined, score."""
     utterances = list(manifest.read(args.manifest))
     groups = [
         [utterances[n] for n in part] for part in np.array_split(range(len(utterances)), args.files)
     ]
-    rng, rate = np.random.default_rng(0), audio.info(utterances[0].path).rate
+    rate = audio.info(utterances[0].path).rate
     files = [folder / f"{n}.flac" for n in range(args.files)]
-    breathless = (BREATH, BREATH + args.breathless)
-    seconds = sum(
-        join(group, rate, tuple(args.pause), file, rng, breathless if file == files[0] else (0, 0))
-        for group, file in zip(groups, files, strict=True)
-    )
+    alone = decode(args, ["--manifest", args.manifest], folder / "alone.json")
+    references = {u.id: u.text for u in utterances}
+    by_itself = list(aligned(references, alone["texts"], "word"))
+    draws = []
+    for draw in range(args.draws):
+        seconds = join_all(args, groups, rate, files, np.random.default_rng(draw))
+        draws.append(decode(args, [*map(str, files)], folder / "joined.json"))
+        draws[-1]["errors"] = [
+            errors
+            for group, file in zip(groups, files, strict=True)
+            for errors in divided([u.text for u in group], draws[-1]["texts"][str(file)])
+        ]
     minute = folder / "minute.flac"
     soundfile.write(minute, audio.load(files[0], rate, 0.0, 60.0), rate)
-    alone = decode(args, ["--manifest", args.manifest], folder / "alone.json")
-    joined = decode(args, [*map(str, files)], folder / "joined.json")
     short = decode(args, [str(minute)], folder / "minute.json")
-    references = {u.id: u.text for u in utterances}
-    by_itself = aligned(references, alone["texts"], "word")
-    together = [
-        rate
-        for group, file in zip(groups, files, strict=True)
-        for rate in divided([u.text for u in group], joined["texts"][str(file)])
-    ]
-    difference = compare(together, list(by_itself))
+    together = [sum(errors) for errors in zip(*(draw["errors"] for draw in draws), strict=True)]
+    difference = compare(together, [sum([errors] * args.draws) for errors in by_itself])
     return {
         "audio_seconds": round(seconds, 1),
         "wer_alone": sum(by_itself).rate,
         "wer_joined": sum(together).rate,
         "difference": [difference.value, difference.low, difference.high],
-        "time_ratio": joined["seconds"] / alone["seconds"],
+        "time_ratio": statistics.median(draw["seconds"] for draw in draws) / alone["seconds"],
         "megabytes": {
             "alone": alone["megabytes"],
-            "joined": joined["megabytes"],
+            "joined": max(draw["megabytes"] for draw in draws),
             "minute": short["megabytes"],
         },
     }
+
+
+def join_all(args: argparse.Namespace, groups, rate: int, files: list[Path], rng) -> float:
+    """Write a file of each group of utterances; return the seconds of all."""
+    breathless = (BREATH, BREATH + args.breathless)
+    return sum(
+        join(group, rate, tuple(args.pause), file, rng, breathless if file == files[0] else (0, 0))
+        for group, file in zip(groups, files, strict=True)
+    )
 
 
 @command
@@ -153,6 +162,9 @@ def main(argv):
         default=[],
         metavar="OPTIONS",
         help="of asr-decode, in one word",
+    )
+    args.add_argument(
+        "--draws", type=int, default=1, help="of the pauses, whose errors are pooled (default 1)"
     )
     args.add_argument("--mode", default="joint")
     args.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
