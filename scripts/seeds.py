@@ -10,7 +10,6 @@ recipe gives asr-decode. Settings that change the result move the recipe's own m
 (model.before-1), and they or another --decode replace its SET.joint.txt.
 """
 
-import shlex
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from asr import config
 from asr.cli.command import command, parser
 from asr.scoring.report import UNITS, Score, percent, score
 from asr.tasks import Experiment
+from scripts import add_decode
 from scripts.ablation import run
 
 
@@ -68,13 +68,7 @@ def main(argv):
     )
     args.add_argument("set", metavar="SET", help="of its test sets")
     args.add_argument("--seeds", type=int, nargs="+", required=True, metavar="N")
-    args.add_argument(
-        "--decode",
-        type=shlex.split,
-        default=[],
-        metavar="OPTIONS",
-        help="of asr-decode, in one word",
-    )
+    add_decode(args)
     args.add_argument("overrides", nargs="*", metavar="key.path=value")
     args = args.parse_intermixed_args(argv)
     recipe, exp = Path(f"conf/{args.name}.yaml"), Path(f"exp/{args.name}")

@@ -11,7 +11,6 @@ minute is the third.
 
 import argparse
 import json
-import shlex
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from asr.scoring.error_rate import ErrorRate
 from asr.scoring.report import aligned, percent
 from asr.scoring.significance import compare
 from asr.transcription.segmentation import PAUSE
+from scripts import add_decode
 
 NOISE = 3e-4  # standard deviation between recordings
 BREATH = 60.0  # seconds of the first file before the recordings without pauses
@@ -64,7 +64,7 @@ def join(
 
 def decode(args: argparse.Namespace, sources: list[str], out: Path) -> dict:
     """Transcribe in a process of its own: id → text, wall seconds, peak memory in MB."""
-    how = ["--model", args.model, "--device", args.device, "--mode", args.mode, *args.decode]
+    how = ["--model", args.model, *args.decode]
     wanted = ["--json", str(out), "--out", f"{out}.txt"]
     before = time.perf_counter()
     done = subprocess.run(
@@ -105,20 +105,22 @@ def measure(args: argparse.Namespace, folder: Path) -> dict:
     alone = decode(args, ["--manifest", args.manifest], folder / "alone.json")
     references = {u.id: u.text for u in utterances}
     by_itself = list(aligned(references, alone["texts"], "word"))
-    draws = []
+    draws, errors = [], []
     for draw in range(args.draws):
         seconds = join_all(args, groups, rate, files, np.random.default_rng(draw))
         draws.append(decode(args, [*map(str, files)], folder / "joined.json"))
-        draws[-1]["errors"] = [
-            errors
-            for group, file in zip(groups, files, strict=True)
-            for errors in divided([u.text for u in group], draws[-1]["texts"][str(file)])
-        ]
+        errors.append(
+            [
+                own
+                for group, file in zip(groups, files, strict=True)
+                for own in divided([u.text for u in group], draws[-1]["texts"][str(file)])
+            ]
+        )
     minute = folder / "minute.flac"
     soundfile.write(minute, audio.load(files[0], rate, 0.0, 60.0), rate)
     short = decode(args, [str(minute)], folder / "minute.json")
-    together = [sum(errors) for errors in zip(*(draw["errors"] for draw in draws), strict=True)]
-    difference = compare(together, [sum([errors] * args.draws) for errors in by_itself])
+    together = [sum(own) for own in zip(*errors, strict=True)]
+    difference = compare(together, [sum([own] * args.draws) for own in by_itself])
     return {
         "audio_seconds": round(seconds, 1),
         "wer_alone": sum(by_itself).rate,
@@ -156,18 +158,10 @@ def main(argv):
     args.add_argument(
         "--cut-at", type=float, default=PAUSE, help=f"seconds of a pause (default {PAUSE:g})"
     )
-    args.add_argument(
-        "--decode",
-        type=shlex.split,
-        default=[],
-        metavar="OPTIONS",
-        help="of asr-decode, in one word",
-    )
+    add_decode(args)
     args.add_argument(
         "--draws", type=int, default=1, help="of the pauses, whose errors are pooled (default 1)"
     )
-    args.add_argument("--mode", default="joint")
-    args.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     args.add_argument("--json", metavar="FILE", help="write the figures there")
     args = args.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
