@@ -218,8 +218,9 @@ class RecognizerTask:
 
     def longest(self, n: int) -> list[int]:
         """The n longest examples of `fullest_epoch`."""
-        order = np.argsort(-self.sizes, kind="stable")
-        return order[: min(n, np.count_nonzero(self.sizes))].tolist()
+        sizes = self.sizes
+        order = np.argsort(-sizes, kind="stable")
+        return order[: min(n, np.count_nonzero(sizes))].tolist()
 
     def load(self, epoch: int, batches: Iterable[list[int]]) -> Iterator[Batch]:
         """Read the recordings of planned batches, augmented and segmented as (seed, epoch, utterance) say."""
