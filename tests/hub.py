@@ -24,12 +24,14 @@ class Hub(Local):
                               connection ends, once
     claims                    path → size that listings claim
     served                    path of each file asked for, and the byte from which on
+    down                      True: it answers that it is out of service
     """
 
     def __init__(self):
         super().__init__(Calls)
         self.repositories, self.blobs, self.claims, self.served = {}, {}, {}, []
         self.cut_upload = self.cut_download = None
+        self.down = False
 
     def commit(self, name, files):
         """Add a commit; return its SHA-1."""
@@ -152,11 +154,15 @@ class Calls(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 files[value["path"]] = self.server.blobs[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
         sha = self.server.commit(name, files)
         url = f"{self.server.url}/{name}/commit/{sha}"
         return self.answer({"commitUrl": url, "commitOid": sha, "success": True})
 
     def do_GET(self):
+        if self.server.down:
+            return self.error(503)
         path = unquote(urlsplit(self.path).path)
         found = re.fullmatch(
             "/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?|/([^/]+/[^/]+)/resolve/([^/]+)/(.+)",
@@ -178,7 +184,7 @@ class Calls(BaseHTTPRequestHandler):
         listed = [self.entry(path, data) for path, data in files.items()]
         if what == "tree":
             return self.answer(listed)
-        siblings = [{"rfilename": one["path"], "size": one["size"]} for one in listed]
+        siblings = [self.sibling(**entry) for entry in listed]
         return self.answer({"_id": "1", "id": name, "sha": sha, "siblings": siblings})
 
     do_HEAD = do_GET
@@ -189,6 +195,11 @@ class Calls(BaseHTTPRequestHandler):
         entry = {"type": "file", "path": path, "size": size, "oid": digest(data, "sha1")}
         lfs = {"oid": digest(data), "size": size, "pointerSize": 130}
         return {**entry, "lfs": lfs} if path.endswith(LFS) else entry
+
+    def sibling(self, path, size, oid, lfs=None, **_):
+        """The same in a description of the repository."""
+        large = lfs and {"lfs": {"sha256": lfs["oid"], **lfs}}
+        return {"rfilename": path, "size": size, "blobId": oid, **(large or {})}
 
     def resolve(self, files, path, sha):
         """Send a file, or its rest."""

@@ -4,7 +4,12 @@ A hostile repository is refused before it is read, and what is cut off continues
 """
 
 import json
+import re
+import shlex
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,11 +19,18 @@ from small import rows
 from asr import score
 from asr.errors import UserError
 from asr.hub import find_model
-from asr.hub.card import MARK
-from asr.model_files import WEIGHTS
+from asr.hub.cache import names_of_model
+from asr.hub.card import CARD, MARK, _install, is_unedited, seal
+from asr.model_files import BOUNDARIES, CALIBRATION, WEIGHTS
 
 pytest.importorskip("huggingface_hub")
 LICENSE = ["--license", "cc-by-4.0"]
+OFFLINE, UNREACHABLE = {"HUB_OFFLINE": "1"}, {"ENDPOINT": "http://127.0.0.1:9"}
+NO_MODEL = {  # by its names it is one: downloaded, and refused where it is read
+    "config.yaml": b"model: {kind: hybrid}\n",
+    WEIGHTS: b"x" * 5000,
+    "tokenizer.json": b"{}",
+}
 
 
 @pytest.fixture
@@ -152,11 +164,67 @@ def test_decodings_of_other_weights_or_manifests_are_left_out(run, model, decode
         assert done.status == 0 and says in done.err and "model-index" not in done.out
 
 
-def test_a_card_written_by_hand_stays(hub, run, model):
-    for text, stays in ((f"# Old\n{MARK}\n", False), ("# By hand\n", True)):
-        hub.commit("me/tones", {"README.md": text.encode()})
-        assert run("asr-push", model, "me/tones", *LICENSE).status == 0
-        assert (hub.files("me/tones")["README.md"] == text.encode()) == stays
+def test_a_card_written_or_edited_by_hand_stays(hub, run, model):
+    ours = seal(f"# Old\n{MARK}\ntext\n")
+    stays = ["# By hand\n", ours.replace("text", "texts"), f"{ours}\nmore\n", f"# Old\n{MARK}\n"]
+    for text, left in ((ours, False), *((text, True) for text in stays)):
+        hub.commit("me/tones", {CARD: text.encode()})
+        done = run("asr-push", model, "me/tones", *LICENSE)
+        assert done.status == 0, done.err
+        published = hub.files("me/tones")[CARD].decode()
+        assert (published == text) == left == ("stays as it is" in done.err)
+    hub.commit("me/tones", {})
+    for language in ("en", "de"):  # its own card is replaced
+        assert run("asr-push", model, "me/tones", *LICENSE, "--language", language).status == 0
+        published = hub.files("me/tones")[CARD].decode()
+        assert is_unedited(published) and f"- {language}\n" in published
+
+
+def test_a_push_removes_the_files_that_only_an_earlier_model_had(hub, run, model, files):
+    kept = {".gitattributes": b"x", "notes.txt": b"theirs", "source/notes.txt": b"theirs"}
+    hub.commit("me/tones", kept | dict.fromkeys(names_of_model(), b"of another model"))
+    assert len(hub.files("me/tones")) > 8
+    done = run("asr-push", model, "me/tones", *LICENSE)
+    assert done.status == 0, done.err
+    own = {name: data for name, data in files.items() if name in names_of_model()}
+    published = hub.files("me/tones")
+    del published[CARD]
+    assert published == own | kept
+    absent = {BOUNDARIES, CALIBRATION} - own.keys()
+    assert absent and all(name in done.err for name in absent)
+
+
+def test_calibration_does_not_change_the_cache(hub, run, cache, files, root, tmp_path):
+    sha = hub.commit("me/tones", files | {CALIBRATION: b"method: beta\n"})
+    command = ["asr-decode", "--manifest", root / "data/dev.jsonl.gz", "--calibrate"]
+    assert run("asr-info", "me/tones").err.count(sha)
+    before = {path: path.read_bytes() for path in cache.rglob("blobs/*")}
+    (folder,) = cache.glob("hub/models--me--tones/snapshots/*")
+    for name in ("me/tones", folder):
+        done = run(*command, "--model", name)
+        assert done.status == 2 and f"me/tones@{sha}" in done.err, done.err
+    assert before == {path: path.read_bytes() for path in cache.rglob("blobs/*")}
+    copy = re.search(r"cp -rL .*(?=, and give)", done.err)[0]
+    subprocess.run(shlex.split(copy), cwd=tmp_path, check=True)
+    folder = tmp_path / "tones"
+    copied = {path.name: path.read_bytes() for path in folder.iterdir() if not path.is_symlink()}
+    assert (
+        copied.items() <= (files | {CALIBRATION: b"method: beta\n"}).items() and WEIGHTS in copied
+    )
+    (folder / CALIBRATION).unlink()
+    done = run(*command, "--model", "tones")  # goes on to decode, though its set is too small
+    assert done.status == 2 and "utterances with confidences" in done.err, done.err
+
+
+def test_the_card_says_how_to_install(tmp_path):
+    assert is_unedited(seal(f"# x\n{MARK}\n")) and not is_unedited("") and not is_unedited(MARK)
+    extras = {}
+    for kind in ("conformer", "pretrained"):
+        (tmp_path / "config.yaml").write_text(f"model: {{encoder: {{kind: {kind}}}}}\n")
+        extras[kind] = re.search(r'pip install -e "\.\[(.+)\]"', _install(tmp_path))[1].split(",")
+    assert extras == {"conformer": ["hub"], "pretrained": ["hub", "pretrained"]}
+    declared = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    assert all(f"\n{extra} = [" in declared for extra in extras["pretrained"])
 
 
 def test_an_upload_that_is_cut_off_publishes_nothing_and_goes_on(hub, run, model, files):
@@ -181,6 +249,64 @@ def test_a_download_that_is_cut_off_goes_on(hub, run, files, root, decoded):
         assert done.status == 2 and "doesn't give it" in done.err
         done = run(*command)
     assert (done.status, done.out) == (0, decoded.read_text()), done.err
+
+
+def test_a_name_is_found_without_the_hub_as_it_was_last_downloaded(hub, run):
+    def used(name, **env):
+        """The commit that a command reads, and its log."""
+        done = run("asr-info", name, **env)
+        found = re.search("snapshots/([0-9a-f]{40})/", done.err)
+        assert found, done.err
+        return found[1], done.err
+
+    old = hub.commit("me/x", NO_MODEL)
+    assert used("me/x")[0] == old
+    for name in ("me/x", "me/x@main", f"me/x@{old}"):
+        for env in (OFFLINE, UNREACHABLE):
+            commit, log = used(name, **env)
+            assert commit == old and f"me/x@{old}: from the cache" in log
+            assert ("can't be reached" in log) == (env is UNREACHABLE and old not in name)
+    new = hub.commit("me/x", NO_MODEL | {WEIGHTS: b"y" * 5000})
+    hub.down = True
+    assert used("me/x")[0] == old
+    hub.down, hub.claims = False, {"config.yaml": 1 << 30}
+    refused = run("asr-info", "me/x")
+    assert refused.status == 2 and "snapshots" not in refused.err
+    assert used("me/x", **OFFLINE)[0] == old  # what was refused isn't remembered
+    hub.claims = {}
+    assert used("me/x@main")[0] == used("me/x", **OFFLINE)[0] == new
+    del hub.repositories["me/x"]  # an answer: the cache isn't used in its place
+    gone = run("asr-info", "me/x")
+    assert gone.status == 2 and "snapshots" not in gone.err
+
+
+def test_a_model_is_not_found_in_a_cache_that_lacks_a_part_of_it(hub, run, cache):
+    name = f"me/x@{hub.commit('me/x', NO_MODEL)}"
+    for _ in range(2):
+        done = run("asr-info", name, **OFFLINE)
+        assert done.status == 2 and "snapshots" not in done.err, done.err
+        assert "local_files_only" not in done.err and "HF_HUB_OFFLINE" in done.err
+        assert "snapshots" in run("asr-info", name).err and len(hub.served) >= 3
+        next(cache.rglob(f"snapshots/*/{WEIGHTS}")).unlink()
+        shutil.rmtree(next(cache.rglob("trees")))  # by which the client itself would see it
+    served = len(hub.served)
+    assert "snapshots" in run("asr-info", name).err and len(hub.served) >= served
+    assert next(cache.rglob(f"snapshots/*/{WEIGHTS}")).exists()
+
+
+def test_what_is_in_the_cache_needs_no_room(hub, run):
+    hub.commit("me/x", NO_MODEL)
+    assert "snapshots" in run("asr-info", "me/x").err
+    hub.claims = {WEIGHTS: 1 << 60}
+    for more in ({}, {"versions.json": b"{}"}):  # the same commit; another one of the same weights
+        if more:
+            hub.commit("me/x", NO_MODEL | more)
+        done = run("asr-info", "me/x")
+        assert f"snapshots/{hub.head('me/x')}" in done.err, done.err
+    hub.commit("me/x", NO_MODEL | {WEIGHTS: b"other"})
+    done = run("asr-info", "me/x")
+    assert done.status == 2 and "1152921505 GB" in done.err and "HF_HOME" in done.err, done.err
+    assert "parts" not in done.err
 
 
 REFUSED = """
@@ -279,3 +405,40 @@ def test_a_folder_comes_before_the_hub(tmp_path, monkeypatch):
     assert find_model(f"file://{tmp_path}/a%20b") == f"{tmp_path}/a b"
     with pytest.raises(UserError, match="no such folder here"):
         find_model("nobody/nothing")
+
+
+def test_an_address_is_a_folder_of_this_machine_in_full(tmp_path):
+    for name in ("x#1", "x?y=1", "a b", "50%"):
+        assert find_model(f"file://{tmp_path}/{name.replace('%', '%25')}") == f"{tmp_path}/{name}"
+    for name in ("file://models/x", "file://localhost/x", "file://", f"file://{tmp_path}/%00"):
+        with pytest.raises(UserError, match=r"file:///DIR") as refused:
+            find_model(name)
+        assert str(refused.value).startswith(name)
+
+
+def test_a_folder_given_by_its_address_may_not_lead_out_of_itself(tmp_path):
+    commit = tmp_path / "models--me--x/snapshots" / ("0" * 40)
+    for folder in (tmp_path / "own", tmp_path / "own/source", commit, commit.parents[1] / "blobs"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "outside").write_text("x")
+    (tmp_path / "own" / WEIGHTS).symlink_to(tmp_path / "own/weights")
+    (commit / WEIGHTS).symlink_to("../../blobs/x")
+    for folder in (tmp_path / "own", commit):
+        assert find_model(f"file://{folder}") == str(folder)
+    for name in ("config.yaml", "source/tokenizer.json"):
+        link = tmp_path / "own" / name
+        link.symlink_to(tmp_path / "outside")
+        with pytest.raises(UserError, match="links out of") as refused:
+            find_model(f"file://{tmp_path}/own")
+        assert str(link) in str(refused.value)
+        link.unlink()
+
+
+def test_without_the_hub_s_client_a_folder_is_missing_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for module in ("huggingface_hub", "huggingface_hub.constants"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError) as refused:
+        find_model("models/typo")
+    assert str(refused.value).startswith("models/typo: no such folder")
+    assert "pip install" in str(refused.value)

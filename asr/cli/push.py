@@ -7,7 +7,7 @@ from asr.logging import logger
 EXAMPLES = """It publishes the files of a model folder and a model card, README.md, in one commit; nothing else of a
 training. The card is written from the run: sizes, hours of data, settings, hardware, and the error rates of all
 decodings of manifests that this model has made in the folder of --results. A card that was edited on the hub stays as
-it is.
+it is. Files of a model that the repository had before, and that this one doesn't have, are removed.
 
 Log in first: `hf auth login`, or set HF_TOKEN. It prints NAME@COMMIT, by which everybody can use the model:
   asr-decode --model NAME@COMMIT recording.wav

@@ -3,6 +3,7 @@
 The metadata at its head is what the Hugging Face Hub reads: license, languages, task and `model-index`.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from asr.info.folders import Finding
 from asr.info.look import look
 from asr.model_files import CONFIG, KINDS, kind_of
 
-MARK = "<!-- written by asr-push -->"  # in a card that another push may replace
+CARD = "README.md"
+MARK = "<!-- written by asr-push -->"
+SEAL = "<!-- written by asr-push, SHA-256 {} -->"  # in its place: of the text with MARK
 LIBRARY = "asr-toolkit"
 TASKS = {
     "hybrid": "automatic-speech-recognition",
@@ -36,9 +39,13 @@ COLUMNS = [
     "hardware",
     "code",
 ]
+INSTALL = """Install the toolkit as its README says. Then, in its folder and its environment{python}:
+
+```sh
+pip install -e ".[{extras}]"
+```"""
 USE = {
     "hybrid": """```sh
-pip install 'asr-toolkit[hub]'
 asr-decode --model {name} recording.wav
 ```
 
@@ -47,11 +54,9 @@ import asr
 print(asr.transcribe(asr.load("{name}"), "recording.wav").text)
 ```""",
     "translator": """```sh
-pip install 'asr-toolkit[hub]'
 asr-decode --model {name} sentences.txt
 ```""",
     "lm": """```sh
-pip install 'asr-toolkit[hub]'
 asr-decode --model RECOGNIZER --lm {name} --lm-weight 0.3 recording.wav
 ```""",
 }
@@ -85,7 +90,7 @@ class About:
 
 
 def write_card(folder: Path, about: About, results: Sequence[Result]) -> str:
-    """Write the model card of a folder: metadata, then Markdown.
+    """Write the model card of a folder: metadata, then Markdown, with the digest that `is_unedited` reads.
 
     raises   UserError if it is no model folder
     """
@@ -97,15 +102,33 @@ def write_card(folder: Path, about: About, results: Sequence[Result]) -> str:
         f"# {about.name.partition('/')[2]}",
         MARK,
         _summary(kind, found, about),
-        f"## Use\n\n{USE[kind].format(name=about.name)}",
+        f"## Use\n\n{_install(folder)}\n\n{USE[kind].format(name=about.name)}",
         f"## Results\n\n{_table(results)}",
         f"## Training\n\n{_training(folder, found)}",
         f"## Limits\n\n{_limits(kind, found, results)}",
         about.notes.strip(),
     ]
-    return (
-        f"---\n{_metadata(kind, about, results)}\n---\n\n" + "\n\n".join(filter(None, parts)) + "\n"
-    )
+    text = "\n\n".join(filter(None, parts))
+    return seal(f"---\n{_metadata(kind, about, results)}\n---\n\n{text}\n")
+
+
+def seal(text: str) -> str:
+    """Put the digest of a card in the place of its mark."""
+    return text.replace(MARK, SEAL.format(hashlib.sha256(text.encode()).hexdigest()), 1)
+
+
+def is_unedited(card: str) -> bool:
+    """Tell whether a card is as asr-push has written it, so that another push may replace it."""
+    plain = re.sub(SEAL.format("[0-9a-f]{64}"), MARK, card, count=1)
+    return plain != card and seal(plain) == card
+
+
+def _install(folder: Path) -> str:
+    """Say how to install what the model needs."""
+    model = folders.section(folders.read_small_tree(folder / CONFIG), "model")
+    if folders.section(model, "encoder").get("kind") == "pretrained":
+        return INSTALL.format(extras="hub,pretrained", python=" (Python 3.11 or later)")
+    return INSTALL.format(extras="hub", python="")
 
 
 def _metadata(kind: str, about: About, results: Iterable[Result]) -> str:

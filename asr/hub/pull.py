@@ -6,23 +6,24 @@ Nothing of a repository is run.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from asr import imports
-from asr.download.disk import Need
 from asr.errors import UserError, reason, shorten
+from asr.hub.cache import cached, check_place, check_room, names_of_model, remember
 from asr.logging import logger
-from asr.model_files import BOUNDARIES, CALIBRATION, CONFIG, SOURCE, VERSIONS, WEIGHTS
-from asr.text.tokenizer import names_of_files
+from asr.model_files import CONFIG, WEIGHTS
 
 NAME = re.compile(
-    r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(@(?P<revision>[\w][\w./-]*))?", re.ASCII
+    r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(@(?P<revision>(?!.*\.\.)[\w][\w./-]*))?", re.ASCII
 )
-CARD = "README.md"
+ADDRESS = "file://"
 COMMIT = "[0-9a-f]{40}"  # in full: the hub needn't be asked
 SMALL = 64 << 20  # bytes of a file that is none of weights
+TOO_MANY_REQUESTS, SERVER_ERRORS = 429, range(500, 600)
 
 
 def find_model(name: str | os.PathLike[str]) -> str:
@@ -32,71 +33,104 @@ def find_model(name: str | os.PathLike[str]) -> str:
              in `@revision`: a branch, a tag or a commit. A folder of the name, or one named `owner`,
              comes first
     returns  the path; of a published model, that of the commit in the cache
-    raises   UserError if the hub doesn't give it, or the repository holds no model of this toolkit
+    raises   UserError if the hub doesn't give it, the repository holds no model of this toolkit, or
+             an address names no folder of this machine, or one whose files lead out of it
     """
     name = os.fspath(name)
-    if name.startswith("file://"):
-        return unquote(urlsplit(name).path)
+    if name.startswith(ADDRESS):
+        return str(check_place(_folder_of(name)))
     match = NAME.fullmatch(name)
     if not match or os.path.exists(name) or os.path.exists(os.path.dirname(name)):
         return name
-    return str(_download(match["repository"], match["revision"]))
+    return str(_find_published(match["repository"], match["revision"]))
 
 
-def names_of_model() -> list[str]:
-    """Name the files that a model folder may consist of."""
-    tokenizer = names_of_files()
-    source = [f"{SOURCE}/{name}" for name in tokenizer]
-    return [CONFIG, WEIGHTS, VERSIONS, BOUNDARIES, CALIBRATION, *tokenizer, *source]
+def _folder_of(address: str) -> Path:
+    """Return the folder that a file:// address names."""
+    path = unquote(address.removeprefix(ADDRESS))
+    if not path.startswith("/") or "\0" in path:
+        raise UserError(
+            f"{address}: expected file:///DIR, an absolute path without a host; write a relative one without file://"
+        )
+    return Path(path)
 
 
-def _download(repository: str, revision: str | None) -> Path:
-    """Find a model in the cache, or download it; say what it is."""
-    hub = imports.huggingface_hub("huggingface_hub")
-    offline = imports.huggingface_hub("huggingface_hub.constants").is_offline_mode()
+def _find_published(repository: str, revision: str | None) -> Path:
+    """Find a model in the cache, or download it; log which commit it is."""
     given = f"{repository}@{revision}" if revision else repository
+    offline = _is_offline(given)
+    with _refusing(given):
+        pinned = re.fullmatch(COMMIT, revision or "")
+        if folder := cached(repository, revision) if offline or pinned else None:
+            logger.info(f"{repository}@{folder.name}: from the cache")
+        elif offline:
+            raise UserError(
+                f"{given}: no such folder here, and the cache of the Hugging Face Hub doesn't have all of it; "
+                "to download it, unset HF_HUB_OFFLINE"
+            )
+        else:
+            folder = _download(given, repository, revision)
+        return check_place(folder)
+
+
+def _is_offline(given: str) -> bool:
+    """Tell whether the person has switched the hub off.
+
+    raises   UserError if its client isn't installed
+    """
     try:
-        if offline or re.fullmatch(COMMIT, revision or ""):
-            try:
-                folder = _cached(repository, revision)
-                logger.info(f"{repository}@{folder.name}: from the cache")
-                return check_place(folder)
-            except hub.errors.LocalEntryNotFoundError:
-                if offline:
-                    raise
-        about = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
-        wanted = check_files(given, {file.rfilename: file.size or 0 for file in about.siblings})
-        logger.info(f"{repository}@{about.sha}: {_in_words(wanted)}")
-        folder = hub.snapshot_download(repository, revision=about.sha, allow_patterns=[*wanted])
+        return imports.huggingface_hub("huggingface_hub.constants").is_offline_mode()
+    except UserError as error:
+        raise UserError(
+            f"{given}: no such folder here, and the Hugging Face Hub wasn't asked: {error}"
+        ) from None
+
+
+@contextmanager
+def _refusing(given: str) -> Iterator[None]:
+    """Make a UserError of what the hub's client raises."""
+    try:
+        yield
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
         raise UserError(
             f"{given}: no such folder here, and the Hugging Face Hub doesn't give it ({reason(error)})"
         ) from None
-    return check_place(Path(folder))
 
 
-def _cached(repository: str, revision: str | None) -> Path:
-    """Find a model in the cache.
-
-    raises   huggingface_hub's LocalEntryNotFoundError if it isn't there, or not whole
-    """
+def _download(given: str, repository: str, revision: str | None) -> Path:
+    """Download a model; where the hub can't be reached, find the last commit downloaded under this name."""
     hub = imports.huggingface_hub("huggingface_hub")
-    names = names_of_model()
-    return Path(
-        hub.snapshot_download(
-            repository, revision=revision, allow_patterns=names, local_files_only=True
-        )
-    )
+    try:
+        about = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
+    except Exception as error:
+        if _is_unreachable(error) and (folder := cached(repository, revision)):
+            logger.warning(
+                f"{repository}@{folder.name}: from the cache, and there may be a newer commit, for the Hugging Face "
+                f"Hub can't be reached ({reason(error)})"
+            )
+            return folder
+        raise
+    wanted = check_files(given, {file.rfilename: file.size or 0 for file in about.siblings})
+    check_room(repository, about, wanted)
+    logger.info(f"{repository}@{about.sha}: {_in_words(wanted)}")
+    folder = Path(hub.snapshot_download(repository, revision=about.sha, allow_patterns=[*wanted]))
+    remember(folder, revision)
+    return folder
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Tell whether the hub gave no answer, or none about the model."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status is None or status == TOO_MANY_REQUESTS or status in SERVER_ERRORS
 
 
 def check_files(name: str, sizes: Mapping[str, int]) -> dict[str, int]:
     """Choose the files of a model among those of a repository.
 
     sizes    bytes by name
-    raises   UserError if it isn't a model folder, or a file is larger than such files are, or than
-             the free space of the disk
+    raises   UserError if it isn't a model folder, or a file is larger than such files are
     """
     wanted = {file: sizes[file] for file in names_of_model() if file in sizes}
     if missing := [file for file in (CONFIG, WEIGHTS) if file not in wanted]:
@@ -108,20 +142,7 @@ def check_files(name: str, sizes: Mapping[str, int]) -> dict[str, int]:
         raise UserError(
             f"{name}: {large[0]} has {wanted[large[0]]} bytes, expected at most {SMALL}; not downloaded"
         )
-    needed = sum(wanted.values())
-    Need(needed, needed).check(
-        Path(imports.huggingface_hub("huggingface_hub.constants").HF_HUB_CACHE)
-    )
     return wanted
-
-
-def check_place(folder: Path) -> Path:
-    """Refuse a download whose files lead out of the repository's part of the cache."""
-    root = folder.parents[1].resolve()
-    for name in names_of_model():
-        if not (folder / name).resolve().is_relative_to(root):
-            raise UserError(f"{folder / name}: links out of {root}; never read; remove {root}")
-    return folder
 
 
 def _in_words(sizes: Mapping[str, int]) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 from asr import imports
 from asr.errors import UserError, reason, shorten
-from asr.hub.card import MARK, About, write_card
-from asr.hub.pull import CARD, NAME, names_of_model
+from asr.hub.cache import names_of_model
+from asr.hub.card import CARD, About, is_unedited, write_card
+from asr.hub.pull import NAME
 from asr.hub.results import Result
 from asr.logging import logger
 from asr.model_files import CONFIG, WEIGHTS
@@ -68,7 +69,8 @@ def private_paths(tree: object) -> list[str]:
 def push(name: str, upload: Upload, private: bool = False, message: str = "") -> str:
     """Publish, in one commit: a push that is cut off has published nothing, and may be repeated.
 
-    A card that somebody has written or edited (without MARK) stays as it is.
+    Files of an earlier model that this one doesn't have are removed. A card that somebody has
+    written or edited stays as it is.
 
     private  whether a new repository is; one that exists stays as it is
     returns  `owner/name@commit`
@@ -78,29 +80,38 @@ def push(name: str, upload: Upload, private: bool = False, message: str = "") ->
     try:
         api = hub.HfApi(library_name="asr-toolkit")
         api.create_repo(name, private=private, exist_ok=True)
-        head = api.model_info(name).sha
-        operations = [
-            hub.CommitOperationAdd(path, str(file)) for path, file in upload.files.items()
-        ]
-        if _may_replace_card(hub, api, name, head):
-            operations.append(hub.CommitOperationAdd(CARD, io.BytesIO(upload.card.encode())))
-        else:
-            logger.warning(f"{name}: its {CARD} was edited by hand, and stays as it is")
+        about = api.model_info(name)
         commit = api.create_commit(
-            name, operations, commit_message=message or "Publish the model", parent_commit=head
+            name,
+            _operations(hub, name, upload, about),
+            commit_message=message or "Publish the model",
+            parent_commit=about.sha,
         )
     except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
         raise UserError(f"{name}: {_refusal(error)}") from None
     return f"{name}@{commit.oid}"
 
 
-def _may_replace_card(hub: Any, api: Any, name: str, head: str) -> bool:
-    """Tell whether the published card is one of ours, or there is none."""
-    if not api.file_exists(name, CARD, revision=head):
-        return True
-    path = hub.hf_hub_download(name, CARD, revision=head)
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return MARK in file.read(MOST_CARD)
+def _operations(hub: Any, name: str, upload: Upload, about: Any) -> list[Any]:
+    """List what the commit does to the files that the repository has: about, the hub's description of it."""
+    there = {file.rfilename for file in about.siblings}
+    operations = [hub.CommitOperationAdd(path, str(file)) for path, file in upload.files.items()]
+    if stale := sorted(there & {*names_of_model()} - upload.files.keys()):
+        logger.info(f"{name}: removes {', '.join(stale)}, which this model doesn't have")
+        operations += [hub.CommitOperationDelete(path) for path in stale]
+    if CARD not in there or is_unedited(_published_card(hub, name, about.sha)):
+        operations.append(hub.CommitOperationAdd(CARD, io.BytesIO(upload.card.encode())))
+    else:
+        logger.warning(
+            f"{name}: its {CARD} was written or edited by hand, and stays as it is; a dry run prints the new one"
+        )
+    return operations
+
+
+def _published_card(hub: Any, name: str, commit: str) -> str:
+    """Read the card of a commit, no more of it than a card can have."""
+    with open(hub.hf_hub_download(name, CARD, revision=commit), "rb") as file:
+        return file.read(MOST_CARD).decode(errors="replace")
 
 
 def _refusal(error: Exception) -> str:
