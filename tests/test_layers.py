@@ -6,6 +6,7 @@ import pytest
 import torch
 from contracts import padded
 from small import PART, each, hybrid, near, slow
+from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 from asr.models.lm import LMSettings, TransformerLM
@@ -79,6 +80,39 @@ def test_layers_are_compiled_in_training_alone_and_recomputed_as_before():
     other = copy.deepcopy(model)  # as shards have it
     torch.testing.assert_close(gradients(other), gradients(plain), rtol=1e-5, atol=1e-6)
     assert counter.frame_count and not any(p.grad is not None for p in model.parameters())
+
+
+class Named(nn.Module):
+    """Layers that are called by keywords, as those of transformers."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([2.0, 3.0]))
+
+        def forward(self, H, scale, shift=0.0):
+            return torch.tanh(H * self.weight * scale + shift)
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([self.Layer(), self.Layer()])
+
+    def forward(self, H):
+        for layer in self.layers:
+            H = layer(H, shift=H, scale=0.5)
+        return H
+
+
+@each("changes", [(recompute,), (compile_layers,), (recompute, compile_layers)])
+def test_layers_may_be_called_by_keywords(changes):
+    torch._dynamo.reset()
+    plain, model = Named(), Named()
+    for change in changes:
+        change(model, **{"backend": CompileCounter()} if change is compile_layers else {})
+    for one in (plain, model):
+        one(torch.tensor([0.3, -0.2])).sum().backward()
+    for got, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        near(got.grad, expected.grad, 1e-6)
 
 
 def test_what_is_measured_has_all_layers():

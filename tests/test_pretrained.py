@@ -4,15 +4,16 @@ The reference is transformers' forward of each utterance alone, after its own fe
 encoder (contracts.py), of training (runs.py) and of files from strangers.
 """
 
+import contextlib
 import json
 import os
 import pickle
 import re
+import resource
 import shutil
 import subprocess
 import sys
 from functools import cache
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from runs import (
     dev_losses,
     experiment,
     make_root,
+    status_of,
     stop,
     train,
     weights,
@@ -37,14 +39,18 @@ from small import Malicious, each, near, options, rows, slow
 from tones import CONFIG
 from torch import nn
 
+from asr.cli.train import main
 from asr.errors import UserError
 from asr.features.waveform import Waveform
 from asr.info.folders import describe
 from asr.models.recognizer import load
 from asr.models.transfer import load_what_fits, unlike_settings
 from asr.nn.encoders import pretrained_source as source
-from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans
+from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
+from asr.training import build as building
 from asr.training.build import build
+from asr.training.folder import continues
+from asr.training.identity import stamp_of
 from asr.training.optim.adam import parameter_groups
 from asr.training.optim.muon import MuonSettings
 from asr.transcription.times import place
@@ -251,12 +257,58 @@ def test_training_lowers_the_loss_and_keeps_the_frozen_encoder(trained):
     assert all("k_proj.bias" in name for name in kept)
 
 
+@pytest.fixture
+def without_source(trained):
+    """Within it, the folder of the source is gone."""
+
+    @contextlib.contextmanager
+    def away():
+        moved = (trained[0] / "source").rename(trained[0] / "gone")
+        try:
+            yield
+        finally:
+            moved.rename(trained[0] / "source")
+
+    return away
+
+
 @slow
-def test_a_resumed_run_is_an_uninterrupted_one_and_reads_no_source(trained, tmp_path, monkeypatch):
+def test_a_resumed_run_is_an_uninterrupted_one_and_needs_no_source(
+    trained, tmp_path, without_source
+):
     root, *whole = trained
     stop(root, tmp_path / "m", 8, "training.save_steps=1")
-    monkeypatch.setattr(source, "find", None)
-    assert_uninterrupted(root, tmp_path / "m", whole, "training.save_steps=1")
+    with without_source():
+        assert_uninterrupted(root, tmp_path / "m", whole, "training.save_steps=1")
+
+
+def test_a_run_is_known_when_its_source_is_gone(trained, tmp_path, without_source, capsys):
+    """A finished one, one that was stopped, and one of other settings, which isn't the same."""
+    root, out, _ = trained
+    stop(root, tmp_path / "m", 2, "training.save_steps=1")
+    given = ["training.epochs=3", f"out={tmp_path}/m", "training.save_steps=1"]
+    before = stamp_of(root / "x.yaml", given).facts
+    with without_source():
+        assert status_of(main, "--config", root / "x.yaml", "training.epochs=3", f"out={out}") == 0
+        assert "up to date" in capsys.readouterr().err
+        stamp = stamp_of(root / "x.yaml", given)
+        assert json.dumps(stamp.facts) == json.dumps(before)
+        assert continues(tmp_path / "m", stamp)
+        other = stamp_of(root / "x.yaml", [*given, "seed=9"])
+        assert not continues(tmp_path / "m", other)
+        fresh = experiment(root, f"out={tmp_path}/new")
+        refused("source: no such folder", fresh.resolved)
+
+
+def test_a_changed_source_makes_another_run(trained):
+    root, out, _ = trained
+    given = ["training.epochs=3", f"out={out}"]
+    (root / "source/more.safetensors").write_bytes(b"x")
+    try:
+        assert not stamp_of(root / "x.yaml", given).is_current()
+    finally:
+        (root / "source/more.safetensors").unlink()
+    assert stamp_of(root / "x.yaml", given).is_current()
 
 
 @slow
@@ -277,6 +329,23 @@ def test_low_rank_matrices_are_trained_and_nothing_else_of_the_source(trained):
     moved = {name for name in begun if not torch.equal(found[name], begun[name])}
     assert moved == {"masked_spec_embed"}
     assert all(value.any() for name, value in found.items() if name.endswith("_proj.B"))
+
+
+@each("changes", [(LORA, "model.fine_tuning=null"), ("freeze=[model.encoder.*]",), ()])
+def test_what_is_frozen_takes_memory_for_itself_alone(trained, monkeypatch, changes):
+    """16 bytes a parameter that is trained, 4 of any other value: to the byte."""
+    settings = experiment(trained[0], *changes).resolved()
+    model = build(settings)
+    building.freeze(model, settings.freeze)
+    trained_ = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    values = sum(x.numel() for x in (*model.parameters(), *model.buffers()))
+    assert bool(changes) == any(not p.requires_grad for p in model.parameters())
+    most = 16 * trained_ + 4 * (values - trained_)
+    memory = {"SC_PHYS_PAGES": most, "SC_PAGE_SIZE": 1}
+    monkeypatch.setattr(building.os, "sysconf", memory.__getitem__)
+    build(settings)
+    memory["SC_PHYS_PAGES"] -= 1
+    refused("its training takes more than this machine's memory", build, settings)
 
 
 @slow
@@ -468,6 +537,9 @@ model_type .'whisper'.         | config.json | model_type: [whisper]
 'bert' isn't supported         | config.json | model_type: bert
 hidden_size                    | config.json | hidden_size: 1000000000000
 samples or less                | config.json | conv_kernel: [10, 9999, 9999, 9999, 9999, 9999, 9999]
+conv_dim: got .*65, 3.*to 64   | config.json | conv_kernel: [65, 3, 3, 3, 3, 2, 2]
+kernels and strides up to 64   | config.json | conv_stride: [65, 1, 1, 1, 1, 1, 1]
+num_conv_pos_embeddings        | config.json | num_conv_pos_embeddings: 16000
 conv_stride                    | config.json | conv_stride: [5]
 conv_dim                       | config.json | conv_dim: x
 hidden_act                     | config.json | hidden_act: user/kernel
@@ -481,6 +553,10 @@ HOSTILE |= {  # what is said, and what is done to a folder
     r"\.\./\.\./other": index_out,
     "isn't JSON": lambda folder: (folder / "config.json").write_text("[" * 10**6),
     "features.waveform.normalize": lambda folder: (folder / source.PREPROCESSOR).unlink(),
+    "processor_config.json: got sampling_rate 'x'": lambda f: as_processor(f, sampling_rate="x"),
+    "feature_extractor: got .7., expected settings": lambda folder: (
+        folder / source.PROCESSOR
+    ).write_text('{"feature_extractor": [7]}'),
     f"{NORM} missing": with_norm(None),
     NORM: with_norm(torch.ones(5)),
     f"NaN.*{NORM}": with_norm(torch.full([32], torch.nan)),
@@ -500,31 +576,59 @@ def test_what_is_wrong_with_a_source_is_reported_and_nothing_runs(
     assert not (path / "ran").exists()
 
 
-def test_what_the_hub_gives_is_read_from_its_cache_and_its_commit_written_down(
-    trained, folder, tmp_path, monkeypatch
-):
-    """As huggingface_hub lays it out: snapshots/COMMIT holds links to blobs."""
-    blobs, snapshot = (tmp_path / "models--who--what" / n for n in ("blobs", "snapshots/c0ffee"))
-    snapshot.mkdir(parents=True)
-    shutil.copytree(folder("wavlm large"), blobs)
-    for path in blobs.iterdir():
-        (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
-    download = Mock(return_value=str(snapshot))
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    change = "model.encoder.source=who/what", "model.encoder.revision=refs/pr/2"
-    encoder = experiment(trained[0], *change).resolved().model.encoder
-    [(_, names, how)] = download.mock_calls
-    assert (encoder.revision, *names, how["revision"]) == ("c0ffee", "who/what", "refs/pr/2")
-    assert "*.bin" not in str(how)
-    assert not encoder.build(1).load_source()
-    download.side_effect = OSError("no network")
-    refused("who/what: no such folder here.*no network", encoder.find)
+def test_the_largest_sizes_that_are_read_take_little_memory(folder, tmp_path):
+    """Of the encoder that is computed before anything is known of the weights."""
+    path = shutil.copytree(folder("wav2vec2 large"), tmp_path / "source")
+    kernels, strides = "[64, 64, 64, 64, 32]", "[1, 1, 1, 64, 28]"
+    sizes = f"conv_dim: [9, 9, 9, 9, 9], conv_kernel: {kernels}, conv_stride: {strides}"
+    edit("config.json", f"{sizes}, num_conv_pos_embeddings: 1024")(path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert read_architecture(source.find(str(path))).strides.frames(16) > 29_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000  # kB
+
+
+def as_processor(folder, **changes):
+    """Put the feature extractor's settings where processors of transformers 5 have them."""
+    tree = json.loads((folder / source.PREPROCESSOR).read_text()) | changes
+    (folder / source.PREPROCESSOR).unlink()
+    (folder / source.PROCESSOR).write_text(json.dumps({"feature_extractor": tree}))
+
+
+@each("normalize", [True, False])
+def test_settings_that_a_processor_of_transformers_5_writes_are_read(trained, tmp_path, normalize):
+    path = sources.write_source(tmp_path / "source", "model_type: wav2vec2", 8000)
+    (path / source.PREPROCESSOR).unlink()
+    (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "|": 1, "<unk>": 2, "<pad>": 3}))
+    features = {"do_normalize": normalize, "sampling_rate": 8000}
+    transformers.Wav2Vec2Processor(
+        transformers.Wav2Vec2FeatureExtractor(**features),
+        transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json")),
+    ).save_pretrained(path)
+    assert not (path / source.PREPROCESSOR).exists()
+    given = f"model.encoder.source={path}", "model.fine_tuning=null"
+    assert experiment(trained[0], *given).resolved().features.waveform.normalize is normalize
+    refused(
+        r"sample_rate: got 16000, expected 8000",
+        experiment(trained[0], *given, "features.waveform.sample_rate=16000").resolved,
+    )
+
+
+def test_of_two_files_of_settings_transformers_choice_is_taken(folder, tmp_path):
+    path = shutil.copytree(folder("wavlm base"), tmp_path / "source")
+    before = (path / source.PREPROCESSOR).read_text()
+    for more in ({"feature_extractor": {"sampling_rate": 44100, "do_normalize": False}}, {}):
+        (path / source.PROCESSOR).write_text(json.dumps({"processor_class": "x", **more}))
+        (path / source.PREPROCESSOR).write_text(before)
+        found = source.find(str(path)).preprocessing()[1]
+        expected = transformers.Wav2Vec2FeatureExtractor.from_pretrained(path)
+        assert found["sampling_rate"] == expected.sampling_rate == (44100 if more else 8000)
 
 
 @each(
     "change, message",
     rows(r"""
     model.encoder.source=nowhere | nowhere: no such folder, and no name on the Hugging Face Hub
+    model.encoder.revision=v2 | revision: got v2, expected none, .*source is a folder here
     features={fbank: {sample_rate: 8000}} | features: got fbank, expected waveform
     features.waveform.normalize=false | normalize: got False, expected True
     model.intermediate_ctc={layers: [3]} | layers \[3\], expected different ones from 1 to 2

@@ -28,10 +28,12 @@ from small import each, near, options, rows, slow
 from sources import READERS, encoder_of, write_reader
 from tones import CONFIG
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 from asr.features.waveform import Waveform
 from asr.models.recognizer import load
 from asr.nn.encoders import pretrained_source as source
+from asr.training.layers import compile_layers, recompute
 from asr.transcription import encoding
 from asr.transcription.encoding import encode_features
 
@@ -196,6 +198,27 @@ def test_lora_for_maps_that_there_are_not_is_refused(folder):
     refused(message, encoder_of, folder("whisper"), text)
 
 
+@slow
+@each("recomputes", [False, True])
+@EACH
+def test_compiled_layers_change_nothing(folder, family, recomputes):
+    none = "dropout: 0.0, attention_dropout: 0.0, activation_dropout: 0.0"
+    batch, found = Waveform(RATE)(*waves()), []
+    for changes in (False, True):
+        torch._dynamo.reset()  # of other models' layers
+        encoder, counter = encoder_of(folder(family), none)[0].train(), CompileCounter()
+        if changes and recomputes:
+            recompute(encoder)
+        if changes:
+            compile_layers(encoder, backend=counter)
+        H = encoder(*batch).H
+        H.square().sum().backward()
+        assert changes == bool(counter.frame_count)
+        gradients = {n: p.grad for n, p in encoder.named_parameters() if p.grad is not None}
+        found.append((H.detach(), gradients))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
 @EACH
 def test_threads_change_nothing(folder, threads, family):
     """Of which each takes some of the utterances."""
@@ -306,6 +329,7 @@ w2v-bert | preprocessor_config.json | sampling_rate: 8000 | sampling_rate: got 8
 w2v-bert | preprocessor_config.json | stride: 3 | stride: got 3, expected 2
 whisper | config.json | max_source_positions: 10000000 | max_source_positions
 whisper | config.json | max_source_positions: 15 | max_source_positions
+whisper | config.json | max_source_positions: 100000, d_model: 1024 | max_source_positions: got 100000 of 1024 values
 whisper | config.json | d_model: 2 | hidden_size
 whisper | config.json | d_model: 33, encoder_attention_heads: 3 | an even number
 whisper | config.json | model_type: {a: b} | isn't supported
@@ -314,6 +338,22 @@ whisper | preprocessor_config.json | feature_size: 80 | feature_size: got 80, ex
 parakeet | config.json | encoder_config: 7 | encoder_config: got 7, expected a description
 parakeet | preprocessor_config.json | preemphasis: 0.9 | preemphasis: got 0.9, expected 0.97
 """
+
+
+@EACH
+def test_settings_within_those_of_a_processor_are_compared(tmp_path, family):
+    """As processors of transformers 5 are written."""
+    root = configured(tmp_path, family)
+    file = root / "source/preprocessor_config.json"
+    for rate, message in ((RATE, ""), (8000, "processor_config.json: sampling_rate: got 8000")):
+        tree = json.loads(file.read_text()) | {"sampling_rate": rate}
+        written = json.dumps({"feature_extractor": tree, "processor_class": "Processor"})
+        (root / "source" / source.PROCESSOR).write_text(written)
+        if message:
+            file.unlink()
+            refused(message, experiment(root).resolved)
+        else:
+            experiment(root).resolved()
 
 
 @each("family, name, text, message", rows(EDITS))

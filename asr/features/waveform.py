@@ -17,7 +17,7 @@ class WaveformSettings(Settings):
     """Sample rate of the model, and whether each utterance has mean 0 and variance 1."""
 
     sample_rate: int = Field(ge=1000, le=400_000)  # Hz
-    # None: as the preprocessor_config.json of the encoder's source says; training writes it here
+    # None: as the feature extractor's settings in the encoder's source say; training writes it here
     normalize: bool | None = None
 
 

@@ -13,7 +13,8 @@ from asr.models.recognizer import Recognizer, RecognizerSettings
 from asr.nn.encoders.families.family import FamilySettings
 from asr.nn.encoders.families.log_mels import RATE
 from asr.nn.encoders.pretrained import PretrainedEncoder, PretrainedSettings, read_architecture
-from asr.nn.encoders.pretrained_source import PREPROCESSOR, PretrainedSource
+from asr.nn.encoders.pretrained_source import PretrainedSource
+from asr.tasks import pretrained_hub as hub
 from asr.training.settings import DataSettings
 
 
@@ -30,9 +31,10 @@ def resolve(settings: RecognizerSettings, folder: str | None = None) -> Recogniz
     if folder:
         saved = folders.read_settings(folder, RecognizerSettings, "hybrid")
         return settings.model_copy(update={"features": saved.features, "model": saved.model})
-    source = encoder.find()
+    source = hub.find(encoder.source, encoder.revision)
     architecture = read_architecture(source)
     features = read_features(features, source, architecture)
+    hub.download_weights(source, architecture.model_type)
     facts = {"architecture": architecture, "revision": source.commit}
     encoder = encoder.model_copy(update=facts)
     tree = model.model_dump() | {"encoder": encoder.model_dump()}
@@ -55,14 +57,15 @@ def read_features(
             "features: got fbank, expected waveform, which a pretrained encoder reads: features: {waveform: "
             "{sample_rate: 16000}}"
         )
+    name, settings = source.preprocessing()
     try:
-        expected = architecture.waveforms(source.preprocessing())
+        expected = architecture.waveforms(settings)
     except ValueError as error:
-        raise UserError(f"{source.folder / PREPROCESSOR}: {error}") from None
+        raise UserError(f"{source.folder / name}: {error}") from None
     if expected is None:
         if waveform.normalize is None:
             raise UserError(
-                f"{source.folder / PREPROCESSOR}: missing; give features.waveform.normalize, true if the encoder was "
+                f"{source.folder / name}: missing; give features.waveform.normalize, true if the encoder was "
                 "trained on waveforms of mean 0 and variance 1, else false"
             )
         return features
@@ -112,6 +115,8 @@ def begin(model: Recognizer, init_from: str | None) -> None:
         names = read_header(Path(init_from) / WEIGHTS).shapes
         if any(name.startswith("model.encoder.pretrained.") for name in names):
             return
-    unused = encoder.load_source()
+    source = hub.find(encoder.settings.source, encoder.settings.revision)
+    hub.download_weights(source, encoder.pretrained.config.model_type)
+    unused = encoder.load_source(source)
     rest = f"; not used of it: {shorten(unused)}" * bool(unused)
     logger.info(f"encoder: the weights of {encoder.settings.source}{rest}")

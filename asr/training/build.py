@@ -1,6 +1,8 @@
 """From an experiment to the model that its training begins with."""
 
 import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from asr.text.tokenizer import Tokenizer
 from asr.training.layers import freeze, recompute
 from asr.training.task import Experiment
 
-TRAINING_BYTES = 16  # a parameter's: itself, its gradient and two moments, in fp32
+# a parameter's in fp32: itself, its gradient and two moments; of a frozen one, itself
+TRAINING_BYTES, FROZEN_BYTES = 16, 4
 
 
 def choose_device(experiment: Experiment) -> tuple[torch.device, str]:
@@ -45,16 +48,33 @@ def build(experiment: Experiment) -> Any:
 
 
 def check_memory(experiment: Experiment, tokenizer: Tokenizer) -> None:
-    """Refuse a model that this machine's memory can't hold in training, before any is taken for it."""
+    """Refuse a model that this machine's memory can't hold in training, before any is taken for it.
+
+    raises   UserError
+    """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
-        with Limit(memory // TRAINING_BYTES, dry=True):
-            experiment.untrained(tokenizer)
+        with Limit(memory // FROZEN_BYTES, dry=True):
+            model = experiment.untrained(tokenizer)
+        fits = training_bytes(model, experiment.freeze) <= memory
     except TooLarge:
+        fits = False
+    if not fits:
         raise UserError(
             f"model: its training takes more than this machine's memory: {memory / 1e9:.0f} GB, at {TRAINING_BYTES} "
-            "bytes a parameter; give fewer layers, or lower d_model or ff"
-        ) from None
+            f"bytes a parameter, {FROZEN_BYTES} if it is frozen; give fewer layers, or lower d_model or ff"
+        )
+
+
+def training_bytes(model: nn.Module, frozen: Sequence[str]) -> int:
+    """Count the memory that a model's parameters take in training; frozen: patterns as those of `freeze`."""
+    trained = sum(
+        p.numel()
+        for name, p in model.named_parameters()
+        if p.requires_grad and not any(fnmatchcase(name, pattern) for pattern in frozen)
+    )
+    values = sum(x.numel() for x in (*model.parameters(), *model.buffers()))
+    return TRAINING_BYTES * trained + FROZEN_BYTES * (values - trained)
 
 
 def fine_tune(experiment: Experiment, model: nn.Module, continued: bool) -> Transfer | None:

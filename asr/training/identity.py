@@ -1,5 +1,6 @@
 """What a run is known by, and the files that it needs: from the plain tree of its settings, without PyTorch."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +13,22 @@ from asr.stamp import Stamp
 from asr.text import tokenizer
 from asr.yaml_tree import read_tree
 
+RECORDS = "run.json", ".stamp.json"  # of a run's folder: what it began with, and ended with
+
 
 def stamp_of(config: str | Path, overrides: Sequence[str] = ()) -> Stamp:
-    """Make the stamp of a run: its settings and the content of what it reads."""
+    """Make the stamp of a run: its settings and the content of what it reads.
+
+    If the folder of a pretrained encoder's source is gone, its content is what the run recorded: the
+    run's own folder has the encoder.
+    """
     tree, _ = read_tree(config, overrides)
     inputs = [*_manifests(tree), *tokenizer.paths_of(str(tree.get("tokenizer")))]
     if source := tree.get("source_tokenizer"):
         inputs += tokenizer.paths_of(str(source))
-    inputs += _pretrained(tree)
+    out = str(tree.get("out", "")) or "."
+    recorded = _recorded(out, _source(tree))
+    inputs += recorded or _files(_source(tree))
     if begun := tree.get("init_from"):
         inputs += [os.path.join(str(begun), "model.safetensors"), *tokenizer.paths_of(str(begun))]
     facts = {
@@ -30,9 +39,9 @@ def stamp_of(config: str | Path, overrides: Sequence[str] = ()) -> Stamp:
     for section, key in NOT_IN_STAMP:
         if isinstance(facts.get(section), dict):
             facts[section].pop(key, None)
-    return Stamp(
-        str(tree.get("out", "")) or ".", "asr-train", {"settings": facts}, map(str, inputs)
-    )
+    stamp = Stamp(out, "asr-train", {"settings": facts}, map(str, inputs))
+    stamp.facts["inputs"] |= recorded
+    return stamp
 
 
 def check_files(config: str | Path, overrides: Sequence[str] = ()) -> None:
@@ -67,20 +76,39 @@ def located(config: str | Path, overrides: Sequence[str] = ()) -> tuple[str, ...
     raises   UserError if the hub doesn't give one
     """
     tree, _ = read_tree(config, overrides)
-    named = {key: tree.get(key) for key in ("init_from", "tokenizer")}
+    named = {key: tree.get(key) for key in ("init_from", "tokenizer", "source_tokenizer")}
     found = {key: find_model(name) for key, name in named.items() if isinstance(name, str)}
     return (*overrides, *(f"{key}={path}" for key, path in found.items() if path != named[key]))
 
 
-def _pretrained(tree: Mapping[str, Any]) -> list[str]:
-    """List the files of a local folder that model.encoder.source names."""
+def _source(tree: Mapping[str, Any]) -> str:
+    """What model.encoder.source names; "" if there is none."""
     model = tree.get("model")
     encoder = model.get("encoder") if isinstance(model, dict) else None
     source = encoder.get("source") if isinstance(encoder, dict) else None
-    if not isinstance(source, str) or not os.path.isdir(source):
+    return source if isinstance(source, str) else ""
+
+
+def _files(source: str) -> list[str]:
+    """List the files of a source that is a folder."""
+    if not os.path.isdir(source):
         return []
     names = sorted(n for n in os.listdir(source) if n.endswith((".safetensors", "config.json")))
     return [os.path.join(source, name) for name in names]
+
+
+def _recorded(out: str, source: str) -> dict[str, str]:
+    """Digests of the files of a source whose folder is gone, as the run in `out` has recorded them."""
+    if not source or os.path.isdir(source):
+        return {}
+    for name in RECORDS:
+        try:
+            with open(os.path.join(out, name), encoding="utf-8") as file:
+                inputs = json.load(file)["inputs"].items()
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # absent or damaged
+            continue
+        return {p: digest for p, digest in inputs if p == os.path.join(source, os.path.basename(p))}
+    return {}
 
 
 def _manifests(tree: Mapping[str, Any]) -> list[Any]:

@@ -52,13 +52,13 @@ def compile_layers(model: nn.Module, **options: object) -> None:
 def _by_mode(evaluate: Callable, recomputes: bool, options: dict[str, Any]) -> Callable:
     """A layer's forward, compiled for training."""
 
-    def recompute(block: nn.Module, *args: Any) -> Any:
-        return checkpoint(evaluate, block, *args, use_reentrant=False)
+    def recompute(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return checkpoint(evaluate, block, *args, use_reentrant=False, **kwargs)
 
     training = torch.compile(recompute if recomputes else evaluate, dynamic=True, **options)
 
-    def forward(block: nn.Module, *args: Any) -> Any:
-        return (training if block.training else evaluate)(block, *args)
+    def forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return (training if block.training else evaluate)(block, *args, **kwargs)
 
     return forward
 

@@ -230,13 +230,13 @@ class PretrainedEncoder(nn.Module):
         return H.masked_fill(bands.unsqueeze(1), 0)
 
     @torch.no_grad()
-    def load_source(self) -> list[str]:
-        """Take the weights of the source.
+    def load_source(self, source: PretrainedSource | None = None) -> list[str]:
+        """Take the weights of the source, which is found by the settings unless given.
 
         returns  names of its tensors that an encoder doesn't need, as those of another task's head
         raises   UserError if it lacks some, or has them in another shape
         """
-        source = self.settings.find()
+        source = source or self.settings.find()
         tensors, others = self.architecture.own(source.tensors())
         with quiet():
             loaded, info = type(self.pretrained).from_pretrained(

@@ -1,22 +1,27 @@
-"""What is read of a pretrained model, of a folder or of the Hugging Face Hub: two descriptions and tensors.
+"""What is read of a pretrained model, of a folder or of the Hugging Face Hub's cache: descriptions and tensors.
 
 Nothing of it is run: no pickles, no code of its maker, no file outside of its folder.
 """
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from asr import imports
-from asr.errors import UserError, reason, shorten
+from asr.errors import UserError, shorten
 from asr.files import read_bytes
 from asr.model_files import read_header
 
 DESCRIPTION, PREPROCESSOR = "config.json", "preprocessor_config.json"
+PROCESSOR = "processor_config.json"  # of transformers 5, with the preprocessor's settings within
+WITHIN = ("feature_extractor", "audio_processor")  # names under which it has them
+DESCRIPTIONS = (DESCRIPTION, PREPROCESSOR, PROCESSOR)
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PART = r"model-\d+-of-\d+\.safetensors"
 MOST_JSON = 8_000_000  # bytes; descriptions have thousands, an index a hundred thousand
@@ -52,9 +57,22 @@ class PretrainedSource:
             )
         return tree
 
-    def preprocessing(self) -> dict[str, Any] | None:
-        """Read preprocessor_config.json; None if there's no such file."""
-        return self._json(PREPROCESSOR) if (self.folder / PREPROCESSOR).exists() else None
+    def preprocessing(self) -> tuple[str, dict[str, Any] | None]:
+        """Read the settings of the feature extractor, in transformers' order of files.
+
+        returns  the name of their file, and the settings; None if no file has them
+        raises   UserError if a file is damaged
+        """
+        processor = self._json(PROCESSOR) if (self.folder / PROCESSOR).exists() else {}
+        for name in WITHIN:
+            if name in processor:
+                if not isinstance(tree := processor[name], dict):
+                    raise UserError(
+                        f"{self.folder / PROCESSOR}: {name}: got {tree!r:.80}, expected settings; fetch it again"
+                    )
+                return PROCESSOR, tree
+        there = (self.folder / PREPROCESSOR).exists()
+        return PREPROCESSOR, self._json(PREPROCESSOR) if there else None
 
     def tensors(self) -> dict[str, Tensor]:
         """Read the weights, finite floating-point numbers.
@@ -88,14 +106,7 @@ class PretrainedSource:
                     f"{self.folder / INDEX}: names the file {strange[0]!r}, expected model-N-of-M.safetensors"
                 )
             return parts
-        pickled = " but pickles, which can run code, and are never read" * any(
-            self.folder.glob(PICKLES)
-        )
-        raise UserError(
-            f"{self.folder / WEIGHTS}: missing; the model has no weights as safetensors{pickled}. Convert "
-            "them on a machine that may run them (transformers: save_pretrained), or look for a revision that has "
-            "them, as refs/pr/N"
-        )
+        raise no_weights(str(self.folder), (path.name for path in self.folder.iterdir()))
 
     def _json(self, name: str) -> dict[str, Any]:
         path = self._file(name)
@@ -117,24 +128,57 @@ class PretrainedSource:
 
 
 def find(name: str, revision: str | None = None) -> PretrainedSource:
-    """Find a folder, or what the hub has under a name; download what isn't in its cache.
+    """Find a folder, or what the hub's cache has under a name; nothing is downloaded.
 
-    raises   UserError if there's no such folder, or the hub doesn't give it
+    raises   UserError if it is in neither
+    """
+    if found := find_folder(name, revision) or find_cached(name, revision):
+        return found
+    raise UserError(
+        f"model.encoder.source: {name}: no such folder here, and the cache of the Hugging Face Hub doesn't have "
+        f"{revision or 'it'}; download it where there is a network, and give its folder"
+    )
+
+
+def find_folder(name: str, revision: str | None) -> PretrainedSource | None:
+    """Find a folder; None for a name on the hub.
+
+    raises   UserError if it is neither, or a folder is to have a revision
     """
     folder = Path(name)
     if folder.is_dir():
+        if revision is not None:
+            raise UserError(
+                f"model.encoder.revision: got {revision}, expected none, because the source {name} is a folder here, "
+                "which has one version; leave revision out"
+            )
         return PretrainedSource(name, folder, folder)
     if not re.fullmatch(HUB_NAME, name):
         raise UserError(
             f"model.encoder.source: {name}: no such folder, and no name on the Hugging Face Hub (owner/name)"
         )
+    return None
+
+
+def find_cached(name: str, revision: str | None) -> PretrainedSource | None:
+    """Find a name in the hub's cache; None if that lacks it, or one of its descriptions."""
     hub = imports.transformers("huggingface_hub")
-    files = [DESCRIPTION, PREPROCESSOR, WEIGHTS, INDEX, "model-*-of-*.safetensors"]
     try:
-        folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=files))
-    except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
-        raise UserError(
-            f"model.encoder.source: {name}: no such folder here, and the Hugging Face Hub doesn't give it "
-            f"({reason(error)}); download it where there is a network, and give its folder"
-        ) from None
+        found = hub.snapshot_download(
+            name, revision=revision, allow_patterns=[*DESCRIPTIONS], local_files_only=True
+        )
+    except Exception:  # noqa: BLE001 - of the hub, of a cache that can't be read; the caller knows more
+        return None
+    folder = Path(found)
     return PretrainedSource(name, folder, folder.parents[1], folder.name)
+
+
+def no_weights(where: str, names: Iterable[str]) -> UserError:
+    """Make the error for a model without weights as safetensors; names: of the files that it has."""
+    pickled = any(fnmatch(name, PICKLES) for name in names)
+    return UserError(
+        f"{where}/{WEIGHTS}: missing; the model has no weights as safetensors"
+        f"{' but pickles, which can run code, and are never read' * pickled}. Convert "
+        "them on a machine that may run them (transformers: save_pretrained), or look for a revision that has "
+        "them, as refs/pr/N"
+    )

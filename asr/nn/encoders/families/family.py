@@ -78,10 +78,10 @@ class FamilySettings(Settings):
 
     @abstractmethod
     def waveforms(self, tree: dict[str, Any] | None) -> tuple[int, bool] | None:
-        """Sample rate in Hz, and whether utterances are normalized, by preprocessor_config.json.
+        """Sample rate in Hz, and whether utterances are normalized, by the feature extractor's settings.
 
-        tree     None if there is no such file
-        returns  None if only that file would tell
+        tree     None if no file has them
+        returns  None if only such a file would tell
         raises   ValueError if it has something else than what is computed here
         """
 
@@ -179,7 +179,7 @@ def within(
 
 
 def expect(tree: dict[str, Any] | None, **values: Any) -> None:
-    """Compare what preprocessor_config.json, if there is one, states with what is computed here.
+    """Compare what the feature extractor's settings, if there are any, state with what is computed here.
 
     raises   ValueError that names the first other value
     """

@@ -39,7 +39,10 @@ REFUSED = {
     "adapter_attn_dim": "its adapters, one per language, aren't supported",
     "conv_pos_batch_norm": "statistics of a batch would make a result depend on its company",
 }
-MOST_SAMPLES = 1 << 18  # of FRAMES frames; usually 5200
+# what the fingerprint computes of any description takes memory by these; after each, the usual number
+MOST_SAMPLES = 1 << 15  # of FRAMES frames; 5200
+MOST_KERNEL = 64  # of a convolution that reads samples, and its stride; 10
+MOST_POSITIONS = 1024  # kernel of the positional convolutions; 128, and of data2vec 19
 
 
 class SampleReaderSettings(FamilySettings):
@@ -58,18 +61,19 @@ class SampleReaderSettings(FamilySettings):
     conv_kernel: list[int]
     conv_stride: list[int]
     conv_bias: bool
-    num_conv_pos_embeddings: int = Count
+    num_conv_pos_embeddings: int = Field(gt=0, le=MOST_POSITIONS)
     num_conv_pos_embedding_groups: int = Count
     do_stable_layer_norm: bool = False
     feat_proj_layer_norm: bool | None = None  # of HuBERT
     num_buckets: int | None = Field(None, gt=1, le=MOST["d_model"])  # of WavLM
     max_bucket_distance: int | None = Field(None, gt=1, le=MOST["d_model"])  # of WavLM
-    conv_pos_kernel_size: int | None = Field(None, gt=0, le=MOST["d_model"])  # of data2vec
+    conv_pos_kernel_size: int | None = Field(None, gt=0, le=MOST_POSITIONS)  # of data2vec
 
     @model_validator(mode="after")
     def _sizes_fit(self):
         sizes = self.conv_dim, self.conv_kernel, self.conv_stride
-        possible = all(0 < n <= MOST["d_model"] for part in sizes for n in part)
+        most = MOST["d_model"], MOST_KERNEL, MOST_KERNEL
+        possible = all(0 < n <= top for part, top in zip(sizes, most, strict=True) for n in part)
         if (
             len({*map(len, sizes)}) > 1
             or not possible
@@ -77,7 +81,7 @@ class SampleReaderSettings(FamilySettings):
         ):
             raise ValueError(
                 f"conv_dim: got {sizes} for channels, kernels and strides, expected as many positive numbers of each, "
-                f"and {FRAMES} frames of {MOST_SAMPLES} samples or less"
+                f"kernels and strides up to {MOST_KERNEL}, and {FRAMES} frames of {MOST_SAMPLES} samples or less"
             )
         if self.model_type == "data2vec-audio":
             if self.do_stable_layer_norm or self.feat_extract_norm == "group":

@@ -45,6 +45,7 @@ NAMES = {  # ours → those of its configuration
     "num_mel_bins": "num_mel_bins",
     "max_source_positions": "max_source_positions",
 }
+MOST_POSITIONS = 1 << 25  # values, which are computed; of the largest Whisper 1.9 million
 
 
 class WhisperSettings(FamilySettings):
@@ -64,6 +65,11 @@ class WhisperSettings(FamilySettings):
         check_divisor(self, "num_attention_heads")
         if self.hidden_size % 2:
             raise ValueError(f"hidden_size: got {self.hidden_size}, expected an even number")
+        if self.max_source_positions * self.hidden_size > MOST_POSITIONS:
+            raise ValueError(
+                f"max_source_positions: got {self.max_source_positions} of {self.hidden_size} values, expected "
+                f"{MOST_POSITIONS} values or less"
+            )
         return self
 
     @property
