@@ -159,13 +159,22 @@ def lock(folder: str | os.PathLike) -> IO:
 
 
 def append_text(path: str | os.PathLike, text: str) -> None:
-    """Append to a UTF-8 text file.
+    """Append to a UTF-8 text file, all of the text or nothing.
 
     raises   UserError if the file can't be written, or the disk is full
     """
+    rest = memoryview(text.encode("utf-8"))
     try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(text)
+        # no buffer: what is left in one would be written when the file is closed
+        with open(path, "ab", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                with contextlib.suppress(OSError):  # a device has no size
+                    file.truncate(size)
+                raise
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise

@@ -161,7 +161,7 @@ class Partial:
     number      of the segment, from 0
     start, end  of what has been read of it, seconds from the beginning of the stream
     text        may change
-    stable      the beginning of the text that all hypotheses of the search agree on
+    stable      the beginning of the text that all likely hypotheses of the search agree on
     """
 
     number: int

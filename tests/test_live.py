@@ -3,6 +3,8 @@
 The recognizer is that of spoken.py, whose letters are tones. So texts are known.
 """
 
+import contextlib
+import errno
 import io
 import itertools
 import json
@@ -13,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import unicodedata
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,7 +31,7 @@ import asr
 from asr.audio import live
 from asr.audio.load import load, resample
 from asr.cli import decode as command
-from asr.cli.live import CLEAR
+from asr.cli.live import CLEAR, _last
 from asr.data.manifest import Utterance, read, write
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
@@ -38,7 +41,7 @@ from asr.transcript import Final, Partial
 from asr.transcription.endpoints import EndpointOptions, after_silence, between
 from asr.transcription.live import transcribe_live
 from asr.transcription.options import SearchOptions
-from asr.transcription.streams import Streams
+from asr.transcription.streams import Stream, Streams
 from scripts import soak_live as soak
 from scripts.bench import live as bench
 
@@ -56,6 +59,12 @@ def run(stream, waveform, cuts=(), rate=None):
 
 def finals(events):
     return [event.segment.text for event in events if isinstance(event, Final)]
+
+
+def run_of(streams, samples):
+    """The events of samples that come at once."""
+    stream = streams.open()
+    return stream.push(samples) + stream.finish()
 
 
 def cut_at(seconds, recognizer, waveform):
@@ -169,6 +178,51 @@ def test_a_word_that_is_longer_than_a_segment_loses_and_doubles_no_token(recogni
     found = cut_at(3, recognizer, say(text))
     assert len(found) > 7
     assert "".join(found).replace(" ", "") == text.replace(SPACE, "").replace("-", "")
+
+
+class Early:
+    """Boundaries that know that words begin and end some frames of features before CTC emits them."""
+
+    bias = torch.zeros(1)
+
+    def __init__(self, frames):
+        self.frames = frames
+
+    def refine(self, X, X_lens, words):
+        def earlier(frame):
+            return max(0, frame - self.frames)
+
+        return [
+            [w._replace(first=earlier(w.first), end=earlier(w.end)) for w in row] for row in words
+        ]
+
+
+def be_late(monkeypatch, frames):
+    """Let CTC, and all else in the encoder, read some frames of noise before each segment."""
+    samples, window = frames * 320, Stream._window
+    noise = (1e-3 * np.random.default_rng(9).standard_normal(samples)).astype(np.float32)
+
+    def late(stream, first, size):
+        lead = noise[first : min(samples, first + size)]
+        rest = window(stream, max(0, first - samples), size - len(lead))
+        return np.concatenate([lead, rest])
+
+    monkeypatch.setattr(Stream, "_window", late)
+
+
+@each("delay", [3, 5])
+def test_a_cut_loses_and_doubles_nothing_where_ctc_is_late(recognizer, monkeypatch, delay):
+    draw = random.Random(1)
+    words = ["".join(draw.sample("ABCDE", draw.randint(2, 5))) for _ in range(12)]
+    spoken = "--" + SPACE.join(words) + "----"
+    waveform = np.concatenate([say(x, 0.08 if x == SPACE else 0.2) for x in spoken])
+    be_late(monkeypatch, delay)
+    monkeypatch.setattr(recognizer, "boundaries", Early(4 * delay))
+    stream = Streams(recognizer, HOW, EndpointOptions(longest=4)).open()
+    found = [e for e in run(stream, waveform) if isinstance(e, Final)]
+    assert len(found) > 2 and " ".join(e.segment.text for e in found).split() == words
+    times = [t for e in found for w in e.segment.words for t in (w.start, w.end)]
+    assert times == sorted(times) and all(e.segment.end <= e.position for e in found)
 
 
 def test_a_token_that_the_beam_holds_in_silence_is_in_its_final(streams, monkeypatch):
@@ -295,11 +349,81 @@ GAPS = """
 """
 
 
+def pairs(text, kind):
+    return [tuple(map(kind, span.split("-"))) for span in text.strip("-").split()]
+
+
 @each("spans, expected, _", rows(GAPS))
 def test_a_segment_that_is_too_long_is_cut_in_a_gap(spans, expected, _):
     """In 2 s."""
-    spans = [tuple(map(float, span.split("-"))) for span in spans.strip("-").split()]
-    assert between(spans, 20, 0.1) == (None if expected == "-" else (int(expected),) * 2)
+    spans = pairs(spans, float)
+    frames = [(round(10 * start), round(10 * end)) for start, end in spans]
+    assert between(spans, frames, 20, 0.1) == (None if expected == "-" else (int(expected),) * 2)
+
+
+LATE = """
+0-5 9-10 11-17 18-20 | 17 15 | the kept word is emitted after the cut
+0-5 9-10 11-13 14-20 | 14 15 | the next one before it
+0-5 9-10 11-14 17-20 | 15 15 | neither
+0-5 9-10 11-20 11-20 | 10 10 | two words of one token aren't parted
+"""
+
+
+@each("emitted, expected, _", rows(LATE))
+def test_a_cut_parts_what_ctc_emits(emitted, expected, _):
+    spans = pairs("0-0.5 0.9-1.0 1.1-1.4 1.6-2.0", float)
+    expected = tuple(map(int, expected.split()))
+    assert between(spans, pairs(emitted, int), 20, 0.1) == expected
+
+
+def test_a_stable_text_is_not_taken_back_when_a_hotword_breaks(recognizer, tmp_path):
+    """ABCD is worth much, until it is known not to go on as the hotword does."""
+    (tmp_path / "words.txt").write_text("ABCDEABC\n")
+    hotwords = {"hotwords": str(tmp_path / "words.txt"), "hotword_weight": 4.0}
+    streams = Streams(recognizer, SearchOptions(mode="ctc", beam=10, **hotwords))
+    both = 0.6 * say("--C_DAEE_BA_AD-----") + 0.4 * say("--ABCCCAAAAEDD-----")
+    cuts = range(1000, len(both), 1000)
+    partials = [e for e in run(streams.open(), both, cuts) if isinstance(e, Partial)]
+    assert "ABCD" in [e.text for e in partials] and partials[-1].stable
+    assert all(b.text.startswith(a.stable) for a, b in itertools.pairwise(partials))
+
+
+def test_a_partial_result_comes_when_only_its_stable_part_is_new(streams):
+    stream = streams.open()
+    for stable in ("", "A", "A"):
+        stream._tell("A B", stable, 1.0)
+    assert [(e.text, e.stable) for e in stream.take()] == [("A B", ""), ("A B", "A")]
+
+
+def test_one_large_portion_is_copied_once(streams, monkeypatch):
+    seen, conclude = [], Stream._conclude
+
+    def spy(stream, frames, after):
+        seen.append(stream._samples)
+        return conclude(stream, frames, after)
+
+    monkeypatch.setattr(Stream, "_conclude", spy)
+    stream = streams.open()
+    assert finals(stream.push(say(TEXT + 7 * "-"))) == FINALS
+    assert len(seen) == 3 and all(samples is seen[0] for samples in seen)
+    assert len(stream._samples) < 2 * RATE  # what was read is gone
+    for _ in range(9):
+        stream.feed(np.zeros(0, np.float32))
+    assert not stream._arrived
+
+
+@each(
+    "at",
+    [{"position": x} for x in (float("nan"), -5.0, "1", 1e9)] + [{"number": "1"}, {"number": -1}],
+)
+def test_a_place_to_go_on_from_that_is_none_is_refused(recognizer, at):
+    [(name, value)] = at.items()
+    refused(f"{name}: got {value!r}", asr.stream, recognizer, **at)
+
+
+def test_bf16_samples_are_as_floats(streams):
+    samples = torch.from_numpy(say("--AB_CDA-----")).bfloat16()
+    assert run_of(streams, samples) == run_of(streams, samples.float())
 
 
 @slow
@@ -377,7 +501,11 @@ a.wav --channel all           | --channel: got all
 a.wav a.wav                   | a.wav: given twice
 a.wav --batch-seconds -1      | --batch-seconds: changes nothing with --stream
 a.wav --vad silero            | --vad: changes nothing with --stream
-a.wav --nbest 3               | --nbest: changes nothing without --json
+a.wav --nbest 3 --format json | --nbest: changes nothing with --stream
+a.wav --resume --out-dir o    | --resume: changes nothing with files
+- --raw 8000 --resume         | --resume: changes nothing without --out-dir
+- --raw 8000 --resume --out-dir o --format srt | --format: got srt with --resume, expected json
+- --raw 8000 --resume --out-dir o --force | --resume and --force: give one
 a.wav --max-line-width 30 --format tsv | --max-line-width: changes nothing without
 a.wav --ctc-weight 0.5        | --ctc-weight: changes nothing in mode ctc
 a.wav --lm-weight 0.5         | --lm-weight: changes nothing without --lm
@@ -470,14 +598,15 @@ def test_a_full_disk_is_a_line(folder, tmp_path, monkeypatch, failed):
     assert "a.wav.txt: can't be written (No space left on device)" in text
 
 
-def test_ctrl_c_ends_a_pipe_on_which_nothing_comes(decode, monkeypatch):
+@each("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_pipe_on_which_nothing_comes(decode, monkeypatch, number):
     end, other = os.pipe()
     ready = live.select.select
 
     def select(*arguments):
         found = ready(*arguments)
         if not found[0]:  # someone presses Ctrl-C
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
         return found
 
     with open(end, "rb") as pipe, open(other, "wb", buffering=0) as writer:
@@ -485,6 +614,117 @@ def test_ctrl_c_ends_a_pipe_on_which_nothing_comes(decode, monkeypatch):
         monkeypatch.setattr(live.select, "select", select)
         writer.write(pcm(say("--AB_CD--")).tobytes())  # less than a pipe holds
         assert decode("--raw", RATE, "-", stdin=pipe) == "AB CD\n"
+
+
+class Pipe:
+    """A pipe that fails after some samples."""
+
+    def __init__(self, waveform):
+        self.samples = io.BytesIO(pcm(waveform).tobytes())
+
+    def fileno(self):
+        raise OSError
+
+    def read(self, size):
+        if block := self.samples.read(size):
+            return block
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_what_came_before_a_pipe_fails_is_final(failed, capsys):
+    text = failed("--raw", RATE, "-", stdin=Pipe(say("--AB_CD--")))
+    assert "standard input: can't be read on (Input/output error)" in text
+    assert capsys.readouterr().out == "AB CD\n"
+
+
+@each("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@each("at, unread", [(20, ["a.wav", "b.flac"]), (10**6, [])])
+def test_a_signal_before_the_end_of_files_is_an_exit_status(
+    folder, tmp_path, monkeypatch, decode, caplog, number, status, at, unread
+):
+    from_file = live.from_file
+
+    def portions(path, channel):
+        for n, part in enumerate(from_file(path, channel)):
+            if path == "b.flac" and n == at:
+                os.kill(os.getpid(), number)
+            yield part
+        if path == "b.flac" and at == 10**6:  # all has been read
+            os.kill(os.getpid(), number)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(live, "from_file", portions)
+    with pytest.raises(SystemExit, match=f"^{status}$") if unread else contextlib.nullcontext():
+        decode("--out-dir", tmp_path, "a.wav", "b.flac")
+    assert all(name in caplog.text for name in unread)
+    lines = (tmp_path / "b.flac.txt").read_text().splitlines()
+    assert lines == (FINALS[:1] if unread else FINALS)  # 2 s have the first
+
+
+RECORDED = "--raw", RATE, "-", "--format", "json,srt,txt", "--out-dir"
+
+
+def test_what_cannot_be_recorded_again_is_not_replaced(decode, failed, tmp_path):
+    def stdin(text):
+        return pcm(say(text)).tobytes()
+
+    decode(*RECORDED, tmp_path, stdin=stdin("-----"))  # nothing recognized: nothing is lost
+    decode(*RECORDED, tmp_path, stdin=stdin(TEXT))
+    text = failed(*RECORDED, tmp_path, stdin=stdin("--AB-----"))
+    assert "-.json: has what was recorded earlier" in text
+    assert (tmp_path / "-.txt").read_text().splitlines() == FINALS
+    decode(*RECORDED, tmp_path, "--force", stdin=stdin("--AB-----"))
+    assert (tmp_path / "-.txt").read_text() == "AB\n"
+
+
+def test_a_recording_is_resumed_with_its_times_and_numbers(decode, recognizer, tmp_path):
+    stdin = pcm(say(TEXT)).tobytes()
+    for _ in range(2):  # nothing is there at first
+        decode(*RECORDED, tmp_path, "--resume", stdin=stdin)
+        with open(tmp_path / "-.json", "a") as file:
+            file.write('{"id": "-", "type": "final')  # as if it had been killed within a line
+    lines = (tmp_path / "-.json").read_text().splitlines()[:-1]
+    first = [e for e in run(asr.stream(recognizer, **vars(HOW)), say(TEXT)) if isinstance(e, Final)]
+    at = {"position": first[-1].position, "number": 3}
+    second = run(asr.stream(recognizer, **at, **vars(HOW)), pcm(say(TEXT)))
+    expected = [{"id": "-", **json.loads(json.dumps(e.as_json()))} for e in second]
+    assert list(map(json.loads, lines))[-len(expected) :] == expected
+    assert (tmp_path / "-.txt").read_text().splitlines() == 2 * FINALS
+    text = (tmp_path / "-.srt").read_text()
+    assert [int(x) for x in text.splitlines() if x.isdecimal()] == [1, 2, 3, 4, 5, 6]
+    cues = pysubs2.SSAFile.from_string(text)
+    times = [time for cue in cues for time in (cue.start, cue.end)]
+    assert [cue.text for cue in cues] == 2 * FINALS and times == sorted(times)
+
+
+def test_a_damaged_event_to_resume_from_is_a_mistake(decode, failed, tmp_path):
+    stdin = pcm(say("--AB-----")).tobytes()
+    decode(*RECORDED, tmp_path, stdin=stdin)
+    (tmp_path / "-.json").write_text('{"type": "final"}\n')
+    assert "-.json: its last final event is damaged" in failed(
+        *RECORDED, tmp_path, "--resume", stdin=stdin
+    )
+
+
+FILL = """
+import resource, signal, sys
+from asr.errors import UserError
+from asr.files import append_text
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+try:
+    for _ in range(3):
+        append_text(sys.argv[1], "12345\\n")
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_leaves_no_half_of_a_cue(tmp_path):
+    pytest.importorskip("resource")
+    command = [sys.executable, "-c", FILL, tmp_path / "x.srt"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "x.srt: can't be written" in said and (tmp_path / "x.srt").read_text() == "12345\n"
 
 
 @each("content", [b"", b"\0"])
@@ -500,18 +740,51 @@ def test_a_terminal_shows_partials_in_place(folder, decode, monkeypatch):
     assert f"{CLEAR}AB{CLEAR}" in shown
 
 
+@each("text", ["AB CDA EB D", "今天天气很好AB", "が" * 9, "e\u0301" * 9, ""])
+@each("width", [0, 1, 5, 8, 80])
+def test_the_end_of_a_partial_result_fits_into_a_line(text, width):
+    def columns(text):
+        wide = sum(unicodedata.east_asian_width(x) == "W" for x in text)
+        return len(text) + wide - sum(unicodedata.combining(x) > 0 for x in text)
+
+    shown = _last(text, width)
+    assert text.endswith(shown) and columns(shown) <= width
+    assert shown == text or columns(text[-len(shown) - 1 :]) > width
+
+
 def test_a_microphone_is_read_until_it_is_stopped(decode, monkeypatch, caplog):
-    class Heard(queue.SimpleQueue):
+    class Heard(queue.Queue):
         def get(self, timeout):
             if self.empty():  # someone presses Ctrl-C
                 os.kill(os.getpid(), signal.SIGINT)
             return super().get(timeout=0.01)
 
     fake = FakeDevice(say(TEXT, rate=44100), 44100)
-    monkeypatch.setattr(live.queue, "SimpleQueue", Heard)
+    monkeypatch.setattr(live.queue, "Queue", Heard)
     monkeypatch.setitem(sys.modules, "sounddevice", fake)
     assert decode("--mic").splitlines() == FINALS
     assert fake.closed and "lost, 1 times" in caplog.text
+
+
+def test_a_microphone_that_is_unplugged_ends_with_a_mistake(failed, monkeypatch, capsys):
+    fake = FakeDevice(say(TEXT), RATE)
+    fake.active = False
+    monkeypatch.setattr(live, "WAIT", 0.01)
+    monkeypatch.setitem(sys.modules, "sounddevice", fake)
+    assert "--mic: the default microphone: has stopped" in failed("--mic")
+    assert fake.closed and capsys.readouterr().out.splitlines() == FINALS
+
+
+def test_a_microphone_that_is_faster_than_its_reader_loses_samples(monkeypatch, caplog):
+    monkeypatch.setattr(live, "BACKLOG", 0.5)
+    monkeypatch.setattr(live, "WAIT", 0.01)
+    fake = FakeDevice(say("-----"), RATE)  # ten blocks at once
+    fake.active = False
+    monkeypatch.setitem(sys.modules, "sounddevice", fake)
+    portions = live.from_microphone()
+    assert [len(samples) for samples, _ in itertools.islice(portions, 5)] == 5 * [RATE // 10]
+    refused("has stopped", next, portions)
+    assert "lost, 5 times" in caplog.text and "lost, 6 times" not in caplog.text
 
 
 def test_a_microphone_that_does_not_start_is_a_mistake(failed, monkeypatch):
@@ -570,6 +843,7 @@ class FakeDevice:
     """The package sounddevice: a microphone that hears a waveform."""
 
     PortAudioError = RuntimeError
+    active = True
 
     def __init__(self, waveform, rate):
         self.waveform, self.rate, self.closed = waveform, rate, False

@@ -1,7 +1,6 @@
 """Samples that arrive in portions: from a file, a pipe or a microphone; resampled as if they had come at once."""
 
 import contextlib
-import itertools
 import queue
 import select
 import time
@@ -18,6 +17,7 @@ from asr.logging import logger
 
 PORTION = 0.1  # seconds
 WAIT = 0.5  # seconds without a sample, after which the reader may stop
+BACKLOG = 60.0  # seconds of a microphone that wait for the reader
 Portions = Iterator[tuple[np.ndarray, int]]  # samples (n,) float32 of one channel, and their rate
 
 
@@ -48,7 +48,7 @@ def from_pipe(stream: IO[bytes], rate: int) -> Portions:
 
     While nothing comes, empty portions do: the reader may want to stop.
 
-    raises   UserError if they begin with a file's header, or there are none
+    raises   UserError if they begin with a file's header, or there are none, or they can't be read on
     """
     head, left = b"", b""
     for block in _arriving(getattr(stream, "raw", stream), 2 * max(1, round(PORTION * rate))):
@@ -66,23 +66,33 @@ def from_pipe(stream: IO[bytes], rate: int) -> Portions:
 
 
 def _arriving(stream: IO[bytes], size: int) -> Iterator[bytes]:
-    """Yield what comes, at most `size` bytes at once, and nothing every now and then while nothing comes."""
+    """Yield what comes, at most `size` bytes at once, and nothing every now and then while nothing comes.
+
+    raises   UserError if reading fails
+    """
     while True:
         try:
             waits = not select.select([stream], [], [], WAIT)[0]
         except OSError:  # such as io.UnsupportedOperation: it never waits, or can't be asked
             waits = False
-        block = b"" if waits else stream.read(size)
+        try:
+            block = b"" if waits else stream.read(size)
+        except OSError as error:
+            raise UserError(
+                f"standard input: can't be read on ({error.strerror or error}), expected samples until it ends; look "
+                "at what writes them"
+            ) from None
         if not block and not waits:
             return
         yield block
 
 
 def from_microphone(device: str | None = None) -> Portions:
-    """Read a microphone at its own rate until the program is stopped; tell when samples were lost.
+    """Read a microphone at its own rate until the program is stopped; warn when samples were lost.
 
     device   its number or a part of its name; the system's default unless given
-    raises   UserError if the package sounddevice, a device or its driver is missing
+    raises   UserError if the package sounddevice, a device or its driver is missing, or the device
+             stops, as one does that is unplugged
     """
     try:
         import sounddevice
@@ -91,29 +101,45 @@ def from_microphone(device: str | None = None) -> Portions:
             f"the microphone needs sounddevice ({error}); pip install sounddevice, and on Linux "
             "the package libportaudio2"
         ) from None
-    arrived: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
-    lost = itertools.count(1)
-
-    def take(samples: np.ndarray, frames: int, time: Any, status: Any) -> None:
-        if status.input_overflow:
-            logger.warning(f"the microphone's samples were lost, {next(lost)} times so far")
-        arrived.put(samples[:, 0].copy())
-
+    heard, name = _Heard(), device or "the default microphone"
     with contextlib.ExitStack() as stack:
         try:
             chosen = int(device) if device and device.isdecimal() else device
             rate = int(sounddevice.query_devices(chosen, "input")["default_samplerate"])
             size = max(1, round(PORTION * rate))
-            microphone = sounddevice.InputStream(rate, size, chosen, 1, "float32", callback=take)
+            microphone = sounddevice.InputStream(
+                rate, size, chosen, 1, "float32", callback=heard.take
+            )
             stack.enter_context(microphone)  # starts it
         except (sounddevice.PortAudioError, ValueError) as error:
-            name = device or "the default microphone"
             raise UserError(f"{name}: {error}", argument="mic") from None
         while True:
             try:
-                yield arrived.get(timeout=WAIT), rate
+                yield heard.blocks.get(timeout=WAIT), rate
             except queue.Empty:
+                if not microphone.active:
+                    what = f"{name}: has stopped, expected samples until Ctrl-C; is it plugged in?"
+                    raise UserError(what, argument="mic") from None
                 yield np.zeros(0, np.float32), rate  # the reader may want to stop
+
+
+class _Heard:
+    """Blocks of a microphone that wait for the reader; a warning counts those that are lost."""
+
+    def __init__(self):
+        self.blocks: queue.Queue[np.ndarray] = queue.Queue(round(BACKLOG / PORTION))
+        self._lost = 0
+
+    def take(self, samples: np.ndarray, frames: int, time: Any, status: Any) -> None:
+        """Take a block from the driver, in its thread."""
+        lost = bool(status.input_overflow)
+        try:
+            self.blocks.put_nowait(samples[:, 0].copy())
+        except queue.Full:  # whoever reads is slower than real time
+            lost = True
+        if lost:
+            self._lost += 1
+            logger.warning(f"the microphone's samples were lost, {self._lost} times so far")
 
 
 def paced(portions: Portions) -> Portions:

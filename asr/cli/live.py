@@ -1,23 +1,26 @@
 """asr-decode --stream: samples that arrive, from files, a pipe or a microphone → words while they are spoken."""
 
 import argparse
+import itertools
+import json
 import os
 import shutil
 import signal
 import sys
-import threading
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from asr.audio import containers, live
 from asr.audio.load import check_rate
-from asr.cli.command import emit
+from asr.cli.command import Terminated, emit
 from asr.cli.decode import check_raw, check_used, end, enlist, written
 from asr.cli.decode_arguments import NAME
 from asr.errors import UserError, repeated, shorten
 from asr.failures import Failure
-from asr.files import append_text, write_text
+from asr.files import append_text, open_file, read_lines, write_text
 from asr.formats import HEADS, LIVE, FormatOptions, Growing, check_names, files_of
 from asr.logging import printable
 from asr.outputs import check_output
@@ -42,13 +45,13 @@ def decode(
     how.check_files()
     failures = [] if args.raw is not None else _misnamed(names)
     readable = [name for name in names if name not in {failure.id for failure in failures}]
-    writers = dict[str, Write]()
+    writers, unread = dict[str, Write](), set(readable)
 
     def sources() -> Iterator[tuple[str, live.Portions]]:
         """Begin with the sources one by one, when there is room."""
         for name in readable:
             writers[name] = _writer(args, name, len(names) > 1, layout)
-            yield name, _portions(args, name)
+            yield name, _to_end(_portions(args, name), name, unread)
 
     with ExitStack() as stack:
         stack.enter_context(containers.decoding())
@@ -56,8 +59,9 @@ def decode(
         streams = Streams(load(), how.options, endpoints, how.precision)
         if args.out_dir:
             enlist(args, [path for name in readable for path in _files(args, name)])
-        stopped = stack.enter_context(stopping())
-        for name, event in transcribe_live(streams, sources(), stopped=stopped):
+        asked = stack.enter_context(stopping())
+        at, stopped = _resumed(args, names[0]), lambda: bool(asked)
+        for name, event in transcribe_live(streams, sources(), stopped=stopped, at=at):
             if isinstance(event, Failure):
                 failures.append(event)
             else:
@@ -65,6 +69,9 @@ def decode(
     for failure in failures:
         _remove_empty(args, failure.id)
     warn_failures(failures, len(names))
+    unread -= {failure.id for failure in failures}
+    if asked and unread and not _once(args):
+        raise _stopped(asked[0], sorted(unread))
     return end(failures, len(names), "")
 
 
@@ -74,21 +81,41 @@ def _misnamed(names: Sequence[str]) -> list[Failure]:
     return [Failure(name, name, str(fault)) for name, fault in faults.items() if fault]
 
 
+def _to_end(portions: live.Portions, name: str, unread: set[str]) -> live.Portions:
+    """Hand portions on; a source that ends isn't unread any more."""
+    yield from portions
+    unread.discard(name)
+
+
 @contextmanager
-def stopping() -> Iterator[Callable[[], bool]]:
-    """Within it, let the first Ctrl-C end the streams, so that their last words are written; the next one stops all."""
-    asked = threading.Event()
+def stopping() -> Iterator[list[int]]:
+    """Within it, let the first Ctrl-C or SIGTERM end the streams, so that their last words are written.
 
-    def stop(*_: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
+    The next one stops all.
+    returns   the signals that have come
+    """
+    asked: list[int] = []
 
-    before = signal.signal(signal.SIGINT, stop)
+    def stop(number: int, _frame: object) -> None:
+        asked.append(number)
+        if len(asked) > 1:
+            raise _stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked.is_set
+        yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stopped(number: int, unread: Sequence[str] = ()) -> KeyboardInterrupt:
+    """What a signal means to the command; unread: sources that it has kept from being read to their ends."""
+    error = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+    if unread:
+        what = f"{shorten(unread)}: not read to the end; run the same command again to begin anew"
+        error.hint = what  # type: ignore[attr-defined]
+    return error
 
 
 def _check(args: argparse.Namespace, names: Sequence[str], how: Decoding) -> None:
@@ -116,9 +143,30 @@ def _check(args: argparse.Namespace, names: Sequence[str], how: Decoding) -> Non
     if not args.out_dir and (len(args.format) > 1 or len(names) > 1 and not one_by_one):
         raise UserError(f"--format: got {', '.join(args.format)}; --out-dir takes their files")
     if args.out_dir:
-        own = written(args)
-        for path in check_names(names, Path(args.out_dir), _kinds(args)):
-            check_output("--out-dir", path, NAME, names, args.force, own.__contains__)
+        _check_files(args, names)
+
+
+def _check_files(args: argparse.Namespace, names: Sequence[str]) -> None:
+    """Refuse to replace files that aren't this command's, or have what can't be recorded again."""
+    own, kinds = written(args), _kinds(args)
+    if args.resume and args.force:
+        raise UserError("--resume and --force: give one of them")
+    if args.resume and "json" not in kinds and {*kinds} != {"txt"}:
+        got = f"--format: got {', '.join(kinds)} with --resume"
+        raise UserError(f"{got}, expected json, too: it has the position; add it")
+    for path in check_names(names, Path(args.out_dir), kinds):
+        check_output("--out-dir", path, NAME, names, args.force, own.__contains__)
+    for path, kind in _files(args, names[0]).items():
+        if _once(args) and not (args.resume or args.force or _is_empty(path, kind)):
+            raise UserError(
+                f"--out-dir {path}: has what was recorded earlier and can't be again; add --resume to go on with "
+                "it, --force to replace it, or choose another folder"
+            )
+
+
+def _once(args: argparse.Namespace) -> bool:
+    """Whether the source can't be read again, and ends when the person stops it."""
+    return args.mic is not None or args.raw is not None
 
 
 def _kinds(args: argparse.Namespace) -> Sequence[str]:
@@ -144,7 +192,7 @@ def _writer(args: argparse.Namespace, name: str, several: bool, layout: FormatOp
     """Return what writes the events of a source."""
     if args.out_dir:
         growing = {path: Growing(kind, name, layout) for path, kind in _files(args, name).items()}
-        return _into_files(growing)
+        return _into_files(growing, args.resume)
     if args.format and args.format != ("txt",):
         one = Growing(args.format[0], name, layout)
         if one.head:
@@ -155,10 +203,15 @@ def _writer(args: argparse.Namespace, name: str, several: bool, layout: FormatOp
     return lambda event: _line(event, f"{name}\t" if several else "")
 
 
-def _into_files(growing: Mapping[Path, Growing]) -> Write:
-    """Begin files that grow by whole cues or lines."""
+def _into_files(growing: Mapping[Path, Growing], resume: bool) -> Write:
+    """Begin files that grow by whole cues or lines, or go on with them."""
     for path, one in growing.items():
-        write_text(path, one.head)
+        if resume and path.exists():
+            earlier = _earlier(path)
+            os.truncate(path, earlier.size)
+            one.cues = earlier.cues
+        else:
+            write_text(path, one.head)
 
     def write(event: Event) -> None:
         for path, one in growing.items():
@@ -168,11 +221,57 @@ def _into_files(growing: Mapping[Path, Growing]) -> Write:
     return write
 
 
+class _Earlier(NamedTuple):
+    """What a file of an earlier run has: bytes of complete lines, cues, and the line of the last final event."""
+
+    size: int
+    cues: int
+    final: bytes
+
+
+def _earlier(path: Path) -> _Earlier:
+    """Read a file of an earlier run, which may have been killed within a line.
+
+    raises   UserError if it can't be read
+    """
+    size, cues, final = 0, 0, b""
+    with open_file(path, "is gone; leave out --resume") as file:
+        for line in read_lines(file, path):
+            if line.endswith(b"\n"):
+                size += len(line)
+                cues += b" --> " in line
+                final = line if b'"type": "final"' in line else final
+    return _Earlier(size, cues, final)
+
+
+def _resumed(args: argparse.Namespace, name: str) -> tuple[float, int]:
+    """Return the position and the number with which the stream begins, or goes on.
+
+    raises   UserError if the last final event of an earlier run can't be read
+    """
+    for path, kind in _files(args, name).items() if args.resume else ():
+        if kind == "json" and path.exists() and (final := _earlier(path).final):
+            try:
+                event = json.loads(final)
+                return event["position"], event["number"] + 1
+            except (ValueError, KeyError, TypeError):
+                what = f"{path}: its last final event is damaged, expected position and number"
+                raise UserError(
+                    f"{what}; replace it by --force, or choose another folder"
+                ) from None
+    return 0.0, 0
+
+
+def _is_empty(path: Path, kind: str) -> bool:
+    """Whether a file is missing, or nothing was recognized for it."""
+    return not path.exists() or path.stat().st_size <= len(HEADS.get(kind, ""))
+
+
 def _remove_empty(args: argparse.Namespace, name: str) -> None:
     """Remove the files in --out-dir of a source in which nothing was recognized."""
     for path, kind in _files(args, name).items() if args.out_dir else ():
-        if path.exists() and path.stat().st_size == len(HEADS.get(kind, "")):
-            path.unlink()
+        if _is_empty(path, kind):
+            path.unlink(missing_ok=True)
 
 
 def _line(event: Event, prefix: str) -> None:
@@ -184,6 +283,18 @@ def _show(event: Event) -> None:
     """Rewrite the terminal's last line, until it is final."""
     if isinstance(event, Partial):
         width = shutil.get_terminal_size().columns - 1
-        emit(CLEAR + printable(event.text)[-width:], end="")
+        emit(CLEAR + _last(printable(event.text), width), end="")
     else:
         emit(CLEAR + printable(event.segment.text), end="\n" if event.segment.text else "")
+
+
+def _last(text: str, width: int) -> str:
+    """Keep the end of a text that fits into some columns of a terminal."""
+    columns = itertools.accumulate(map(_columns, reversed(text)))
+    return text[len(text) - sum(count <= width for count in columns) :]
+
+
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):  # drawn onto the one before
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -35,7 +35,8 @@ from asr.ops import BLANK, batch_rows, gather_beams, length_mask
 from asr.search.ctc_prefix import FLOOR
 from asr.search.scorer import Hypothesis, Scorer
 
-RIVAL = 7.0  # nats behind the best prefix, within which another one may still win
+# nats behind the best prefix, with the scorers or by CTC alone, within which another one may still win
+RIVAL = 7.0
 LABEL, FRAME, EMISSION = range(3)  # columns of `history`
 
 
@@ -81,7 +82,7 @@ class BestPrefix:
 
     tokens   label ids
     frames   of each token, counted from the stream's start: where most probability entered it
-    stable   the number of tokens that it has in common with all its rivals
+    stable   the number of tokens that it has in common with all its rivals, which `RIVAL` tells
     """
 
     tokens: list[int]
@@ -298,7 +299,8 @@ class CTCBeamSearch:
     @torch.no_grad()
     def best(self, state: Prefixes) -> list[BestPrefix]:
         """Return what each stream reads so far."""
-        totals = torch.logaddexp(state.r_n, state.r_b) + self._weigh(state.scores)  # (B, K)
+        ctc = torch.logaddexp(state.r_n, state.r_b)  # (B, K)
+        totals = ctc + self._weigh(state.scores)
         best = totals.argmax(1, keepdim=True)  # (B, 1)
         history, lens = gather_beams(state.history, best)[:, 0], state.lens.gather(1, best)
         labels = history[..., LABEL].unsqueeze(1)  # (B, 1, 1 + U)
@@ -306,8 +308,9 @@ class CTCBeamSearch:
         columns = torch.arange(labels.size(2), device=best.device)
         differ = (state.history[..., LABEL] != labels) & (columns > 0) | (columns >= end)
         alike = (~differ).cumprod(2).sum(2) - 1  # (B, K), without column 0
-        close = totals > totals.gather(1, best) - RIVAL  # (B, K)
-        stable = alike.where(close, lens).amin(1, keepdim=True)  # (B, 1)
+        # credit may be taken back, as that of a hotword is: CTC's own rivals count, too
+        near = [x > x.gather(1, best) - RIVAL for x in (totals, ctc)]
+        stable = alike.where(near[0] | near[1], lens).amin(1, keepdim=True)  # (B, 1)
         packed = torch.cat([stable, lens, history[..., LABEL], history[..., FRAME]], 1)
         return [_partial(*row) for row in packed.long().tolist()]
 

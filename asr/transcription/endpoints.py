@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a command shows its help without
     import numpy as np
 
 Span = tuple[float, float]  # seconds
+Frames = tuple[int, int]  # of the encoder, first ≤ t < end
 SILENT = 0.8  # least posterior of the blank in a silent frame
 KEPT = 0.3  # seconds of silence that a segment keeps behind its last token
 AHEAD = 0.3  # seconds of silence with which the next one begins
@@ -50,7 +51,10 @@ class EndpointOptions:
 
 
 class Endpoint(NamedTuple):
-    """The segment's frames are those before `end`; the next one begins with frame `next`."""
+    """The segment's encoder frames are those before `end`; the next one begins with the samples of frame `next`.
+
+    After a cut, `end` may be the later one: CTC may emit a word's last token when the word is over.
+    """
 
     end: int
     next: int
@@ -74,20 +78,35 @@ def after_silence(
     return Endpoint(end, max(end, T - round(AHEAD / frame_seconds)))
 
 
-def between(spans: Sequence[Span], frames: int, frame_seconds: float) -> Endpoint | None:
+def between(
+    spans: Sequence[Span], emitted: Sequence[Frames], frames: int, frame_seconds: float
+) -> Endpoint | None:
     """Cut a segment that is too long in the widest gap of its second half, else in the last one; None if it has none.
 
     spans    of its words or its tokens, in seconds from its beginning. What has no token yet, at the
              end, belongs to the next segment
+    emitted  where CTC emits each of them; words of one token have the same frames
     frames   T
     """
-    seconds, gaps = frames * frame_seconds, list(itertools.pairwise(spans))
-    late = [(b[0] - a[1], (a[1] + b[0]) / 2) for a, b in gaps if b[0] >= seconds / 2]
+    seconds = frames * frame_seconds
+    gaps = [
+        (b[0] - a[1], (a[1] + b[0]) / 2, n)
+        for n, (a, b) in enumerate(itertools.pairwise(spans), 1)
+        if emitted[n - 1][1] <= emitted[n][0]
+    ]
+    late = [gap for gap in gaps if spans[gap[2]][0] >= seconds / 2]
     if late:
-        _, at = max(late)
+        _, at, kept = max(late)
     elif not spans or seconds - spans[-1][1] >= KEPT + AHEAD:
-        at = seconds - AHEAD
+        at, kept = seconds - AHEAD, len(spans)
     else:
-        at = (gaps[-1][0][1] + gaps[-1][1][0]) / 2 if gaps else spans[0][0] - AHEAD
+        _, at, kept = gaps[-1] if gaps else (0, spans[0][0] - AHEAD, 0)
     cut = min(frames, round(at / frame_seconds))
-    return Endpoint(cut, cut) if cut > 0 else None
+    return Endpoint(_end(cut, kept, emitted, frames), cut) if cut > 0 else None
+
+
+def _end(cut: int, kept: int, emitted: Sequence[Frames], frames: int) -> int:
+    """Find the frame nearest to a cut that parts what CTC emits of the words before it from the others."""
+    least = emitted[kept - 1][1] if kept else 1
+    most = emitted[kept][0] if kept < len(emitted) else frames
+    return max(least, min(cut, most))

@@ -15,17 +15,19 @@ def transcribe_live(
     sources: Iterable[tuple[str, Portions]],
     at_once: int = 16,
     stopped: Callable[[], bool] = lambda: False,
+    at: tuple[float, int] = (0.0, 0),
 ) -> Iterator[tuple[str, Event | Failure]]:
     """Yield the events of sources that are read side by side, with their names.
 
     at_once  sources that are open together
     stopped  is asked before each portion; once it says so, all sources end
+    at       position and number with which each stream begins, or goes on
     returns  a failure, too, of a source that can't be read, or not to its end
     """
     waiting, running = iter(sources), dict[Stream, tuple[str, Portions]]()
     while not stopped():
         for source in itertools.islice(waiting, at_once - len(running)):
-            running[streams.open()] = source
+            running[streams.open(*at)] = source
         if not running:
             return
         for stream, (name, portions) in running.items():

@@ -16,6 +16,7 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import cast
 
 import numpy as np
@@ -36,7 +37,7 @@ from asr.transcription.endpoints import (
     SILENT,
     Endpoint,
     EndpointOptions,
-    Span,
+    Frames,
     after_silence,
     between,
 )
@@ -44,11 +45,12 @@ from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import transcript_of
 from asr.transcription.recordings import Recording
 from asr.transcription.searcher import Running, Searcher
-from asr.transcription.times import Encoded
+from asr.transcription.times import Encoded, words_of
 
 NOTHING = BestPrefix([], [], 0)
 # final results of a stream that may be searched for before reading should wait
 ENDED = 4
+LATEST = 1e8  # seconds, three years
 
 
 @dataclass
@@ -61,7 +63,7 @@ class _Segment:
     shared              features of the last chunk that the next one begins with
     silent              of each chunk, (T',) bool
     best                what is recognized so far
-    shown               the last partial text
+    shown, stable       the last partial text, and its stable part
     """
 
     encoder: EncoderState
@@ -73,6 +75,7 @@ class _Segment:
     silent: list[np.ndarray] = field(default_factory=list)
     best: BestPrefix = NOTHING
     shown: str = ""
+    stable: str = ""
 
     def add(self, X: Tensor, H: Tensor, silent: np.ndarray, factor: int) -> None:
         """Add what a chunk gave; factor: features from one encoder frame to the next."""
@@ -115,6 +118,7 @@ class Stream:
         self._streams, self._resample = streams, Resampler(rate)
         self._begin = round(position * rate)  # of the segment, in samples
         self._samples, self._arrived = np.zeros(0, np.float32), list[np.ndarray]()
+        self._first = 0  # of `_samples`, with which the segment begins
         self._count = 0  # samples from there on
         self._segment = streams.new_segment()
         self._waiting = deque[Partial | _Ended]()
@@ -189,30 +193,39 @@ class Stream:
         return taken
 
     def _append(self, samples: np.ndarray) -> None:
-        self._arrived.append(samples)
-        self._count += len(samples)
+        if len(samples):  # an idle pipe gives empty ones for hours
+            self._arrived.append(samples)
+            self._count += len(samples)
 
     def _window(self, first: int, size: int) -> np.ndarray:
         """Samples of the segment, as far as there are any."""
         if self._arrived:
             self._samples = np.concatenate([self._samples, *self._arrived])
             self._arrived.clear()
+        first += self._first
         return self._samples[first : first + size]
+
+    def _drop_read(self) -> None:
+        """Let go of the samples of segments that have ended."""
+        if self._first:
+            self._samples, self._first = self._samples[self._first :].copy(), 0
 
     def _tell(self, text: str, stable: str, end: float) -> None:
         """Give a partial result, if it is new; end: of what was read, in seconds from the segment's beginning."""
-        if text != self._segment.shown:
+        segment = self._segment
+        if (text, stable) != (segment.shown, segment.stable):
             self._waiting.append(Partial(self.number, self._now, self._now + end, text, stable))
-            self._segment.shown = text
+            segment.shown, segment.stable = text, stable
 
     def _conclude(self, frames: int, after: int) -> _Ended:
         """End the segment after some encoder frames, and begin the next one after some samples."""
         streams, segment, begin = self._streams, self._segment, self._now
-        self._samples = self._window(after, self._count).copy()
-        self._begin, self._count = self._begin + after, len(self._samples)
+        self._first, self._begin = self._first + after, self._begin + after
+        self._count = max(0, self._count - after)
         self._segment = streams.new_segment()
         spoken = segment.best.tokens or segment.shown
-        end = begin + frames * streams.recognizer.frame_seconds
+        # CTC may emit a word that is cut off when it is over; no time lies beyond the cut
+        end = min(begin + frames * streams.recognizer.frame_seconds, self._now)
         encoded = streams.encoded(segment, frames) if spoken else None
         ended = _Ended(begin, end, self._now, bool(segment.shown), encoded, is_final=not spoken)
         self._waiting.append(ended)
@@ -255,7 +268,15 @@ class Streams:
         self._most = (features - 1) * fbank.shift_samples + fbank.frame_samples  # of a chunk
 
     def open(self, position: float = 0.0, number: int = 0) -> Stream:
-        """Begin a stream, or resume one at the position and the number that it had."""
+        """Begin a stream, or resume one at the position and the number that it had.
+
+        raises   UserError if they are none
+        """
+        if not (isinstance(position, Real) and 0 <= position <= LATEST):
+            expected = f"expected seconds from 0 to {LATEST:g}"
+            raise UserError(f"got {position!r}, {expected}", argument="position")
+        if not (isinstance(number, Integral) and number >= 0):
+            raise UserError(f"got {number!r}, expected a whole number from 0", argument="number")
         stream = Stream(self, position, number)
         self.running.append(stream)
         return stream
@@ -288,6 +309,8 @@ class Streams:
         """Read all chunks that are complete; `search` finds the final results of segments that end."""
         while ready := {s: n for s in self.running if (n := self._ready(s))}:
             self._read(list(ready), list(ready.values()))
+        for stream in self.running:
+            stream._drop_read()
         ended = [s for s in self.running if s.ended]
         self.running = [s for s in self.running if not s.ended]
         self._conclude([(s, s._segment.frames, s._count) for s in ended])
@@ -372,21 +395,28 @@ class Streams:
         best, T = segment.best, segment.frames
         spoken = best.frames[-1] + 1 if best.frames else 0
         found = after_silence(silent, spoken, seconds, self.endpoints)
-        if found or T * seconds < self.longest:
-            return found
-        heard = Hypothesis(best.tokens, 0.0, confidences=[1.0] * len(best.tokens))
-        encoded = Encoded.of([self.encoded(segment, T)])
-        [words] = self.searcher.word_times(encoded, [heard])
-        found = between([(w.start, w.end) for w in words], T, seconds) if words else None
-        return found or between(self._spans(encoded, best.tokens), T, seconds) or Endpoint(T, T)
+        return found if found or T * seconds < self.longest else self._cut(segment)
 
-    def _spans(self, encoded: Encoded, tokens: Sequence[int]) -> list[Span]:
+    def _cut(self, segment: _Segment) -> Endpoint:
+        """Decide where to cut a segment that is too long: between two words, or else two tokens."""
+        tokens, T, seconds = segment.best.tokens, segment.frames, self.recognizer.frame_seconds
+        encoded, found = Encoded.of([self.encoded(segment, T)]), None
+        emitted = self._emitted(encoded, tokens)
+        heard = Hypothesis(tokens, 0.0, confidences=[1.0] * len(tokens))
+        [words] = self.searcher.word_times(encoded, [heard])
+        if words:
+            parts = words_of(tokens, self.recognizer.tokenizer)
+            frames = [(emitted[part.first][0], emitted[part.end - 1][1]) for part in parts]
+            found = between([(w.start, w.end) for w in words], frames, T, seconds)
+        spans = [(start * seconds, end * seconds) for start, end in emitted]
+        return found or between(spans, emitted, T, seconds) or Endpoint(T, T)
+
+    def _emitted(self, encoded: Encoded, tokens: Sequence[int]) -> list[Frames]:
         """Find where CTC emits the tokens of a segment."""
         Y = torch.tensor([tokens], dtype=torch.long, device=self._device)
         Y_lens = torch.tensor([len(tokens)], device=self._device)
         found = align(self.searcher.ctc_log_probs(encoded.H), encoded.H_lens, Y, Y_lens)
-        spans = torch.stack([found.starts[0], found.ends[0]], 1) * self.recognizer.frame_seconds
-        return [(start, end) for start, end in spans.tolist()]
+        return list(zip(found.starts[0].tolist(), found.ends[0].tolist(), strict=True))
 
     def encoded(self, segment: _Segment, frames: int) -> tuple[Tensor, Tensor]:
         """The first encoder frames of a segment, (T', D), and what they were made of, (T, F)."""
@@ -456,7 +486,10 @@ def _chunk(recognizer: Recognizer, chosen: int | None) -> int:
 
 def _floats(samples: np.ndarray | Tensor) -> np.ndarray:
     """Return (n,) float32."""
-    array = np.asarray(samples.detach().cpu() if isinstance(samples, Tensor) else samples)
+    if isinstance(samples, Tensor):
+        samples = samples.detach().cpu()
+        samples = samples.float() if samples.is_floating_point() else samples  # NumPy has no bf16
+    array = np.asarray(samples)
     if array.dtype == np.int16:
         array = array.astype(np.float32) / 32768
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.floating):
