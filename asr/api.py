@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,12 +22,13 @@ from asr.transcript import Transcript
 from asr.transcription import alignment, pipeline, windows
 from asr.transcription.decoding import warn_calibrated_otherwise
 from asr.transcription.endpoints import EndpointOptions
-from asr.transcription.options import SearchOptions, translator_mode
+from asr.transcription.options import NOT_FOR_TRANSLATORS, SearchOptions, translator_mode
 from asr.transcription.recordings import Recording, find, one_recording
 from asr.transcription.streams import Stream, Streams
 from asr.translation import translate as translation
 
 Path = str | os.PathLike[str]
+M = TypeVar("M", bound=torch.nn.Module)
 
 
 def load(path: Path, device: str | torch.device = "auto") -> Recognizer:
@@ -100,7 +101,7 @@ def stream(
     number      of the first segment: one more than that of the other's last `asr.Final`
     options     fields of `asr.SearchOptions`, such as chunk=0.32, and of `asr.EndpointOptions`
     returns     its `push` takes samples and returns events: `asr.Partial` and `asr.Final`
-    raises      UserError if the model can't read streams
+    raises      UserError if the model can't read streams, or position or number are none
     """
     recognizer = _read(recognizer)
     names = {field.name for field in dataclasses.fields(EndpointOptions)}
@@ -154,10 +155,15 @@ def translate(
     """
     if isinstance(lines, str):
         raise UserError("got one text, expected a list of lines", argument="lines")
+    if foreign := sorted(NOT_FOR_TRANSLATORS & options.keys()):
+        raise UserError("is for recognizers, not for a translator; leave it out", foreign[0])
     how = SearchOptions(**options)
     how = dataclasses.replace(how, mode=translator_mode(how.mode))
-    if not isinstance(translator, Translator):
-        translator = translators.load(find_model(translator), devices.choose()[0])
+    translator = (
+        _of_kind(translator, Translator)
+        if isinstance(translator, torch.nn.Module)
+        else translators.load(find_model(translator), devices.choose()[0])
+    )
     texts = (Text(f"line {n}", n, line) for n, line in enumerate(lines, 1))
     return translation.translate(translator, texts, how)
 
@@ -186,7 +192,19 @@ def train(config: Path, *overrides: str) -> Recognizer | LanguageModel | Transla
 
 def _read(recognizer: Recognizer | Path) -> Recognizer:
     """Return a recognizer, which may be given as its model folder."""
-    return recognizer if isinstance(recognizer, Recognizer) else load(recognizer)
+    if isinstance(recognizer, torch.nn.Module):
+        return _of_kind(recognizer, Recognizer)
+    return load(recognizer)
+
+
+def _of_kind(model: torch.nn.Module, kind: type[M]) -> M:
+    """Return a model of the expected kind.
+
+    raises   UserError if it's another
+    """
+    if not isinstance(model, kind):
+        raise UserError(f"got a {type(model).__name__}, expected a {kind.__name__}")
+    return model
 
 
 def _search(recognizer: Recognizer, options: dict[str, Any]) -> SearchOptions:

@@ -6,7 +6,6 @@ A program that embeds the library configures the logger as any other:
 """
 
 import contextlib
-import functools
 import logging
 import os
 import sys
@@ -34,10 +33,14 @@ class TerminalHandler(logging.Handler):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-@functools.cache
-def warn_once(message: str) -> None:
-    """Warn, unless this process has said the same before."""
-    logger.warning(message)
+_warned: set[str] = set()  # of what this process has warned
+
+
+def warn_once(message: str, about: str | None = None) -> None:
+    """Warn, unless this process has said the same before, or has warned about the same."""
+    if (about or message) not in _warned:
+        _warned.add(about or message)
+        logger.warning(message)
 
 
 def show(level: int | None = logging.INFO) -> None:

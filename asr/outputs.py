@@ -60,6 +60,15 @@ def check_output(
         )
 
 
+def check_plain(option: str, path: str) -> None:
+    """See that the name of an output doesn't promise a packed file.
+
+    raises   UserError
+    """
+    if path.endswith(".gz"):
+        raise UserError(f"{option}: {path} would be plain text, not packed; leave out .gz")
+
+
 def check_folder(
     option: str,
     folder: str | os.PathLike,

@@ -2,11 +2,13 @@
 
     python -m scripts.letters {copy,reverse} FOLDER [key.path=value ...]
 
-Prints how many held-out words come out right, by length: those of the training, 1 to 10 letters, and longer ones.
+Prints how many held-out words come out right, by length: those of the training, up to 10 letters, and longer ones.
+Words of 1 or 2 letters aren't tried, since all of them are in the training.
 """
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import count, islice
 from pathlib import Path
 
 import asr
@@ -15,6 +17,7 @@ from asr.text import tokenizer
 
 TURN = {"copy": 1, "reverse": -1}
 LETTERS, MOST = "abcdefgh", 10  # of a word in training
+LEAST = 3  # of a held-out word
 EACH = 50  # held-out words of a length
 CONFIG = """
 out: {folder}/model
@@ -36,9 +39,9 @@ training: {{epochs: 30, average: 2, device: cpu, processes: 1}}
 """
 
 
-def words(draw: random.Random, count: int, lengths: Sequence[int]) -> list[str]:
+def words(draw: random.Random, number: int, lengths: Sequence[int]) -> list[str]:
     """Draw words whose lengths are equally likely."""
-    return ["".join(draw.choices(LETTERS, k=draw.choice(lengths))) for _ in range(count)]
+    return ["".join(draw.choices(LETTERS, k=draw.choice(lengths))) for _ in range(number)]
 
 
 def write(folder: Path, name: str, lines: Sequence[str], turn: int) -> None:
@@ -50,8 +53,8 @@ def write(folder: Path, name: str, lines: Sequence[str], turn: int) -> None:
 def prepare(folder: Path, turn: int) -> Path:
     """Write the texts, the tokenizer and the configuration of a task; return the last."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, count, seed in (("train", 8000, 3), ("dev", 100, 4)):
-        write(folder, name, words(random.Random(seed), count, range(1, MOST + 1)), turn)
+    for name, number, seed in (("train", 8000, 3), ("dev", 100, 4)):
+        write(folder, name, words(random.Random(seed), number, range(1, MOST + 1)), turn)
     tokenizer.train("characters", [" ".join(LETTERS)]).save(folder / "tokenizer")
     (folder / "x.yaml").write_text(CONFIG.format(folder=folder))
     return folder / "x.yaml"
@@ -62,8 +65,10 @@ def right(
 ) -> Iterator[tuple[int, int]]:
     """Train, and yield each length with how many of its EACH held-out words come out right."""
     model, draw = asr.train(prepare(folder, turn), *overrides), random.Random(5)
+    seen = {*(folder / "train.src").read_text().split()}
     for length in lengths:
-        lines = words(draw, EACH, [length])
+        unseen = (word for _ in count() for word in words(draw, 1, [length]) if word not in seen)
+        lines = list(islice(unseen, EACH))
         found = asr.translate(model, lines, beam=4)
         yield length, sum(one.text == line[::turn] for one, line in zip(found, lines, strict=True))
 
@@ -76,10 +81,10 @@ def main(argv):
     args.add_argument("folder", type=Path)
     args.add_argument("overrides", nargs="*", metavar="key.path=value")
     args = args.parse_args(argv)
-    for length, count in right(
-        args.folder, TURN[args.task], range(1, 2 * MOST + 1), *args.overrides
+    for length, good in right(
+        args.folder, TURN[args.task], range(LEAST, 2 * MOST + 1), *args.overrides
     ):
-        print(f"{length} letters: {count} of {EACH}")
+        print(f"{length} letters: {good} of {EACH}")
 
 
 if __name__ == "__main__":

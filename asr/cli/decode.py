@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from asr.cli.command import SOME_FAILED, command, emit
-from asr.cli.decode_arguments import NAME, arguments, parse, stopping
+from asr.cli.decode_arguments import NAME, parse, refuse_idle, search_options, stopping
 from asr.errors import UserError
 from asr.failures import is_list
 from asr.files import write_text
@@ -16,12 +16,12 @@ from asr.formats import SUBTITLES, FormatOptions, check_names, write
 from asr.logging import logger
 from asr.model_files import kind_of
 from asr.options import declared, paths
-from asr.outputs import STDOUT, check_output
+from asr.outputs import STDOUT, check_output, check_plain
 from asr.stamp import Stamp, fingerprint_of_list
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.endpoints import EndpointOptions
-from asr.transcription.options import SearchOptions, idle_options
+from asr.transcription.options import idle_options
 
 WRITTEN = ".formats"  # in --out-dir: names of the files that --format has written there
 BF16_IS_FASTER = (
@@ -112,10 +112,7 @@ def write_formats(args):
 
 def decoding(args):
     """How to decode, checked."""
-    options = SearchOptions(
-        **{option.name: getattr(args, option.name) for option in declared(SearchOptions)}
-    )
-    times = bool(args.json)
+    times, options = bool(args.json), search_options(args)
     return Decoding(args.model, options, args.batch_seconds, args.precision, args.device, times)
 
 
@@ -148,6 +145,7 @@ def check(args):
         raise UserError(
             f"nothing to transcribe; {args.model} is no translator: give sound files, folders, --list or --manifest"
         )
+    check_sound(args)
     check_raw(args)
     if (args.processes or args.gpus) and (tuned or args.processes and args.gpus):
         raise UserError("--processes, --gpus, --tune and --calibrate: give one of them")
@@ -184,24 +182,40 @@ def check(args):
 def check_used(args, options):
     """Refuse what was given and would change nothing."""
     idle, files = idle_options(options), args.raw is None and args.mic is None
-    live = ["mic", "realtime", *(option.name for option in declared(EndpointOptions))]
+    live = ["mic", "realtime", "resume", *(option.name for option in declared(EndpointOptions))]
     if args.stream:
-        idle |= dict.fromkeys(["batch_seconds", "vad"], "with `stream`")
+        idle |= dict.fromkeys(["batch_seconds", "vad", "nbest"], "with `stream`")
         idle |= dict.fromkeys([] if files else ["channel", "realtime"], "without files")
+        idle |= {} if args.out_dir else {"resume": "without `out_dir`"}
+        idle |= {"resume": "with files"} if files else {}
     else:
         idle |= dict.fromkeys(live, "without `stream`")
     if args.tune or args.calibrate:
         idle["channel"] = "with `tune` or `calibrate`"
-    if not (args.json or "json" in args.format):
+    if not (args.stream or args.json or "json" in args.format):
         idle["nbest"] = "without `json`"
     if not SUBTITLES & {*args.format}:
         layout = [option.name for option in declared(FormatOptions)]
         idle |= dict.fromkeys(layout, f"without one of {', '.join(sorted(SUBTITLES))} in `format`")
-    defaults = arguments()
-    for name, why in idle.items():
-        if getattr(args, name) != defaults.get_default(name):
-            fix = "add that, or leave it out" if why.startswith("without `") else "leave it out"
-            raise UserError(f"changes nothing {why}; {fix}", name)
+    refuse_idle(args, idle)
+
+
+def check_sound(args):
+    """See that not all that is given is text, as for a translator."""
+    from asr.audio.load import is_text, looks_like_sound
+
+    def text(path):
+        try:
+            with open(path, "rb") as file:
+                head = file.read(512)
+        except OSError:  # a folder, or missing
+            return False
+        return head and is_text(head) and not looks_like_sound(head)
+
+    if args.named and args.named == args.sources and all(map(text, args.named)):
+        raise UserError(
+            f"{args.named[0]}: is text, not sound, and {args.model} is no translator; give recordings"
+        )
 
 
 def check_raw(args):
@@ -215,8 +229,7 @@ def check_outputs(args, inputs):
     inputs = [path for path in inputs if path]
     for option, path in (("--out", args.out), ("--json", args.json)):
         if path not in (None, STDOUT):
-            if path.endswith(".gz"):
-                raise UserError(f"{option}: {path} would be plain text, not packed; leave out .gz")
+            check_plain(option, path)
             check_output(option, path, NAME, inputs, args.force)
             check_output(option, f"{path}{FAILED}", NAME, inputs, args.force, is_list)
 
@@ -289,11 +302,13 @@ def texts_of_manifests(args, option):
 def calibrate(args):
     """Fit the confidences of words and utterances on a dev set; print how far they are off before and after."""
     from asr import confidence
+    from asr.hub.cache import check_own
     from asr.scoring.calibration import fit_confidences
     from asr.transcription.options import effective
     from asr.transcription.recordings import find
     from asr.transcription.tuning import transcribe_raw
 
+    check_own(args.model, "calibrate")
     references, how = texts_of_manifests(args, "--calibrate"), decoding(args)
     path = Path(args.model) / confidence.CALIBRATION
     check_output("--calibrate", path, NAME, (), args.force, confidence.is_calibration)

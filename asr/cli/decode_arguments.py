@@ -5,7 +5,7 @@ import os
 from contextlib import contextmanager
 
 from asr.cli.command import add_device, channel, count, parser, place
-from asr.errors import did_you_mean
+from asr.errors import UserError, did_you_mean
 from asr.formats import FORMATS, FormatOptions
 from asr.hub import find_model
 from asr.options import declared
@@ -118,6 +118,12 @@ def add_live(args):
         action="store_true",
         help="with --stream: read files at the speed of real time",
     )
+    args.add_argument(
+        "--resume",
+        action="store_true",
+        help="with --mic or --raw RATE -: go on with the files of an earlier run in --out-dir, with its times and "
+        "numbers; --format must have json, or txt alone",
+    )
     add_options(args, EndpointOptions)
 
 
@@ -216,9 +222,11 @@ def add_fitting(args):
     )
 
 
-def add_options(args, options):
-    """Add an argument for each option of a dataclass."""
+def add_options(args, options, without=()):
+    """Add an argument for each option of a dataclass, but for some."""
     for option in declared(options):
+        if option.name in without:
+            continue
         facts, default = option.metadata, option.default
         if default is False:
             name = f"--{option.name.replace('_', '-')}"
@@ -244,6 +252,21 @@ def stopping(kept):
                 "nothing is kept; with --out FILE a stopped decoding continues where it stopped"
             )
         raise
+
+
+def search_options(args, **values):
+    """How to search, checked: the options that the command has, and other values for some."""
+    names = [option.name for option in declared(SearchOptions) if option.name in args]
+    return SearchOptions(**{name: getattr(args, name) for name in names} | values)
+
+
+def refuse_idle(args, idle):
+    """Refuse what was given and would change nothing; idle: names of options, and why each would not."""
+    defaults = arguments()
+    for name, why in idle.items():
+        if getattr(args, name) != defaults.get_default(name):
+            fix = "add that, or leave it out" if why.startswith("without `") else "leave it out"
+            raise UserError(f"changes nothing {why}; {fix}", name)
 
 
 def formats(text):

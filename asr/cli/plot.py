@@ -4,8 +4,10 @@ import os
 from pathlib import Path
 
 from asr.cli.command import ANEW, command, count, emit, parser, place
+from asr.cli.decode_arguments import add_options, search_options
 from asr.errors import UserError
 from asr.logging import logger
+from asr.transcription.options import NOT_FOR_TRANSLATORS, SearchOptions, translator_mode
 
 NAME, CURVES = "asr-plot", "curves"
 EXAMPLES = """Without --attention, the plot shows, one below the other: the features, the posteriors of CTC with the
@@ -19,7 +21,7 @@ a line per run.
 examples:
   asr-plot --model exp/an4/model a.wav --out a.png
   asr-plot --model exp/an4/model a.wav --attention --out attention.png
-  asr-plot --model exp/multi30k/model val.en --line 3 --out attention.png
+  asr-plot --model exp/multi30k/model val.en --line 3 --length-norm 1.4 --out attention.png
   asr-plot curves exp/one/model exp/other/model --out curves.png
 """
 
@@ -39,16 +41,14 @@ def arguments():
     args.add_argument(
         "--line",
         type=count,
-        default=1,
         metavar="N",
         help="for a text: the line to plot (default 1)",
     )
     args.add_argument(
         "--attention", action="store_true", help="draw the decoder's attention instead"
     )
-    args.add_argument(
-        "--mode", default="joint", help="search mode, as in asr-decode (default joint)"
-    )
+    group = args.add_argument_group("search, as in asr-decode")
+    add_options(group, SearchOptions, without=("nbest", "vad"))
     return add_output(args)
 
 
@@ -84,6 +84,7 @@ def main(argv):
 
     if draw is not curves:
         args.model = find_model(args.model)
+        args.lm = find_model(args.lm) if args.lm else None
     inputs = args.runs if draw is curves else [args.model, args.recording]
     check_inputs(inputs)
     from asr.training.plots import is_plot, pixels, save
@@ -106,13 +107,16 @@ def sentence(args):
 
     from asr.data import texts
     from asr.models import translator
-    from asr.transcription.options import SearchOptions, translator_mode
     from asr.translation import attention
 
-    text = next(itertools.islice(texts.read(args.recording), args.line - 1, None), None)
+    defaults, line = arguments(), args.line or 1
+    for name in NOT_FOR_TRANSLATORS & vars(args).keys():
+        if getattr(args, name) != defaults.get_default(name):
+            raise UserError("is for recognizers, not for a translator; leave it out", name)
+    options = search_options(args, mode=translator_mode(args.mode))
+    text = next(itertools.islice(texts.read(args.recording), line - 1, None), None)
     if text is None:
-        raise UserError(f"{args.recording}: has no line {args.line}; choose another --line")
-    options = SearchOptions(translator_mode(args.mode))
+        raise UserError(f"{args.recording}: has no line {line}; choose another --line")
     seen = attention.observe(translator.load(args.model), text, options)
     emit(f"{text.where}\t{seen.text}")
     return attention.draw(seen, f"{text.text.strip()}: {seen.text}")
@@ -123,9 +127,10 @@ def utterance(args):
     from asr import api
     from asr.audio.load import load
     from asr.transcription import plots
-    from asr.transcription.options import SearchOptions
 
-    options = SearchOptions(mode=args.mode)
+    if args.line is not None:
+        raise UserError("is for a translator's texts; leave it out", "line")
+    options = search_options(args)
     recognizer = api.load(args.model)
     waveform = load(args.recording, recognizer.sample_rate)
     if (seconds := len(waveform) / recognizer.sample_rate) > plots.LONGEST:

@@ -7,8 +7,10 @@ from asr.text.tokenizer import KINDS
 EXAMPLES = """examples:
   asr-tokenizer data/an4/train.jsonl.gz exp/an4/tokenizer --kind characters
   asr-tokenizer data/librispeech/train-clean-100.jsonl.gz exp/bpe1000 --kind bpe --size 1000
+  asr-tokenizer data/pairs.tsv exp/pairs/tokenizer --side both --kind bpe --size 8000
 """
 SPACE = "\u2581"
+SIDES = {"source": (0,), "target": (1,), "both": (0, 1)}  # columns of a table
 
 
 def arguments():
@@ -23,6 +25,11 @@ def arguments():
     )
     args.add_argument("out", type=place, metavar="OUT", help="folder for the tokenizer")
     args.add_argument("--kind", choices=list(KINDS), required=True, help="type of the tokens")
+    args.add_argument(
+        "--side",
+        choices=list(SIDES),
+        help="of tables for a translator, source text<TAB>target text a line",
+    )
     args.add_argument(
         "--force", action="store_true", help="replace a tokenizer that this command didn't make"
     )
@@ -48,7 +55,8 @@ def main(argv):
     check_folder(
         "OUT", args.out, tokenizer.names_of_files(), "asr-tokenizer", args.source, args.force
     )
-    stamp = Stamp(args.out, "asr-tokenizer", {"kind": args.kind, "size": args.size}, args.source)
+    facts = {"kind": args.kind, "size": args.size} | ({"side": args.side} if args.side else {})
+    stamp = Stamp(args.out, "asr-tokenizer", facts, args.source)
     if stamp.is_current():
         return logger.info(f"{args.out} is up to date")
     check_inputs(args.source)
@@ -61,11 +69,13 @@ def main(argv):
 
     def read():
         nonlocal count
-        lines = itertools.chain.from_iterable(map(texts.read, args.source))
+        wanted = itertools.product(args.source, SIDES.get(args.side, (None,)))
+        lines = itertools.chain.from_iterable(itertools.starmap(texts.read, wanted))
         for count, line in enumerate(progress_bar(lines, unit=" texts"), 1):  # noqa: B007 - told below
             if "\t" in line.text:
                 raise UserError(
-                    f"{line.where}: has a tab, like a table; give the manifest that asr-prepare tsv makes from it"
+                    f"{line.where}: has a tab, like a table; of recordings give the manifest that asr-prepare tsv "
+                    "makes from it, of pairs of sentences the --side"
                 )
             if fault := fault_of(line):
                 raise UserError(f"{line.where}: {fault}")

@@ -6,16 +6,21 @@ import sys
 from contextlib import contextmanager
 
 from asr.cli.command import emit
-from asr.cli.decode_arguments import NAME, arguments, stopping
+from asr.cli.decode_arguments import NAME, arguments, refuse_idle, search_options, stopping
 from asr.errors import UserError
 from asr.journal import Journal, beside
 from asr.logging import logger, progress_bar
 from asr.memory import is_oom
 from asr.options import declared, paths
-from asr.outputs import STDOUT, check_inputs, check_output
+from asr.outputs import STDOUT, check_inputs, check_output, check_plain
 from asr.stamp import Stamp
 from asr.transcription.decoding import Decoding, Output, json_line, write
-from asr.transcription.options import SearchOptions, translator_mode
+from asr.transcription.options import (
+    NOT_FOR_TRANSLATORS,
+    SearchOptions,
+    idle_options,
+    translator_mode,
+)
 
 USED = {"model", "sources", "order", "named", "out", "json", "force", "device", "precision"}
 USED |= {
@@ -25,7 +30,6 @@ USED |= {
     "lowercase",
     *(option.name for option in declared(SearchOptions)),
 }
-UNUSED = {"chunk", "vad", "ctc_weight"}
 
 
 def decode(args):
@@ -71,20 +75,22 @@ def search(args):
     """How to search, checked: what a translator has no use for is refused."""
     defaults = arguments()
     for name, value in vars(args).items():
-        known = name in USED - UNUSED
+        known = name in USED - NOT_FOR_TRANSLATORS
         if not known and value != defaults.get_default(name):
             raise UserError(
                 f"got {value!r}, but {args.model} is a translator, which reads text; leave it out",
                 argument=name,
             )
-    values = {option.name: getattr(args, option.name) for option in declared(SearchOptions)}
-    return SearchOptions(**values | {"mode": translator_mode(args.mode)})
+    options = search_options(args, mode=translator_mode(args.mode))
+    refuse_idle(args, idle_options(options) | ({} if args.json else {"nbest": "without `json`"}))
+    return options
 
 
 def check_outputs(args, inputs):
     """See that no output replaces an input, or what isn't this command's."""
     for option, path in (("--out", args.out), ("--json", args.json)):
         if path not in (None, STDOUT):
+            check_plain(option, path)
             check_output(option, path, NAME, inputs, args.force)
     if args.out and args.json and os.path.realpath(args.out) == os.path.realpath(args.json):
         raise UserError(f"--out and --json: both are {args.out}; give each its own file")
@@ -118,8 +124,9 @@ def translations(args, how, journal):
     """Load the model, and translate the lines of all sources, a window of them at a time: its key and results."""
     from asr.translation.translate import journaled
 
-    texts = itertools.chain.from_iterable(map(read, args.sources or [STDOUT]))
-    for key in journaled(load(how), texts, how.options, how.precision, journal):
+    sources = args.sources or [STDOUT]
+    texts, live = itertools.chain.from_iterable(map(read, sources)), STDOUT in sources
+    for key in journaled(load(how), texts, how.options, how.precision, journal, live):
         yield key, journal.get(key)["lines"]
         journal.forget(key)
 
@@ -150,13 +157,13 @@ def load(how):
 
 def read(path):
     """Read the lines of a file, or of standard input."""
-    from asr.data.texts import Block, parse
+    from asr.data.texts import Block, no_table, parse
     from asr.data.texts import read as read_file
     from asr.files import read_lines
 
-    if path != STDOUT:
-        return read_file(path)
-    return parse(Block(STDOUT, 1, read_lines(sys.stdin.buffer, "standard input"), 0))
+    lines = Block(STDOUT, 1, read_lines(sys.stdin.buffer, "standard input"), 0)
+    for text in parse(lines) if path == STDOUT else read_file(path):
+        yield no_table(text)
 
 
 def tune(args, how):

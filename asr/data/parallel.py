@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from asr.data import manifest
 from asr.data.columns import longest
 from asr.data.dataset import PairBatch, collate_sentences
-from asr.data.texts import Sentences, none_to_use
+from asr.data.texts import Sentences, is_manifest, none_to_use
 from asr.errors import UserError, shorten
 
 
@@ -100,8 +101,9 @@ def join(source: Sentences, target: Sentences) -> Pairs:
     """Join the sentences of two texts, line by line; what one of them leaves out as too long is left out.
 
     raises   UserError if they have different numbers of lines, one has a line where the other has
-             none, or there is no pair; names file and line
+             none, they are manifests with other ids, or there is no pair; names file and line
     """
+    check_ids(source.path, target.path)
     counts = [len(side) + len(side.long) + side.empty for side in (source, target)]
     if counts[0] != counts[1]:
         raise UserError(
@@ -126,3 +128,19 @@ def join(source: Sentences, target: Sentences) -> Pairs:
     if not len(pairs):
         raise none_to_use(pairs.path, len(pairs.long), None)
     return pairs
+
+
+def check_ids(source: str, target: str) -> None:
+    """See that two manifests have the same ids in the same order, since their lines belong together; texts have no ids.
+
+    raises   UserError at the first that differ
+    """
+    if source == target or not (is_manifest(source) and is_manifest(target)):
+        return
+    pairs = zip(manifest.read(source), manifest.read(target), strict=False)
+    for line, (one, other) in enumerate(pairs, 1):
+        if one.id != other.id:
+            raise UserError(
+                f"{target}: got {other.id!r} as utterance {line}, expected {one.id!r}, as in {source}; give both the "
+                "same ids in the same order, or files of text"
+            )

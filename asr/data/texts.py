@@ -77,13 +77,18 @@ def read(path: str | os.PathLike, column: int | None = None) -> Iterator[Text]:
 def blocks(path: str | os.PathLike, column: int | None = None) -> Iterator[Block]:
     """Yield a file's lines in blocks, the same at every reading; see `read` for arguments and errors."""
     path = str(path)
-    if path.endswith((".jsonl", ".jsonl.gz")):
+    if is_manifest(path):
         if column is not None:
             raise UserError(
                 f"{path}: a manifest has one text an utterance; give [source, target], or a table of both"
             )
         return _blocks_of_manifest(path)
     return _blocks_of_text(path, column)
+
+
+def is_manifest(path: str) -> bool:
+    """Tell by its name whether a file of texts is a manifest."""
+    return path.endswith((".jsonl", ".jsonl.gz"))
 
 
 def parse(block: Block) -> Iterator[Text]:
@@ -111,6 +116,19 @@ def parse(block: Block) -> Iterator[Text]:
         yield Text(
             where, number, text if block.column is None else _cell(where, text, block.column)
         )
+
+
+def no_table(text: Text) -> Text:
+    """Return a text where a sentence is expected.
+
+    raises   UserError if it has a tab, as the lines of a table do
+    """
+    if "\t" in text.text.strip():
+        raise UserError(
+            f"{text.where}: has a tab, as a table's lines do, expected a sentence; "
+            "cut -f takes a column, tr '\\t' ' ' makes tabs spaces"
+        )
+    return text
 
 
 def _cell(where: str, line: str, column: int) -> str:

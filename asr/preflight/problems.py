@@ -233,7 +233,9 @@ def look_at_pairs(
         look_at_text(role, path, data, tokenizer, column)
         for (path, column), tokenizer in zip(sides(paths), tokenizers, strict=True)
     ]
-    problems, usable = [problem for look in looks for problem in look.problems], None
+    # both columns of one table may have the same problem
+    problems = list(dict.fromkeys(problem for look in looks for problem in look.problems))
+    usable = None
     if all(look.usable for look in looks) and not any(problem.stops for problem in problems):
         try:
             usable = join(*(look.usable for look in looks))

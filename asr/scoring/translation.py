@@ -181,10 +181,13 @@ def read_references(path: str | os.PathLike) -> list[str]:
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
-    """Read the texts of a file, in order, in Unicode's composed form (NFC)."""
+    """Read the texts of a file, in order, in Unicode's composed form (NFC).
+
+    raises   UserError if it can't be read, or has the lines of a table
+    """
     if has_transcripts(path):
         return [_composed(transcript.text) for transcript in transcripts(path)]
-    return [_composed(text.text.strip()) for text in texts.read(path)]
+    return [_composed(texts.no_table(text).text.strip()) for text in texts.read(path)]
 
 
 def _composed(text: str) -> str:

@@ -105,6 +105,9 @@ def effective(options: SearchOptions) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if name not in off}
 
 
+NOT_FOR_TRANSLATORS = {"chunk", "vad", "ctc_weight"}
+
+
 def translator_mode(mode: str) -> str:
     """Return a translator's mode of search: the default, joint, is attention alone.
 

@@ -181,7 +181,8 @@ class Searcher:
     def beam(self, nbest: int, removal_share: float = REMOVAL_SHARE) -> BeamSearch:
         """Make the beam search, with all scorers; for the arguments see `BeamSearch`."""
         scorers = self.scorers()
-        allow_loops = "ctc" in scorers  # CTC itself rejects repetitions that aren't in the audio
+        # CTC itself rejects repetitions that aren't in the audio; a text may well repeat itself
+        allow_loops = "ctc" in scorers or isinstance(self.recognizer, Translator)
         return BeamSearch(
             scorers,
             self.model.sos_eos,

@@ -3,11 +3,14 @@
 B batch, S source tokens, D model width.
 """
 
+import contextlib
 import hashlib
 import itertools
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from queue import Empty, Queue
 from typing import Any
 
 import torch
@@ -16,7 +19,7 @@ from torch import Tensor
 from asr.data.bucketing import plan
 from asr.data.texts import Text
 from asr.device import autocast
-from asr.errors import UserError
+from asr.errors import UserError, shorten
 from asr.journal import Journal
 from asr.logging import warn_once
 from asr.models.translator import Translator
@@ -57,15 +60,19 @@ def journaled(
     options: SearchOptions,
     precision: str,
     journal: Journal,
+    live: bool = False,
 ) -> Iterator[str]:
     """Translate the windows of lines that a journal lacks, and add them there; yield the key of each, in order.
 
     A key names the lines and their places. Under it the journal has `lines`: translations as JSON. A
     window is done as a whole, in the same batches in every session, so its scores are the same to the
     bit. For the other arguments and errors see `translate`.
+
+    live   whether lines may come slowly, as from a person: then none waits for the next
     """
     searcher = Searcher(translator, options, precision)
-    for window in windows(searcher, texts):
+    most = WINDOW[searcher.device.type]
+    for window in arrived(texts, most) if live else windows(searcher, texts):
         key, begun = hashlib.sha256(repr(window).encode()).hexdigest(), time.perf_counter()
         if key not in journal:
             lines = [found.as_json() for found in search(searcher, window)]
@@ -79,6 +86,37 @@ def windows(searcher: Searcher, texts: Iterable[Text]) -> Iterator[list[Text]]:
     while window := list(itertools.islice(texts, size)):
         yield window
         size = min(2 * size, most)
+
+
+def arrived(texts: Iterable[Text], most: int) -> Iterator[list[Text]]:
+    """Divide lines into windows of what has come meanwhile: one line or more, `most` at most."""
+    end, waiting = object(), Queue[Any](most)
+
+    def read() -> None:
+        try:
+            for text in texts:
+                waiting.put(text)
+            waiting.put(end)
+        except Exception as error:
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    item = waiting.get()
+    while isinstance(item, Text):
+        window = [item]
+        while isinstance(item := _next(waiting, len(window) < most), Text):
+            window.append(item)
+        yield window
+        item = waiting.get() if item is None else item
+    if item is not end:
+        raise item
+
+
+def _next(waiting: Queue[Any], wanted: bool) -> Any:
+    """Take what waits; None if nothing does, or nothing is wanted."""
+    with contextlib.suppress(Empty):
+        return waiting.get_nowait() if wanted else None
+    return None
 
 
 def search(searcher: Searcher, window: Sequence[Text]) -> list[Transcript]:
@@ -130,7 +168,11 @@ def tokens(translator: Translator, text: Text) -> list[int]:
     """
     tokenizer, line = translator.source_tokenizer, normalize(text.text)
     if unknown := set(tokenizer.unknown(line)):
-        warn_once("characters that the tokenizer doesn't know are left out of the sources")
+        warn_once(
+            f"{text.where}: the tokenizer doesn't know {shorten(map(repr, sorted(unknown)))}; such characters are left "
+            "out, here and in other lines",
+            about="unknown characters",
+        )
         line = "".join(c for c in line if c not in unknown)
     found = tokenizer.encode(line, text.where)
     if len(found) > LONGEST:
