@@ -264,7 +264,7 @@ decode  | --model {m} {r}/dev.src --mode attention-greedy --beam 3 | --beam: cha
 decode  | --model {m} {r}/dev.src --mode attention-greedy --length-norm 1 | --length-norm: changes nothing in mode
 decode  | --model {m} {r}/dev.src --out {r}/out.gz    | --out: {r}/out.gz would be plain text
 decode  | --model {m} {r}/table                       | {r}/table:2: has a tab
-decode  | --model {l} {r}/dev.src                     | {r}/dev.src: is text, not sound, and {l} is no translator
+decode  | --model {l} {r}/dev.src                     | {r}/dev.src: text, not sound, and {l} is no translator
 plot    | --model {m} {r}/dev.src --ctc-weight 1 --out x | --ctc-weight: is for recognizers
 plot    | --model {l} {r}/dev.src --line 1 --out x    | --line: is for a translator's texts
 score   | {r}/table {r}/table --bleu                  | {r}/table:2: has a tab

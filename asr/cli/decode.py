@@ -9,7 +9,7 @@ from pathlib import Path
 
 from asr.cli.command import SOME_FAILED, command, emit
 from asr.cli.decode_arguments import NAME, parse, refuse_idle, search_options, stopping
-from asr.errors import UserError
+from asr.errors import UserError, shorten
 from asr.failures import is_list
 from asr.files import write_text
 from asr.formats import SUBTITLES, FormatOptions, check_names, write
@@ -214,7 +214,7 @@ def check_sound(args):
 
     if args.named and args.named == args.sources and all(map(text, args.named)):
         raise UserError(
-            f"{args.named[0]}: is text, not sound, and {args.model} is no translator; give recordings"
+            f"{shorten(args.named)}: text, not sound, and {args.model} is no translator; give recordings"
         )
 
 
