@@ -16,7 +16,7 @@ from asr.hub.results import Result
 from asr.info import folders
 from asr.info.folders import Finding
 from asr.info.look import look
-from asr.model_files import CONFIG, KINDS, kind_of
+from asr.model_files import CONFIG, FAR, KINDS, kind_of
 
 CARD = "README.md"
 MARK = "<!-- written by asr-push -->"
@@ -234,7 +234,7 @@ def _limits(kind: str, found: Finding, results: Sequence[Result]) -> str:
     if kind == "hybrid":
         heard = found.facts.get("longest_heard_s")
         cut = (
-            f"; longer ones than {heard:.0f} s are cut at pauses"
+            f"; longer ones than {FAR * heard:.0f} s are cut at pauses"
             if isinstance(heard, float)
             else ""
         )
