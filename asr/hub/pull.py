@@ -6,14 +6,14 @@ Nothing of a repository is run.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
 from asr import imports
 from asr.errors import UserError, reason, shorten
 from asr.hub.cache import cached, check_place, check_room, names_of_model, remember
+from asr.hub.client import COMMIT, is_unreachable, refusing, sizes_of
 from asr.logging import logger
 from asr.model_files import CONFIG, WEIGHTS
 
@@ -21,9 +21,7 @@ NAME = re.compile(
     r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(@(?P<revision>(?!.*\.\.)[\w][\w./-]*))?", re.ASCII
 )
 ADDRESS = "file://"
-COMMIT = "[0-9a-f]{40}"  # in full: the hub needn't be asked
 SMALL = 64 << 20  # bytes of a file that is none of weights
-TOO_MANY_REQUESTS, SERVER_ERRORS = 429, range(500, 600)
 
 
 def find_model(name: str | os.PathLike[str]) -> str:
@@ -59,7 +57,7 @@ def _find_published(repository: str, revision: str | None) -> Path:
     """Find a model in the cache, or download it; log which commit it is."""
     given = f"{repository}@{revision}" if revision else repository
     offline = _is_offline(given)
-    with _refusing(given):
+    with refusing(given):
         pinned = re.fullmatch(COMMIT, revision or "")
         if folder := cached(repository, revision) if offline or pinned else None:
             logger.info(f"{repository}@{folder.name}: from the cache")
@@ -86,44 +84,25 @@ def _is_offline(given: str) -> bool:
         ) from None
 
 
-@contextmanager
-def _refusing(given: str) -> Iterator[None]:
-    """Make a UserError of what the hub's client raises."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
-        raise UserError(
-            f"{given}: no such folder here, and the Hugging Face Hub doesn't give it ({reason(error)})"
-        ) from None
-
-
 def _download(given: str, repository: str, revision: str | None) -> Path:
     """Download a model; where the hub can't be reached, find the last commit downloaded under this name."""
     hub = imports.huggingface_hub("huggingface_hub")
     try:
         about = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
     except Exception as error:
-        if _is_unreachable(error) and (folder := cached(repository, revision)):
+        if is_unreachable(error) and (folder := cached(repository, revision)):
             logger.warning(
                 f"{repository}@{folder.name}: from the cache, and there may be a newer commit, for the Hugging Face "
                 f"Hub can't be reached ({reason(error)})"
             )
             return folder
         raise
-    wanted = check_files(given, {file.rfilename: file.size or 0 for file in about.siblings})
+    wanted = check_files(given, sizes_of(about))
     check_room(repository, about, wanted)
     logger.info(f"{repository}@{about.sha}: {_in_words(wanted)}")
     folder = Path(hub.snapshot_download(repository, revision=about.sha, allow_patterns=[*wanted]))
     remember(folder, revision)
     return folder
-
-
-def _is_unreachable(error: Exception) -> bool:
-    """Tell whether the hub gave no answer, or none about the model."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return status is None or status == TOO_MANY_REQUESTS or status in SERVER_ERRORS
 
 
 def check_files(name: str, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from asr import imports
 from asr.download.disk import readable
 from asr.errors import UserError, reason, shorten
 from asr.hub.cache import check_room, remember
-from asr.hub.pull import COMMIT
+from asr.hub.client import COMMIT, is_unreachable, refusing, sizes_of
 from asr.logging import logger
 from asr.nn.encoders import pretrained_source as sources
 from asr.nn.encoders.pretrained_source import (
@@ -24,6 +24,9 @@ from asr.nn.encoders.pretrained_source import (
     WEIGHTS,
     PretrainedSource,
 )
+
+SETTING = "model.encoder.source"
+FIX = "; download it where there is a network, and give its folder"
 
 
 def find(name: str, revision: str | None) -> PretrainedSource:
@@ -38,19 +41,18 @@ def find(name: str, revision: str | None) -> PretrainedSource:
         return folder
     if re.fullmatch(COMMIT, revision or "") and (cached := sources.find_cached(name, revision)):
         return cached
-    try:
-        about = _listed(name, revision)
+    with refusing(f"{SETTING}: {name}", FIX):
+        try:
+            about = _listed(name, revision)
+        except Exception as error:
+            if is_unreachable(error) and (cached := sources.find_cached(name, revision)):
+                logger.info(f"{name}@{cached.commit}: from the cache ({reason(error)})")
+                return cached
+            raise
         wanted = choose_descriptions(f"{name}@{about.sha}", sizes_of(about))
         source = _download(name, about.sha, wanted)
         remember(source.folder, revision)
         return source
-    except UserError:
-        raise
-    except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
-        if cached := sources.find_cached(name, revision):
-            logger.info(f"{name}@{cached.commit}: from the cache ({reason(error)})")
-            return cached
-        raise _not_given(name, error) from None
 
 
 def choose_descriptions(name: str, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -61,17 +63,17 @@ def choose_descriptions(name: str, sizes: Mapping[str, int]) -> dict[str, int]:
     """
     if DESCRIPTION not in sizes:
         raise UserError(
-            f"model.encoder.source: {name}: is no model of transformers: it has "
+            f"{SETTING}: {name}: is no model of transformers: it has "
             f"{shorten(sorted(sizes)) or 'no files'}, expected {DESCRIPTION}; a model folder of this toolkit is one to "
             "begin with (init_from)"
         )
     if WEIGHTS not in sizes and INDEX not in sizes:
-        raise sources.no_weights(f"model.encoder.source: {name}", sizes)
+        raise sources.no_weights(f"{SETTING}: {name}", sizes)
     names = [*DESCRIPTIONS] if WEIGHTS in sizes else [*DESCRIPTIONS, INDEX]
     wanted = {file: sizes[file] for file in names if file in sizes}
     if large := [file for file, size in wanted.items() if size > MOST_JSON]:
         raise UserError(
-            f"model.encoder.source: {name}: {large[0]} has {wanted[large[0]]} bytes, expected {MOST_JSON} or less; "
+            f"{SETTING}: {name}: {large[0]} has {wanted[large[0]]} bytes, expected {MOST_JSON} or less; "
             "choose another model"
         )
     return wanted
@@ -86,7 +88,7 @@ def download_weights(source: PretrainedSource, family: str) -> None:
     if commit is None or _has_weights(source):
         return
     known = f"{source.name}@{commit}"
-    try:
+    with refusing(f"{SETTING}: {source.name}", FIX):
         about = _listed(source.name, commit)
         sizes = sizes_of(about)
         if WEIGHTS not in sizes:  # a stopped download may not have come to the index
@@ -95,10 +97,6 @@ def download_weights(source: PretrainedSource, family: str) -> None:
         check_room(source.name, about, missing)
         logger.info(f"{known}: {family}; downloading {readable(sum(missing.values()))} of weights")
         _download(source.name, commit, missing)
-    except UserError:
-        raise
-    except Exception as error:  # noqa: BLE001 - of the network, of HTTP, of the hub
-        raise _not_given(source.name, error) from None
 
 
 def choose_weights(source: PretrainedSource, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -110,15 +108,10 @@ def choose_weights(source: PretrainedSource, sizes: Mapping[str, int]) -> dict[s
     names = [WEIGHTS] if WEIGHTS in sizes else source.parts()
     if absent := [name for name in names if name not in sizes]:
         raise UserError(
-            f"model.encoder.source: {source.name}@{source.commit}: has no {shorten(absent)}, expected what its {INDEX} "
+            f"{SETTING}: {source.name}@{source.commit}: has no {shorten(absent)}, expected what its {INDEX} "
             "names; choose another model"
         )
     return {name: sizes[name] for name in names if not (source.folder / name).exists()}
-
-
-def sizes_of(about: Any) -> dict[str, int]:
-    """Bytes by name of the files of a repository, of which the hub says this."""
-    return {file.rfilename: file.size or 0 for file in about.siblings}
 
 
 def _has_weights(source: PretrainedSource) -> bool:
@@ -139,10 +132,3 @@ def _download(name: str, commit: str, wanted: Iterable[str]) -> PretrainedSource
     hub = imports.transformers("huggingface_hub")
     folder = Path(hub.snapshot_download(name, revision=commit, allow_patterns=[*wanted]))
     return PretrainedSource(name, folder, folder.parents[1], commit)
-
-
-def _not_given(name: str, error: Exception) -> UserError:
-    return UserError(
-        f"model.encoder.source: {name}: no such folder here, and the Hugging Face Hub doesn't give it "
-        f"({reason(error)}); download it where there is a network, and give its folder"
-    )
