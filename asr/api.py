@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -101,7 +101,7 @@ def stream(
     number      of the first segment: one more than that of the other's last `asr.Final`
     options     fields of `asr.SearchOptions`, such as chunk=0.32, and of `asr.EndpointOptions`
     returns     its `push` takes samples and returns events: `asr.Partial` and `asr.Final`
-    raises      UserError if the model can't read streams, or position or number are none
+    raises      UserError if the model can't read streams, or position or number is below 0
     """
     recognizer = _read(recognizer)
     names = {field.name for field in dataclasses.fields(EndpointOptions)}
@@ -159,11 +159,7 @@ def translate(
         raise UserError("is for recognizers, not for a translator; leave it out", foreign[0])
     how = SearchOptions(**options)
     how = dataclasses.replace(how, mode=translator_mode(how.mode))
-    translator = (
-        _of_kind(translator, Translator)
-        if isinstance(translator, torch.nn.Module)
-        else translators.load(find_model(translator), devices.choose()[0])
-    )
+    translator = _model(translator, Translator, _load_translator)
     texts = (Text(f"line {n}", n, line) for n, line in enumerate(lines, 1))
     return translation.translate(translator, texts, how)
 
@@ -192,19 +188,23 @@ def train(config: Path, *overrides: str) -> Recognizer | LanguageModel | Transla
 
 def _read(recognizer: Recognizer | Path) -> Recognizer:
     """Return a recognizer, which may be given as its model folder."""
-    if isinstance(recognizer, torch.nn.Module):
-        return _of_kind(recognizer, Recognizer)
-    return load(recognizer)
+    return _model(recognizer, Recognizer, load)
 
 
-def _of_kind(model: torch.nn.Module, kind: type[M]) -> M:
-    """Return a model of the expected kind.
+def _model(given: torch.nn.Module | Path, kind: type[M], load: Callable[[Path], M]) -> M:
+    """Return a model, which may be given as its folder.
 
-    raises   UserError if it's another
+    raises   UserError if it is of another kind
     """
-    if not isinstance(model, kind):
-        raise UserError(f"got a {type(model).__name__}, expected a {kind.__name__}")
-    return model
+    if not isinstance(given, torch.nn.Module):
+        return load(given)
+    if not isinstance(given, kind):
+        raise UserError(f"got a {type(given).__name__}, expected a {kind.__name__}")
+    return given
+
+
+def _load_translator(path: Path) -> Translator:
+    return translators.load(find_model(path), devices.choose()[0])
 
 
 def _search(recognizer: Recognizer, options: dict[str, Any]) -> SearchOptions:
