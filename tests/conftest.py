@@ -164,3 +164,19 @@ def threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def lettered(tmp_path_factory) -> Path:
+    """The folder of a translator's texts to train on (lettered.py)."""
+    from lettered import make_root
+
+    return make_root(tmp_path_factory.mktemp("letters"))
+
+
+@pytest.fixture(scope="session")
+def translator(lettered):
+    """A training on it: its folder, and the weights that it makes."""
+    from runs import train, weights
+
+    return lettered / "whole", weights(train(lettered, lettered / "whole"))

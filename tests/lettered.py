@@ -2,27 +2,26 @@
 
 import random
 
+import yaml
+from miniatures import write
+
 from asr.text import tokenizer
+from asr.yaml_tree import read_tree
 from scripts import letters
 
-CONFIG = """
-out: {root}/model
-seed: 3
-tokenizer: {root}/tokenizer
-data:
-  train: [{root}/train.src, {root}/train.tgt]
-  dev: [{root}/dev.src, {root}/dev.tgt]
-  batch_tokens: 300
-model:
-  kind: translator
-  source: text
-  encoder: {{kind: transformer, d_model: 32, layers: 1, heads: 2, ff: 64, dropout: 0.1, subsampling: 1}}
-  decoder: {{kind: transformer, d_model: 32, layers: 1, heads: 2, ff: 64, dropout: 0.1, tied: true}}
-  shared: true
-optimizer: {{kind: adam, lr: 5e-3}}
-schedule: {{kind: noam, warmup: 20}}
-training: {{epochs: 3, average: 2, device: cpu, processes: 1}}
-"""
+SMALLER = [
+    "data.batch_tokens=300",
+    *(
+        f"model.{part}.{size}"
+        for part in ("encoder", "decoder")
+        for size in ("d_model=32", "layers=1")
+    ),
+    "model.encoder.dropout=0.1",
+    "model.decoder.dropout=0.1",
+    "optimizer.lr=5e-3",
+    "schedule={kind: noam, warmup: 20}",
+    "training.epochs=3",
+]
 
 
 def make_root(root):
@@ -31,5 +30,6 @@ def make_root(root):
         letters.write(root, name, letters.words(random.Random(seed), number, range(1, 9)), -1)
     tokenizer.train("characters", [" ".join(letters.LETTERS)]).save(root / "tokenizer")
     tokenizer.train("characters", ["hgfedcba"]).save(root / "other")
-    (root / "x.yaml").write_text(CONFIG.format(root=root))
+    config = write(root / "x.yaml", [letters.CONFIG.format(folder=root)])
+    write(config, [yaml.safe_dump(read_tree(config, SMALLER)[0])])
     return root

@@ -10,7 +10,6 @@ from queue import Queue
 
 import pytest
 import torch
-from lettered import make_root
 from miniatures import write
 from pytest import approx
 from refusals import refused
@@ -18,7 +17,6 @@ from runs import (
     Stop,
     status_of,
     train,
-    weights,
 )
 from searches import Functions
 from small import PART, each, rows, slow
@@ -41,17 +39,6 @@ from asr.translation import translate as translation
 from asr.translation.translate import translate
 from scripts import letters
 
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("letters"))
-
-
-@pytest.fixture(scope="module")
-def whole(root):
-    return root / "whole", weights(train(root, root / "whole"))
-
-
 # what is wrong
 
 PAIRS = {
@@ -65,25 +52,25 @@ PAIRS = {
 
 
 @pytest.fixture(scope="module")
-def faulty(root):
-    lines = (root / "dev.src").read_text().splitlines()
-    write(root / "short.src", ["a", "b"])
-    write(root / "empty.src", [lines[0], "", *lines[2:]])
-    write(root / "strange.tgt", ["x", *["a"] * 39])
-    write(root / "half.tsv", ["a\tb", "b\t"])
-    write(root / "columns.tsv", ["a\tb", "a\tb\tc"])
-    write(root / "long", ["a", "b" * 1100])
-    (root / "bytes").write_bytes(b"\xff\n")
-    (root / "sound").write_bytes(b"RIFF\xff\xff")
-    write(root / "gap", ["a", "", "b"])
-    write(root / "none", [])
-    write(root / "table", ["a", "b\tc"])
-    write(root / "lm/config.yaml", ["model: {kind: lm}"])
-    (root / "pairs").mkdir()
+def faulty(lettered):
+    lines = (lettered / "dev.src").read_text().splitlines()
+    write(lettered / "short.src", ["a", "b"])
+    write(lettered / "empty.src", [lines[0], "", *lines[2:]])
+    write(lettered / "strange.tgt", ["x", *["a"] * 39])
+    write(lettered / "half.tsv", ["a\tb", "b\t"])
+    write(lettered / "columns.tsv", ["a\tb", "a\tb\tc"])
+    write(lettered / "long", ["a", "b" * 1100])
+    (lettered / "bytes").write_bytes(b"\xff\n")
+    (lettered / "sound").write_bytes(b"RIFF\xff\xff")
+    write(lettered / "gap", ["a", "", "b"])
+    write(lettered / "none", [])
+    write(lettered / "table", ["a", "b\tc"])
+    write(lettered / "lm/config.yaml", ["model: {kind: lm}"])
+    (lettered / "pairs").mkdir()
     for name, sides in PAIRS.items():
         for language, text in zip(("en", "de"), sides, strict=True):
-            (root / f"pairs/{name}.{language}").write_text(text)
-    return root
+            (lettered / f"pairs/{name}.{language}").write_text(text)
+    return lettered
 
 
 MISTAKES = r"""
@@ -131,10 +118,10 @@ def decoded(model, source, options=""):
     decode.main(f"--model {model} {source} {options}".split())
 
 
-def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch):
+def test_lines_come_back_in_order_and_each_as_if_alone(translator, lettered, monkeypatch):
     """Whatever shares its batch and its window, to rounding; an empty line stays empty."""
-    model = translators.load(whole[0])
-    lines = ["abc", "", "hgfedcba" * 5, "a", "  ", *(root / "dev.src").read_text().split()]
+    model = translators.load(translator[0])
+    lines = ["abc", "", "hgfedcba" * 5, "a", "  ", *(lettered / "dev.src").read_text().split()]
     texts = [Text(f"x:{n}", n, line) for n, line in enumerate(lines, 1)]
     options = SearchOptions("attention", beam=4, nbest=3, length_norm=0.6)
     together = list(translate(model, texts, options))
@@ -150,16 +137,16 @@ def test_lines_come_back_in_order_and_each_as_if_alone(whole, root, monkeypatch)
             assert [a.score for a in one.nbest] == approx(scores, abs=1e-4)
 
 
-def test_python_translates_in_one_call(whole):
-    plain, empty = api.translate(whole[0], ["abc", ""], beam=3)
-    model = translators.load(whole[0])
+def test_python_translates_in_one_call(translator):
+    plain, empty = api.translate(translator[0], ["abc", ""], beam=3)
+    model = translators.load(translator[0])
     [same] = api.translate(model, ["abc"], beam=3)
     assert (plain.id, plain.text, empty.text) == ("line 1", same.text, "")
     wrong = [("abc", {}, "lines"), (["abc"], {"mode": "ctc"}, "mode")]
     wrong += [(["abc"], {name: 0.5}, name) for name in ("chunk", "ctc_weight")]
     for lines, more, argument in wrong:
         with pytest.raises(UserError) as error:
-            api.translate(whole[0], lines, **more)
+            api.translate(translator[0], lines, **more)
         assert error.value.argument == argument
     refused("got a Translator, expected a Recognizer", api.transcribe, model, "x.wav")
     refused("got a Linear, expected a Translator", api.translate, torch.nn.Linear(1, 1), ["a"])
@@ -173,37 +160,37 @@ def type_in(monkeypatch):
     )
 
 
-def test_the_command_reads_standard_input_or_files(whole, root, tmp_path, capsys, type_in):
-    given = "abc\n\n" + (root / "dev.src").read_text()
+def test_the_command_reads_standard_input_or_files(translator, lettered, tmp_path, capsys, type_in):
+    given = "abc\n\n" + (lettered / "dev.src").read_text()
     type_in(given)
-    decoded(whole[0], "")
+    decoded(translator[0], "")
     printed, told = capsys.readouterr()
     _, empty, *lines = printed.splitlines()
     assert not empty and "41 lines translated, 1 without a token" in told
     texts, table = tmp_path / "x.txt", tmp_path / "x.json"
-    decoded(whole[0], root / "dev.src", f"--out {texts} --json {table} --nbest 2")
+    decoded(translator[0], lettered / "dev.src", f"--out {texts} --json {table} --nbest 2")
     assert texts.read_text().splitlines() == lines
     found = [json.loads(line) for line in table.read_text().splitlines()]
-    assert [one["text"] for one in found] == lines and found[-1]["id"] == f"{root}/dev.src:40"
+    assert [one["text"] for one in found] == lines and found[-1]["id"] == f"{lettered}/dev.src:40"
     for one in found:
         best, second = one["nbest"]
         assert best["score"] >= second["score"]
 
 
-def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, type_in):
+def test_finished_work_is_not_repeated(translator, lettered, tmp_path, capsys, type_in):
     for option, message in (
         ("", "40 lines translated"),
         ("", "is up to date"),
         ("--length-norm 1", "40 lines translated"),
     ):
-        decoded(whole[0], root / "dev.src", f"--out {tmp_path}/x {option}")
+        decoded(translator[0], lettered / "dev.src", f"--out {tmp_path}/x {option}")
         assert message in capsys.readouterr().err
     for line in ("a\n", "b\n"):  # standard input is another one each time
         type_in(line)
-        decoded(whole[0], "", f"--out {tmp_path}/y")
+        decoded(translator[0], "", f"--out {tmp_path}/y")
         assert "1 lines translated" in capsys.readouterr().err
     for _ in range(2):  # what is printed is printed again
-        decoded(whole[0], root / "dev.src", f"--json {tmp_path}/z")
+        decoded(translator[0], lettered / "dev.src", f"--json {tmp_path}/z")
         assert len(capsys.readouterr().out.splitlines()) == 40
 
 
@@ -211,11 +198,11 @@ def test_finished_work_is_not_repeated(whole, root, tmp_path, capsys, type_in):
     "change, again", [("", [8, 16, 9]), ("lines", [1, 8, 16, 9]), ("options", [1, 2, 4, 8, 16, 9])]
 )
 def test_a_killed_translation_goes_on_to_the_same_bytes(
-    whole, root, tmp_path, monkeypatch, change, again
+    translator, lettered, tmp_path, monkeypatch, change, again
 ):
     """Killed within a write; what is finished is not searched again, unless options or its lines are others."""
     source = tmp_path / "src"
-    source.write_text((root / "dev.src").read_text())
+    source.write_text((lettered / "dev.src").read_text())
     outputs = tmp_path / "x", tmp_path / "x.json"
     how = f"--out {outputs[0]} --json {outputs[1]} --nbest 2"
     journal, searched, stop_at, search = tmp_path / ".x.journal", [], 4, translation.search
@@ -227,18 +214,18 @@ def test_a_killed_translation_goes_on_to_the_same_bytes(
         return search(searcher, window)
 
     monkeypatch.setattr(translation, "search", counted)
-    pytest.raises(Stop, decoded, whole[0], source, how)
+    pytest.raises(Stop, decoded, translator[0], source, how)
     journal.write_bytes(journal.read_bytes()[:-9])
     assert searched == [1, 2, 4, 8] and not any(path.exists() for path in outputs)
     searched, stop_at = [], None
     if change == "lines":
         source.write_text("abc\n" + source.read_text().split("\n", 1)[1])
     how += " --length-norm 1" * (change == "options")
-    decoded(whole[0], source, how)
+    decoded(translator[0], source, how)
     found = [path.read_bytes() for path in outputs]
     assert searched == again and not journal.exists()
     for option in (" --beam 9", ""):
-        decoded(whole[0], source, how + option)
+        decoded(translator[0], source, how + option)
     assert found == [path.read_bytes() for path in outputs]
 
 
@@ -265,7 +252,8 @@ decode  | --model {m} {r}/dev.src --mode attention-greedy --length-norm 1 | --le
 decode  | --model {m} {r}/dev.src --out {r}/out.gz    | --out: {r}/out.gz would be plain text
 decode  | --model {m} {r}/table                       | {r}/table:2: has a tab
 decode  | --model {l} {r}/dev.src                     | {r}/dev.src: text, not sound, and {l} is no translator
-plot    | --model {m} {r}/dev.src --ctc-weight 1 --out x | --ctc-weight: is for recognizers
+plot    | --model {m} {r}/dev.src --ctc-weight 1 --out x | --ctc-weight: changes nothing for a translator
+plot    | --model {m} {r}/dev.src --lm-weight 1 --out x | --lm-weight: changes nothing without --lm
 plot    | --model {l} {r}/dev.src --line 1 --out x    | --line: is for a translator's texts
 score   | {r}/table {r}/table --bleu                  | {r}/table:2: has a tab
 decode  | --model {m} {r}/dev.src --tokenize none     | --tokenize: is for --tune
@@ -293,28 +281,28 @@ prepare | tsv {r}/pairs {r}/out --languages en de    | --languages: is for paral
 
 
 @each("name, arguments, message", rows(REFUSALS))
-def test_refusals(whole, faulty, stderr, name, arguments, message):
-    words = {"m": whole[0], "r": faulty, "l": faulty / "lm"}
+def test_refusals(translator, faulty, stderr, name, arguments, message):
+    words = {"m": translator[0], "r": faulty, "l": faulty / "lm"}
     command = import_module(f"asr.cli.{name}").main
     assert status_of(command, *arguments.format(**words).split()) == 2
     assert message.format(**words) in stderr().splitlines()[-1]
     assert not (faulty / "out").exists()
 
 
-def test_a_recognizer_does_not_translate_nor_the_other_way_round(whole, root, tmp_path):
-    refused("holds a translator .*, expected a recognizer", api.load, whole[0], "cpu")
+def test_a_recognizer_does_not_translate_nor_the_other_way_round(translator, lettered, tmp_path):
+    refused("holds a translator .*, expected a recognizer", api.load, translator[0], "cpu")
     lm, folder = LMSettings(**PART | {"kind": "lm"}), tmp_path / "lm"
     other = tokenizer.train("characters", ["abcdefgz"])
     LanguageModel(lm, other).save(folder, config.dump(FolderSettings(model=lm)))
     refused("holds a language model .*, expected a translator", translators.load, folder)
     options = SearchOptions("attention", lm=str(folder))
-    found = translate(translators.load(whole[0]), [Text("x", 1, "a")], options)
+    found = translate(translators.load(translator[0]), [Text("x", 1, "a")], options)
     refused("a language model of other tokens", next, found)
 
 
-def test_a_language_model_of_the_target_joins_the_search(whole, tmp_path):
+def test_a_language_model_of_the_target_joins_the_search(translator, tmp_path):
     """Totals are the decoder's and the weighted language model's, each computed by itself."""
-    model = translators.load(whole[0])
+    model = translators.load(translator[0])
     torch.manual_seed(7)
     other = LanguageModel(LMSettings(**PART | {"kind": "lm"}), model.tokenizer)
     other.save(tmp_path, config.dump(FolderSettings(model=LMSettings(**PART | {"kind": "lm"}))))
@@ -330,9 +318,9 @@ def test_a_language_model_of_the_target_joins_the_search(whole, tmp_path):
     assert len(totals) == 4 and [one.score for one in found.nbest] == approx(totals, abs=1e-4)
 
 
-def test_a_translation_may_repeat_itself(whole):
+def test_a_translation_may_repeat_itself(translator):
     """A decoder that is sure of 30 equal labels gets them all; a recognizer's guard against loops would stop it."""
-    model = translators.load(whole[0])
+    model = translators.load(translator[0])
     searcher, end = Searcher(model, SearchOptions("attention", beam=2)), model.model.sos_eos
 
     def sure(b, labels):
@@ -344,9 +332,9 @@ def test_a_translation_may_repeat_itself(whole):
     assert (best.tokens, best.reason, best.score) == ([2] * 30, "end", 0.0)
 
 
-def test_a_line_does_not_wait_for_the_next(whole):
+def test_a_line_does_not_wait_for_the_next(translator):
     """One who writes a line at a time reads each translation before writing the next line."""
-    lines, model, options = ["abc", "ab", "", "cab"], whole[0], SearchOptions("attention")
+    lines, model, options = ["abc", "ab", "", "cab"], translator[0], SearchOptions("attention")
     given, taken = Queue(), []
     texts = (Text(f"x:{n}", n, line) for n, line in enumerate(iter(given.get, None), 1))
     with Journal(None, {}) as journal:
@@ -385,8 +373,8 @@ def test_a_table_of_pairs_has_a_tokenizer(tmp_path, stderr):
         assert not made.unknown(letters_of) and len(made.unknown("abcdefg")) == 7 - len(letters_of)
 
 
-def test_characters_that_no_token_has_are_left_out(whole, stderr):
-    model, options = translators.load(whole[0]), SearchOptions("attention")
+def test_characters_that_no_token_has_are_left_out(translator, stderr):
+    model, options = translators.load(translator[0]), SearchOptions("attention")
     texts = [Text("x", 1, "añb"), Text("y", 2, "ab")]
     strange, plain = (found.text for found in translate(model, texts, options))
     assert strange == plain and "x: the tokenizer doesn't know 'ñ'; such" in stderr()
@@ -449,24 +437,24 @@ def test_a_system_does_not_differ_from_itself_nor_from_its_decomposed_form(tmp_p
     assert all((m.score, m.p) == (approx(100), 1) for m in found.values())
 
 
-def test_tuning_prints_the_bleu_of_each_setting(whole, root, tmp_path, capsys):
+def test_tuning_prints_the_bleu_of_each_setting(translator, lettered, tmp_path, capsys):
     """As asr-score finds it of what asr-decode writes."""
-    given = whole[0], root / "dev.src"
-    decoded(*given, f"--tune length-norm=0,2 --reference {root}/dev.tgt")
+    given = translator[0], lettered / "dev.src"
+    decoded(*given, f"--tune length-norm=0,2 --reference {lettered}/dev.tgt")
     printed, told = capsys.readouterr()
     decoded(*given, f"--length-norm 2 --out {tmp_path}/x")
-    score.main(f"{root}/dev.tgt {tmp_path}/x --bleu".split())
+    score.main(f"{lettered}/dev.tgt {tmp_path}/x --bleu".split())
     bleu = capsys.readouterr().out.split()[1]
     assert printed.splitlines()[1] == f"{bleu}\t--length-norm 2.0" and "best: --length-norm" in told
 
 
-def test_attention_is_drawn_source_by_target(whole, root, tmp_path, capsys):
-    path, image = root / "dev.src", tmp_path / "x.png"
-    plot.main(f"--model {whole[0]} {path} --line 3 --out {image}".split())
+def test_attention_is_drawn_source_by_target(translator, lettered, tmp_path, capsys):
+    path, image = lettered / "dev.src", tmp_path / "x.png"
+    plot.main(f"--model {translator[0]} {path} --line 3 --out {image}".split())
     where, text = capsys.readouterr().out.rstrip("\n").split("\t")
     assert image.read_bytes()[:4] == b"\x89PNG" and where == f"{path}:3"
     line = Text(where, 3, path.read_text().splitlines()[2])
-    seen = attention.observe(translators.load(whole[0]), line, SearchOptions("attention"))
+    seen = attention.observe(translators.load(translator[0]), line, SearchOptions("attention"))
     assert seen.attention.shape == (1, 2, len(text) + 1, len(line.text) + 1) and seen.text == text
     assert ["".join(side[:-1]) for side in (seen.source, seen.target)] == [line.text, text]
     assert seen.attention.sum(3) == approx(1, abs=1e-5)

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from lettered import make_root
 from miniatures import write
 from partly import partly
 from pytest import approx
@@ -215,19 +214,9 @@ def test_the_search_is_exhaustive_on_a_tiny_vocabulary(options):
 # training, on letters that are reversed or copied
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("letters"))
-
-
-@pytest.fixture(scope="module")
-def whole(root):
-    return root / "whole", weights(train(root, root / "whole"))
-
-
-def test_the_metrics_are_plain_computations(root, whole):
-    loaded = translators.load(whole[0])
-    lines = [(root / f"dev.{side}").read_text().splitlines() for side in ("src", "tgt")]
+def test_the_metrics_are_plain_computations(lettered, translator):
+    loaded = translators.load(translator[0])
+    lines = [(lettered / f"dev.{side}").read_text().splitlines() for side in ("src", "tgt")]
     losses, correct = [], []
     for pair in zip(*lines, strict=True):
         x, y = (torch.tensor([loaded.tokenizer.encode(text)]) for text in pair)
@@ -235,7 +224,7 @@ def test_the_metrics_are_plain_computations(root, whole):
         targets = torch.tensor([*y[0], loaded.model.sos_eos])
         losses += F.cross_entropy(logits.double(), targets, reduction="none").tolist()
         correct += (logits.argmax(1) == targets).tolist()
-    dev = join(*(tokenize(root / f"dev.{side}", loaded.tokenizer) for side in ("src", "tgt")))
+    dev = join(*(tokenize(lettered / f"dev.{side}", loaded.tokenizer) for side in ("src", "tgt")))
     expected = {"loss": mean(losses), "accuracy": mean(correct)}
     expected["perplexity"] = math.exp(expected["loss"])
     for size in (1, 300):
@@ -243,23 +232,23 @@ def test_the_metrics_are_plain_computations(root, whole):
         task = TranslatorTask(loaded, data, dev, dev, 0)
         figures = task.validate("fp32", Group())
         assert figures == approx(expected, rel=1e-6) and len(task.alignments()) == 4
-    recorded = history(whole[0])[-1]
+    recorded = history(translator[0])[-1]
     assert {name: recorded[name] for name in figures} == approx(figures, rel=1e-6)
 
 
 @each("stop_at", partly([3, 15], 2))
-def test_continued_equals_uninterrupted(root, whole, tmp_path, stop_at):
-    stop(root, tmp_path / "stopped", stop_at, "training.save_steps=1")
-    assert_uninterrupted(root, tmp_path / "stopped", whole)
+def test_continued_equals_uninterrupted(lettered, translator, tmp_path, stop_at):
+    stop(lettered, tmp_path / "stopped", stop_at, "training.save_steps=1")
+    assert_uninterrupted(lettered, tmp_path / "stopped", translator)
 
 
 @slow
-def test_the_number_of_processes_changes_nothing(root, tmp_path):
-    assert_processes_change_nothing(root, tmp_path)
+def test_the_number_of_processes_changes_nothing(lettered, tmp_path):
+    assert_processes_change_nothing(lettered, tmp_path)
 
 
-def test_a_table_is_the_same_as_two_files(root, tmp_path):
-    files = [root / "dev.src", root / "dev.tgt"]
+def test_a_table_is_the_same_as_two_files(lettered, tmp_path):
+    files = [lettered / "dev.src", lettered / "dev.tgt"]
     both = (file.read_text().splitlines() for file in files)
     table = write(tmp_path / "dev.tsv", map("\t".join, zip(*both, strict=True)))
     for column, file in enumerate(files):
@@ -268,28 +257,28 @@ def test_a_table_is_the_same_as_two_files(root, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def apart(root):
+def apart(lettered):
     """A translator of two tokenizers, hardly trained."""
-    more = f"source_tokenizer={root}/other", "model.shared=false", "training.epochs=1"
-    return train(root, root / "apart", *more)
+    more = f"source_tokenizer={lettered}/other", "model.shared=false", "training.epochs=1"
+    return train(lettered, lettered / "apart", *more)
 
 
-def test_two_tokenizers_make_a_folder_that_gives_them_back(root, apart, tmp_path):
-    loaded = translators.load(root / "apart")
-    assert loaded.source_tokenizer.symbols() == list(tokenizer.load(root / "other").symbols())
+def test_two_tokenizers_make_a_folder_that_gives_them_back(lettered, apart, tmp_path):
+    loaded = translators.load(lettered / "apart")
+    assert loaded.source_tokenizer.symbols() == list(tokenizer.load(lettered / "other").symbols())
     assert loaded.tokenizer.symbols() != loaded.source_tokenizer.symbols()
     near(weights(loaded), weights(apart))
-    damaged = shutil.copytree(root / "apart", tmp_path / "damaged")
+    damaged = shutil.copytree(lettered / "apart", tmp_path / "damaged")
     tokenizer.train("characters", ["hgfedcbz"]).save(damaged / "source")
     refused("source/tokenizer.json: .* changed since", translators.load, damaged)
 
 
-def test_weights_of_other_tokens_are_taken_by_their_rows(root, apart):
+def test_weights_of_other_tokens_are_taken_by_their_rows(lettered, apart):
     """Of the source by its tokenizer, of the target by its own."""
     source, target = (tokenizer.train("characters", [text]) for text in ("bcdefghxy", "hgf edcba"))
-    settings = config.load(tasks.Experiment, root / "apart/config.yaml").model
-    model, old = Translator(settings, target, source), translators.load(root / "apart")
-    transfer = load_what_fits(model, root / "apart")
+    settings = config.load(tasks.Experiment, lettered / "apart/config.yaml").model
+    model, old = Translator(settings, target, source), translators.load(lettered / "apart")
+    transfer = load_what_fits(model, lettered / "apart")
     assert transfer.rows["model.embedding.weight"] == (9, 11)
     rows, theirs = (
         dict(zip(made.source_tokenizer.symbols(), made.model.embedding.weight, strict=True))
@@ -304,12 +293,12 @@ def test_a_manifest_is_no_table_of_two_languages():
     refused("train.jsonl.gz: a manifest has one text", next, texts.read("train.jsonl.gz", 1))
 
 
-def test_long_pairs_are_left_out_together(root, tmp_path, stderr):
-    source, target = (root / "train.src").read_text(), (root / "train.tgt").read_text()
+def test_long_pairs_are_left_out_together(lettered, tmp_path, stderr):
+    source, target = (lettered / "train.src").read_text(), (lettered / "train.tgt").read_text()
     (tmp_path / "train.src").write_text("a\n" + "b" * 30 + "\n\nc\n" + source)
     (tmp_path / "train.tgt").write_text("d" * 30 + "\ne\n\nf\n" + target)
     files = f"data.train=[{tmp_path}/train.src,{tmp_path}/train.tgt]"
-    train(root, tmp_path / "x", files, "data.max_tokens=20", "training.epochs=1")
+    train(lettered, tmp_path / "x", files, "data.max_tokens=20", "training.epochs=1")
     log = stderr()
     assert "301 pairs of sentences" in log and "left out (lines 1, 2)" in log
     dropped = (tmp_path / "x/dropped.tsv").read_text()

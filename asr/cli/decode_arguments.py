@@ -261,10 +261,13 @@ def search_options(args, **values):
 
 
 def refuse_idle(args, idle):
-    """Refuse what was given and would change nothing; idle: names of options, and why each would not."""
+    """Refuse what was given and would change nothing.
+
+    idle   why an option would not, by name; those that the command doesn't have are passed over
+    """
     defaults = arguments()
     for name, why in idle.items():
-        if getattr(args, name) != defaults.get_default(name):
+        if name in args and getattr(args, name) != defaults.get_default(name):
             fix = "add that, or leave it out" if why.startswith("without `") else "leave it out"
             raise UserError(f"changes nothing {why}; {fix}", name)
 

@@ -4,10 +4,15 @@ import os
 from pathlib import Path
 
 from asr.cli.command import ANEW, command, count, emit, parser, place
-from asr.cli.decode_arguments import add_options, search_options
+from asr.cli.decode_arguments import add_options, refuse_idle, search_options
 from asr.errors import UserError
 from asr.logging import logger
-from asr.transcription.options import NOT_FOR_TRANSLATORS, SearchOptions, translator_mode
+from asr.transcription.options import (
+    NOT_FOR_TRANSLATORS,
+    SearchOptions,
+    idle_options,
+    translator_mode,
+)
 
 NAME, CURVES = "asr-plot", "curves"
 EXAMPLES = """Without --attention, the plot shows, one below the other: the features, the posteriors of CTC with the
@@ -109,11 +114,10 @@ def sentence(args):
     from asr.models import translator
     from asr.translation import attention
 
-    defaults, line = arguments(), args.line or 1
-    for name in NOT_FOR_TRANSLATORS & vars(args).keys():
-        if getattr(args, name) != defaults.get_default(name):
-            raise UserError("is for recognizers, not for a translator; leave it out", name)
-    options = search_options(args, mode=translator_mode(args.mode))
+    options, line = search_options(args, mode=translator_mode(args.mode)), args.line or 1
+    refuse_idle(
+        args, dict.fromkeys(NOT_FOR_TRANSLATORS, "for a translator") | idle_options(options)
+    )
     text = next(itertools.islice(texts.read(args.recording), line - 1, None), None)
     if text is None:
         raise UserError(f"{args.recording}: has no line {line}; choose another --line")
@@ -131,6 +135,7 @@ def utterance(args):
     if args.line is not None:
         raise UserError("is for a translator's texts; leave it out", "line")
     options = search_options(args)
+    refuse_idle(args, idle_options(options))
     recognizer = api.load(args.model)
     waveform = load(args.recording, recognizer.sample_rate)
     if (seconds := len(waveform) / recognizer.sample_rate) > plots.LONGEST:

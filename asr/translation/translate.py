@@ -68,7 +68,8 @@ def journaled(
     window is done as a whole, in the same batches in every session, so its scores are the same to the
     bit. For the other arguments and errors see `translate`.
 
-    live   whether lines may come slowly, as from a person: then none waits for the next
+    live   whether lines may come slowly, as from a person: then none waits for the next, and a
+           session may divide them into other windows, with other rounding
     """
     searcher = Searcher(translator, options, precision)
     most = WINDOW[searcher.device.type]
@@ -81,7 +82,7 @@ def journaled(
 
 
 def windows(searcher: Searcher, texts: Iterable[Text]) -> Iterator[list[Text]]:
-    """Divide lines into windows; the first are small, so that the first lines of a pipe don't wait for many."""
+    """Divide lines into windows; the first are small, so that the first translations come soon."""
     texts, size, most = iter(texts), 1, WINDOW[searcher.device.type]
     while window := list(itertools.islice(texts, size)):
         yield window
