@@ -89,3 +89,9 @@ def assert_alike(got, expected, atol=1e-4, rounded=False):
         assert got == pytest.approx(expected, rel=0, abs=atol, nan_ok=True)
     else:
         assert got == expected
+
+
+def run(stream, waveform, cuts=(), rate=None):
+    """Push a waveform in portions that end at `cuts`."""
+    events = [event for part in np.split(waveform, cuts) for event in stream.push(part, rate)]
+    return events + stream.finish()
