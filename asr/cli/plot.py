@@ -116,7 +116,7 @@ def sentence(args):
 
     options, line = search_options(args, mode=translator_mode(args.mode)), args.line or 1
     refuse_idle(
-        args, dict.fromkeys(NOT_FOR_TRANSLATORS, "for a translator") | idle_options(options)
+        args, idle_options(options) | dict.fromkeys(NOT_FOR_TRANSLATORS, "for a translator")
     )
     text = next(itertools.islice(texts.read(args.recording), line - 1, None), None)
     if text is None:
