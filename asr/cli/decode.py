@@ -207,10 +207,12 @@ def check_sound(args):
     from asr.audio.load import is_text, looks_like_sound
 
     def text(path):
+        if not os.path.isfile(path):  # a folder, or a pipe, which would be waited for
+            return False
         try:
             with open(path, "rb") as file:
                 head = file.read(512)
-        except OSError:  # a folder, or missing
+        except OSError:
             return False
         return head and is_text(head) and not looks_like_sound(head)
 
