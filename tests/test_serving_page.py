@@ -337,6 +337,43 @@ def test_everyone_can_use_it(browser, served, dropped, scheme, width):
     assert found == []
 
 
+CLOSING = """async () => {
+  const sockets = [];
+  window.WebSocket = class {
+    static OPEN = 1;
+    readyState = 1;
+    bufferedAmount = 0;
+    sent = [];
+    constructor() { sockets.push(this); }
+    send(data) {
+      if (this.readyState !== 1) throw new Error("sent to a socket that is closing");
+      this.sent.push(typeof data === "string" ? JSON.parse(data).type : data.length);
+    }
+  };
+  const { Live } = await import("/live.js");
+  const recording = { length: 300, from: (n) => new Int16Array(recording.length - n) };
+  const live = new Live(recording, {}, { waiting() {} });
+  const ready = { data: JSON.stringify({ type: "ready" }) };
+  sockets[0].onopen();
+  sockets[0].onmessage(ready);
+  sockets[0].readyState = 2; // the server has begun to close it
+  recording.length = 500;
+  live.pump();
+  live.end();
+  sockets[0].onclose();
+  while (sockets.length < 2) await new Promise((resolve) => setTimeout(resolve, 20));
+  sockets[1].onopen();
+  sockets[1].onmessage(ready);
+  return sockets.map((socket) => socket.sent);
+}"""
+
+
+@slow
+def test_nothing_is_sent_to_a_socket_that_is_closing_and_all_of_it_to_the_next(page, served):
+    page.goto(f"http://{served}")
+    assert page.evaluate(CLOSING) == [["config", 300], ["config", 500, "end"]]
+
+
 RESAMPLED = """async ([samples, from, to, sizes]) => {
   const { Resampler } = await import("/resampler.js");
   const [made, results] = [new Resampler(from, to), []];

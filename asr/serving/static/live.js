@@ -66,6 +66,7 @@ export class Live {
   // Send what has been recorded, as far as the socket takes it.
   pump() {
     if (!this.ready || this.ended) return;
+    if (this.socket.readyState !== WebSocket.OPEN) return; // it is closing: `closed` will open another
     while (this.sent < this.recording.length && this.socket.bufferedAmount < AHEAD) {
       const samples = this.recording.from(this.sent);
       this.socket.send(samples);
