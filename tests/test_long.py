@@ -1,17 +1,31 @@
 """Long recordings: pieces are cut at constructed pauses, and joined without losing or doubling a word."""
 
 import itertools
+import json
+import math
 
 import numpy as np
 import pytest
 import soundfile
 from small import each
+from spoken import write_folder
 
 from asr.failures import Failure
+from asr.models.recognizer import load
 from asr.transcript import Alternative, Segment, Transcript, Word
-from asr.transcription.long import SURE, in_pieces, joined, merged
+from asr.transcription.long import SURE, SURE_CTC, Cutting, in_pieces, joined, merged
+from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording
-from asr.transcription.segmentation import OVERLAP, PAUSE, Piece, cut, finish, segment
+from asr.transcription.segmentation import (
+    HEARD_PAUSE,
+    MARGIN,
+    OVERLAP,
+    PAUSE,
+    Piece,
+    cut,
+    finish,
+    segment,
+)
 
 RATE = 8000
 
@@ -58,9 +72,9 @@ def recorded(tmp_path, rng):
 def pieces_of(recorded):
     """The pieces of such a recording."""
 
-    def pieces_of(*parts, noise=0.0, rate=RATE, start=0.0, seconds=None, longest=10.0):
-        one = recorded(*parts, noise=noise)
-        found = segment(one.path, rate, start, seconds or one.duration, None, longest=longest)
+    def pieces_of(*parts, noise=0.0, rate=RATE, start=0.0, seconds=None, longest=10.0, **more):
+        one, more = recorded(*parts, noise=noise), {"longest": longest, **more}
+        found = segment(one.path, rate, start, seconds or one.duration, None, **more)
         return finish(found)
 
     return pieces_of
@@ -79,6 +93,44 @@ def test_stretches_between_pauses_are_pieces(pieces_of, rng, noise):
         assert start - 0.35 <= piece.start <= start + 0.03 and end - 0.03 <= piece.end <= end + 0.35
     assert all(one.end <= next.start for one, next in itertools.pairwise(pieces))
     assert all(30.0 <= piece.start < piece.end <= 90.0 for piece in part)
+
+
+@each("pause", [0.4, 0.6])
+def test_shorter_silence_than_a_pause_is_within_a_piece(pieces_of, pause):
+    """Around the pieces are pauses that are longer by 0.05 s, within them some that are shorter by as much."""
+    long, short = (silence(pause + by) for by in (0.05, -0.05))
+    parts = [x for gap in (short, long) * 5 for x in (0.3 * syllables(0.8), gap)]
+    pieces = pieces_of(silence(1), *parts, noise=1e-4, pause=pause)
+    starts = 1.0 + 2 * (0.8 + pause) * np.arange(5)
+    np.testing.assert_allclose([p.start for p in pieces], starts - MARGIN, rtol=0, atol=0.05)
+
+
+@each("options, heard, expected", [
+    ({}, 0.0, (20.0, PAUSE, "energy", SURE)),
+    ({"mode": "ctc-greedy"}, 0.2, (20.0, PAUSE, "energy", SURE_CTC)),
+    ({"vad": "silero"}, 0.5, (20.0, 0.5, "silero", SURE)),
+    ({}, 1.0, (20.0, HEARD_PAUSE, "energy", SURE)),
+])  # fmt: skip
+def test_recordings_are_cut_into_what_the_model_has_heard(
+    recognizer, monkeypatch, options, heard, expected
+):
+    monkeypatch.setattr(recognizer, "longest_pause", heard)
+    longest, *rest = expected
+    cutting = Cutting.suited_to(recognizer, SearchOptions(**options))
+    assert cutting == Cutting(longest, recognizer.sample_rate, *rest)
+    assert cutting.is_long(Recording("x", "x", 0.0, 30.1))
+    assert not cutting.is_long(Recording("x", "x", 0.0, 30.0))
+
+
+def test_a_model_knows_from_its_folder_what_it_has_heard(recognizer, tmp_path):
+    write_folder(tmp_path, recognizer)
+    for facts, known in (
+        ({"longest_seconds": 9.5, "longest_pause_seconds": 0.75}, (9.5, 0.75)),
+        ({}, (math.inf, 0.0)),
+    ):
+        (tmp_path / "model/versions.json").write_text(json.dumps(facts))
+        model = load(tmp_path / "model")
+        assert (model.longest, model.longest_pause) == known
 
 
 @each("rate", [RATE, 11025])
@@ -260,7 +312,7 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(recorded
         for recording in reversed(recordings):
             yield recording, heard((recording.start + 0.2, recording.id.replace("#", "")))
 
-    results = dict(in_pieces([long, short, silent, lost], 8.0, RATE, search, False))
+    results = dict(in_pieces([long, short, silent, lost], Cutting(8.0, RATE), search, False))
     assert results[long].text == "long0 long1 long2 long3 long4"
     starts = [part.start for part in results[long].segments]
     assert starts == sorted(starts) and results[long].duration == 15.5
@@ -297,7 +349,8 @@ def test_a_short_recording_has_times_or_not_whatever_its_company(recorded):
 
     for times in (True, False):
         alone, together = (
-            dict(in_pieces(some, 4.0, RATE, search, times)) for some in ([short], [long, short])
+            dict(in_pieces(some, Cutting(4.0, RATE), search, times))
+            for some in ([short], [long, short])
         )
         assert alone[short] == together[short] and bool(alone[short].segments) == times
         assert len(together[long].segments) == 4

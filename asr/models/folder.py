@@ -75,12 +75,10 @@ def read_settings(folder: str | Path, cls: type[T], kind: str) -> T:
     return check(cls, {name: tree[name] for name in cls.model_fields if name in tree}, source)
 
 
-def longest_heard(folder: str | Path) -> float | None:
-    """Seconds of the longest recording that the model was trained on; None if its folder doesn't say."""
+def heard(folder: str | Path, fact: str) -> float | None:
+    """Look up what a model has heard in its training, by its name in versions.json; None where it isn't told."""
     try:
-        return float(
-            json.loads((Path(folder) / VERSIONS).read_text(encoding="utf-8"))["longest_seconds"]
-        )
+        return float(json.loads((Path(folder) / VERSIONS).read_text(encoding="utf-8"))[fact])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

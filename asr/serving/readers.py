@@ -13,11 +13,10 @@ from pathlib import Path
 
 import soundfile
 
-from asr.model_files import FAR
 from asr.serving.fairness import FairThreads
 from asr.serving.jobs import Job, JobPart
 from asr.serving.searchers import Searchers
-from asr.transcription.long import cutting, sure_of
+from asr.transcription.long import Cutting, cut_up
 from asr.transcription.pipeline import load_waveform
 from asr.transcription.recordings import Recording
 
@@ -36,8 +35,7 @@ class Readers:
         self, searchers: Searchers, prepared: Callable[[Job], None], wake: Callable[[], None]
     ):
         self._searchers, self._prepared, self._wake = searchers, prepared, wake
-        recognizer = self._recognizer = searchers.recognizer
-        self._longest = recognizer.longest if recognizer.has_times else float("inf")
+        self._recognizer = searchers.recognizer
         self._pool = ThreadPoolExecutor(READERS[searchers.device.type], "asr-reader")
         self._cutter = FairThreads(1, "asr-cutter")
         self._folder = tempfile.TemporaryDirectory(prefix="asr-engine-")
@@ -47,7 +45,7 @@ class Readers:
 
         raises   RuntimeError if they were closed
         """
-        if self._is_long(job.recording):
+        if self._cutting(job).is_long(job.recording):
             self._cutter.begin(job.client, self._preparing(job))
         else:
             self._pool.submit(list, self._preparing(job))
@@ -88,17 +86,16 @@ class Readers:
             return
         self._searchers.find(job.options)
         recording = job.recording
-        if self._is_long(recording):
+        cutting = self._cutting(job)
+        if cutting.is_long(recording):
             if job.waveform is not None:
                 recording = self._as_file(job)
-            rate, vad = self._recognizer.sample_rate, job.options.vad
-            how = self._longest, rate, vad, sure_of(job.options.mode)
-            job.pieces = yield from cutting(recording, *how)
+            job.pieces = yield from cut_up(recording, cutting)
         job.unread.extend(job.pieces.parts if job.pieces else [recording])
         self._prepared(job)
 
-    def _is_long(self, recording: Recording) -> bool:
-        return recording.duration > FAR * self._longest
+    def _cutting(self, job: Job) -> Cutting:
+        return Cutting.suited_to(self._recognizer, job.options)
 
     def _as_file(self, job: Job) -> Recording:
         """Write long samples to a file, which is read piece by piece."""

@@ -110,13 +110,17 @@ class RecognizerExperiment(RunSettings):
         fit_cmvn(model, train, self.data, self.seed)
 
     def facts(self, train: Split) -> dict[str, float]:
-        """Seconds of the longest utterance or joined example, to which decoding compares its own recordings."""
+        """Seconds of the longest example, and of the pauses within joined ones, by which decoding cuts recordings."""
         longest, epoch = train.utterances.durations.max(), train.fullest_epoch
-        if epoch < self.training.epochs and (
-            joined := train.joined(self.seed, epoch, self.data.speeds)
-        ):
-            longest = max(longest, joined.durations.max())
-        return {"longest_seconds": round(float(longest), 2)}
+        joined = train.joined(self.seed, epoch, self.data.speeds)
+        if joined is None or epoch >= self.training.epochs:
+            return {"longest_seconds": round(float(longest), 2)}
+        longest = max(longest, joined.durations.max())
+        pauses = joined.before[joined.counts == 0]  # of utterances within an example
+        return {
+            "longest_seconds": round(float(longest), 2),
+            "longest_pause_seconds": round(float(pauses.max(initial=0.0)), 2),
+        }
 
     def settle(
         self, model: Recognizer, train: Split, processes: int, remember: Remember = call

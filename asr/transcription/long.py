@@ -1,5 +1,6 @@
 """Recordings of any length: long ones are cut into pieces, searched among all others, and joined again."""
 
+import math
 import statistics
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,10 +9,12 @@ from functools import cached_property
 from asr.errors import UserError
 from asr.failures import Failure
 from asr.model_files import FAR
+from asr.models.recognizer import Recognizer
 from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
+from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, cut
-from asr.transcription.segmentation import MARGIN, Piece, finish, segment
+from asr.transcription.segmentation import HEARD_PAUSE, MARGIN, PAUSE, Piece, finish, segment
 
 AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
 # of a text that is believed in what sounds like music; chosen on mini's dev with music, and on music
@@ -24,24 +27,51 @@ APART = 0.4  # seconds between the middles of a word in two pieces, at most
 Results = Iterator[tuple[Recording, Transcript | Failure]]
 
 
-def in_pieces(
-    recordings: Sequence[Recording],
-    longest: float,
-    rate: int,
-    search: Callable[[Sequence[Recording], bool], Results],
-    times: bool,
-    vad: str = "energy",
-    sure: float = SURE,
-) -> Results:
-    """Yield a result of each recording when it is finished; far longer ones than `longest` seconds are cut.
+@dataclass(frozen=True)
+class Cutting:
+    """How recordings are cut, and joined again.
 
+    longest  seconds of a piece, at most; far longer recordings are cut
     rate     of the waveforms in which pauses are looked for, Hz
-    search   recordings, and whether to give them times → a result of each, in any order
-    times    whether short recordings shall have them, too; pieces are joined by theirs
+    pause    seconds of silence that end a piece
     vad      how speech is found, as in `SearchOptions`
     sure     confidence of a text that is believed in what sounds like music; see `sure_of`
     """
-    if all(recording.duration <= FAR * longest for recording in recordings):
+
+    longest: float
+    rate: int
+    pause: float = PAUSE
+    vad: str = "energy"
+    sure: float = SURE
+
+    @staticmethod
+    def suited_to(recognizer: Recognizer, options: SearchOptions) -> "Cutting":
+        """Cut into what the model has heard in its training; nothing, if its CTC tells no times."""
+        return Cutting(
+            recognizer.longest if recognizer.has_times else math.inf,
+            recognizer.sample_rate,
+            min(max(PAUSE, recognizer.longest_pause), HEARD_PAUSE),
+            options.vad,
+            sure_of(options.mode),
+        )
+
+    def is_long(self, recording: Recording) -> bool:
+        """Tell whether a recording is cut."""
+        return recording.duration > FAR * self.longest
+
+
+def in_pieces(
+    recordings: Sequence[Recording],
+    cutting: Cutting,
+    search: Callable[[Sequence[Recording], bool], Results],
+    times: bool,
+) -> Results:
+    """Yield a result of each recording when it is finished; long ones are cut.
+
+    search   recordings, and whether to give them times → a result of each, in any order
+    times    whether short recordings shall have them, too; pieces are joined by theirs
+    """
+    if not any(map(cutting.is_long, recordings)):
         yield from search(recordings, times)
         return
     for group in cut(recordings, AT_ONCE):
@@ -49,7 +79,7 @@ def in_pieces(
         todo: list[Recording] = []
         for recording in group:
             try:
-                pieces = cut_long(recording, longest, rate, vad, sure)
+                pieces = finish(cut_up(recording, cutting)) if cutting.is_long(recording) else None
             except UserError as error:
                 yield recording, Failure(recording.id, recording.path, str(error))
                 continue
@@ -78,28 +108,15 @@ def sure_of(mode: str) -> float:
     return SURE_CTC if mode in ("ctc-greedy", "ctc-beam") else SURE
 
 
-def cut_long(
-    recording: Recording, longest: float, rate: int, vad: str, sure: float
-) -> "Pieces | None":
-    """Cut a recording that is far longer than `longest` seconds; None if it is searched whole. See `in_pieces`.
-
-    raises   UserError if it can't be read
-    """
-    if recording.duration <= FAR * longest:
-        return None
-    return finish(cutting(recording, longest, rate, vad, sure))
-
-
-def cutting(
-    recording: Recording, longest: float, rate: int, vad: str, sure: float
-) -> Generator[float, None, "Pieces"]:
-    """Cut a recording, however short it is; yield the seconds of each block that is read. See `in_pieces`.
+def cut_up(recording: Recording, cutting: Cutting) -> Generator[float, None, "Pieces"]:
+    """Cut a recording, however short it is; yield the seconds of each block that is read.
 
     raises   UserError if it can't be read
     """
     span = recording.start, recording.duration, recording.channel
-    pieces = yield from segment(recording.path, rate, *span, longest, vad)
-    return Pieces(recording, tuple(pieces), sure)
+    how = cutting.longest, cutting.vad, cutting.pause
+    pieces = yield from segment(recording.path, cutting.rate, *span, *how)
+    return Pieces(recording, tuple(pieces), cutting.sure)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,6 @@
 """Recordings in, transcripts out: length-sorted batches, read ahead while the model works."""
 
 import itertools
-import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from asr.search.scorer import Hypothesis
 from asr.text.tokenizer import Tokenizer
 from asr.transcript import Alternative, Segment, Transcript, Word
 from asr.transcription.encoding import encode
-from asr.transcription.long import Results, in_pieces, sure_of
+from asr.transcription.long import Cutting, Results, in_pieces
 from asr.transcription.options import BATCH_SECONDS, WINDOW_SECONDS, SearchOptions
 from asr.transcription.recordings import Recording, cut, in_order
 from asr.transcription.searcher import Searcher
@@ -139,14 +138,9 @@ def finished(
     def search(some: Sequence[Recording], times: bool) -> Results:
         return _found(searcher, some, batch_seconds, times)
 
-    longest, times = (
-        recognizer.longest if recognizer.has_times else math.inf,
-        times and recognizer.has_times,
-    )
-    started, rate = time.perf_counter(), recognizer.sample_rate
-    options = searcher.options
-    more = options.vad, sure_of(options.mode)
-    found = in_pieces(recordings, longest, rate, search, times, *more)
+    started = time.perf_counter()
+    cutting = Cutting.suited_to(recognizer, searcher.options)
+    found = in_pieces(recordings, cutting, search, times and recognizer.has_times)
     for recording, result in found:
         clock.wall += time.perf_counter() - started
         clock.audio += recording.duration if isinstance(result, Transcript) else 0.0

@@ -31,6 +31,7 @@ SHARE = 0.2  # of the way from quiet to loud, in decibels, below which it is sil
 CONTRAST = 6.0  # decibels between quiet and loud; with less, nothing is told apart
 SILENT = -90.0  # decibels of full scale: digital silence, and dither
 PAUSE = 0.4  # seconds of silence that end a stretch of speech
+HEARD_PAUSE = 0.6  # the same, at most, for a model that has heard such pauses within its examples
 MARGIN = 0.14  # seconds of silence that a piece keeps at its ends; chosen on mini's dev sentences, joined
 NETWORK_MARGIN = 0.3  # the same for Silero's network, which finds faint beginnings and ends late
 SHORTEST = 0.1  # seconds of speech; less is a click
@@ -62,11 +63,13 @@ def segment(
     channel: int | None,
     longest: float,
     vad: str = "energy",
+    pause: float = PAUSE,
 ) -> Generator[float, None, list[Piece]]:
     """Cut a part of a sound file into pieces of at most `longest` seconds, in order; silence between them is left out.
 
     The file is read block by block; the seconds of each are yielded. `finish` gives what is returned.
     vad      "energy", or "silero" for Silero's network
+    pause    seconds of silence that end a piece
     raises   UserError if it can't be read, or the network isn't installed
     """
     network = Silero(rate) if vad == "silero" else None
@@ -80,11 +83,8 @@ def segment(
             spectra.append(Spectra.of(waveform, rate))
         yield READ
     level = np.concatenate(levels)
-    pieces = (
-        cut(level, longest, speech(np.concatenate(chances), len(level), HOP))
-        if network
-        else cut(level, longest, None, Spectra.join(spectra))
-    )
+    heard = speech(np.concatenate(chances), len(level), HOP) if network else None
+    pieces = cut(level, longest, heard, None if network else Spectra.join(spectra), pause)
     return [
         replace(piece, start=start + piece.start, end=min(start + piece.end, start + duration))
         for piece in pieces
@@ -122,16 +122,18 @@ def cut(
     longest: float,
     heard: np.ndarray | None = None,
     spectra: Spectra | None = None,
+    pause: float = PAUSE,
 ) -> list[Piece]:
     """Cut a recording by the levels of its frames, (N,) decibels.
 
     heard    (N,) bool: the frames with speech; None: tell by the levels
     spectra  of the recording, to leave out noise and doubt music
+    pause    seconds of silence that end a piece
     """
     smooth = np.convolve(levels, np.full(SMOOTH, 1 / SMOOTH), "same")
     loud = smooth > _threshold(smooth) if heard is None else heard
     pieces: list[Piece] = []
-    for stretch in _stretches(loud):
+    for stretch in _stretches(loud, pause):
         follows = False  # a piece of the same stretch
         for first, end, shared in _parts(smooth, *stretch, round(longest / HOP)):
             span = first * HOP, end * HOP
@@ -213,13 +215,13 @@ def _limit(levels: np.ndarray) -> float:
     return quiet + SHARE * (loud - quiet) if loud - quiet > CONTRAST else SILENT
 
 
-def _stretches(loud: np.ndarray) -> list[tuple[int, int]]:
-    """Frames first ≤ n < end of the stretches of speech, with shorter silences than a pause within."""
+def _stretches(loud: np.ndarray, pause: float) -> list[tuple[int, int]]:
+    """Frames first ≤ n < end of the stretches of speech, with silences of less than `pause` seconds within."""
     edges = np.flatnonzero(np.diff(loud.astype(np.int8), prepend=0, append=0))
     runs = edges.reshape(-1, 2)
     if not len(runs):
         return []
-    apart = np.flatnonzero((runs[1:, 0] - runs[:-1, 1]) * HOP >= PAUSE)
+    apart = np.flatnonzero((runs[1:, 0] - runs[:-1, 1]) * HOP >= pause)
     firsts, ends = runs[np.append(0, apart + 1), 0], runs[np.append(apart, len(runs) - 1), 1]
     return [
         (int(first), int(end))

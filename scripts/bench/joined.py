@@ -28,7 +28,6 @@ from asr.data import manifest
 from asr.scoring.error_rate import ErrorRate
 from asr.scoring.report import aligned, percent
 from asr.scoring.significance import compare
-from asr.transcription.segmentation import PAUSE
 from scripts import add_decode
 
 NOISE = 3e-4  # standard deviation between recordings
@@ -37,8 +36,9 @@ PEAK = """
 # runs asr-decode with pauses to cut at, and tells its peak memory
 import resource, sys
 from asr.cli.decode import main
-from asr.transcription import segmentation
-segmentation.PAUSE = float(sys.argv[1])
+from asr.transcription import long
+if sys.argv[1]:
+    long.PAUSE = long.HEARD_PAUSE = float(sys.argv[1])
 main(sys.argv[2:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)
 """
@@ -68,7 +68,7 @@ def decode(args: argparse.Namespace, sources: list[str], out: Path) -> dict:
     wanted = ["--json", str(out), "--out", f"{out}.txt"]
     before = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", PEAK, str(args.cut_at), *how, *sources, *wanted],
+        [sys.executable, "-c", PEAK, args.cut_at, *how, *sources, *wanted],
         stderr=subprocess.PIPE,
         text=True,
         check=False,
@@ -156,7 +156,10 @@ def main(argv):
         "--breathless", type=float, default=0.0, help="seconds without any pause (default 0)"
     )
     args.add_argument(
-        "--cut-at", type=float, default=PAUSE, help=f"seconds of a pause (default {PAUSE:g})"
+        "--cut-at",
+        default="",
+        metavar="SECONDS",
+        help="of a pause (default: as the model's training)",
     )
     add_decode(args)
     args.add_argument(
