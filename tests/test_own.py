@@ -284,6 +284,7 @@ model.encoder.subsampling=4 model.decoder.layers=1 model.decoder.d_model=16 mode
 
 
 RECIPE_MISTAKES = """
+recorded.tsv --texts none.txt   | run.sh: --texts {here}/none.txt: no such file
 none.tsv                        | tables.py: {here}/none.tsv: no such table; expected a .tsv
 recorded.tsv --test typo.tsv    | tables.py: {here}/typo.tsv: no such table
 recorded.tsv --config none.yaml | asr-train: none.yaml: can't read this configuration
@@ -322,7 +323,8 @@ def test_the_recipe_goes_from_a_table_to_an_error_rate(checkout):
     status, out, err = recipe(checkout, *words, *TINY.split())
     assert status == 0, out + err
     rates = r"wer=[\d.]+ lo=[\d.]+ hi=[\d.]+ words=\d+ rtf=[\d.]+ seconds=\d+"
-    assert re.search(f"\nresult recipe=mine set=test mode=joint {rates}\n$", out), out
+    for mode, end in (("joint", ""), ("joint[+]lm", "$")):  # the second in the last line
+        assert re.search(f"\nresult recipe=mine set=test mode={mode} {rates}\n{end}", out), out
     assert "30 usable" in out  # of the check
     carved = splits(checkout / "data/mine")
     assert [len(split) for split in carved] == [30, 15, 15]

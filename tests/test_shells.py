@@ -40,12 +40,16 @@ STAND_IN = """#!/bin/sh
 { printf '%s' "${0##*/}"; printf ' <%s>' "$@"; echo; } >>"$SAID"
 case "${0##*/} $1 $2" in
     *shares.py*) echo "0.1 0.05" ;;
-    *scaled.py*) echo "--kind bpe --size 9" ;;
+    *scaled.py*) mkdir -p "$3" && echo "--kind bpe --size 9" ;;
     *"-m scripts.plan") cat >/dev/null ;;
     "$FAILS "*) exit 3 ;;
 esac
+case "$*" in
+    *" --tune lm-weight="*)
+        printf '%s\\t%s\\n' 12.50 "--lm-weight 0.3" 9.50 "--lm-weight 0.9 --length-bonus 1" 9.5 "--lm-weight 1" ;;
+esac
 """
-TOOLS = "awk sed grep dirname basename mktemp cat rm mkdir cksum head wc cut ls"
+TOOLS = "awk sed grep dirname basename mktemp cat rm mkdir cksum head wc cut ls sort mv"
 FOLDERS = """
     check out/data/mini-corpus: [train-mini, dev-mini, test-mini]
     check out/data/aishell-mini-corpus/wav: [train, dev, test]
@@ -74,6 +78,7 @@ def run(place, recipe, *arguments, first=(), cwd="caller", **environment):
     """Run a recipe → (status, stderr, what the commands were asked)."""
     said = place / "said"
     said.write_text("")
+    shutil.rmtree(place / "check out/exp", ignore_errors=True)
     path = os.pathsep.join(map(str, [*first, place / "bin", os.environ["PATH"]]))
     environment = {"PATH": path, "SAID": str(said), "FAILS": "none"} | environment
     script = os.path.relpath(place / "check out" / recipe, place / cwd)
@@ -127,6 +132,14 @@ asr-decode <--model> <exp/mine/model> <--manifest> <data/mine/test.jsonl.gz> <--
 asr-score <data/mine/test.jsonl.gz> <exp/mine/test.txt>
 python <-m> <scripts.result> <mine> <test> <joint> <data/mine/test.jsonl.gz> <exp/mine/test.txt> <data/mine> \
 <exp/mine/tokenizer> <exp/mine/model>
+asr-ngram <data/mine/train.jsonl.gz> <{place}/caller/more texts> <exp/mine/tokenizer> <exp/mine/lm.arpa.gz> <--order> <4>
+asr-decode <--model> <exp/mine/model> <--manifest> <data/mine/dev.jsonl.gz> <--lm> <exp/mine/lm.arpa.gz> \
+<--tune> <lm-weight=0,0.3,0.6,0.9> <--tune> <length-bonus=0,1>
+asr-decode <--model> <exp/mine/model> <--manifest> <data/mine/test.jsonl.gz> <--lm> <exp/mine/lm.arpa.gz> \
+<--lm-weight> <0.9> <--length-bonus> <1> <--out> <exp/mine/test.lm.txt>
+asr-score <data/mine/test.jsonl.gz> <exp/mine/test.lm.txt> <--against> <exp/mine/test.txt>
+python <-m> <scripts.result> <mine> <test> <joint+lm> <data/mine/test.jsonl.gz> <exp/mine/test.lm.txt> <data/mine> \
+<exp/mine/tokenizer> <exp/mine/model>
 """
 TRAIN = """<--gpus> <all> <--config> <exp/mine/config.yaml> <out=exp/mine/model> <tokenizer=exp/mine/tokenizer> \
 <data.train=data/mine/train.jsonl.gz> <data.dev=data/mine/dev.jsonl.gz> <a.b=[1, 2]>"""
@@ -134,7 +147,9 @@ TRAIN = """<--gpus> <all> <--config> <exp/mine/config.yaml> <out=exp/mine/model>
 
 def test_the_words_of_a_recipe(place):
     """One whole, by hand: corpora and settings with spaces and signs arrive as they were given."""
-    found = run(place, "recipes/own/run.sh", "cor pus/all.tsv", "--name", "mine", "a.b=[1, 2]")
+    (place / "caller/more texts").touch()
+    words = "cor pus/all.tsv", "--name", "mine", "a.b=[1, 2]", "--texts", "more texts"
+    found = run(place, "recipes/own/run.sh", *words)
     assert found == (0, "", OWN.format(place=place, train=TRAIN))
 
 
