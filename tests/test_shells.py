@@ -132,7 +132,8 @@ asr-decode <--model> <exp/mine/model> <--manifest> <data/mine/test.jsonl.gz> <--
 asr-score <data/mine/test.jsonl.gz> <exp/mine/test.txt>
 python <-m> <scripts.result> <mine> <test> <joint> <data/mine/test.jsonl.gz> <exp/mine/test.txt> <data/mine> \
 <exp/mine/tokenizer> <exp/mine/model>
-asr-ngram <data/mine/train.jsonl.gz> <{place}/caller/more texts> <exp/mine/tokenizer> <exp/mine/lm.arpa.gz> <--order> <4>
+asr-ngram <data/mine/train.jsonl.gz> <{place}/caller/more texts> <exp/mine/tokenizer> \
+<exp/mine/lm.arpa.gz> <--order> <4>
 asr-decode <--model> <exp/mine/model> <--manifest> <data/mine/dev.jsonl.gz> <--lm> <exp/mine/lm.arpa.gz> \
 <--tune> <lm-weight=0,0.3,0.6,0.9> <--tune> <length-bonus=0,1>
 asr-decode <--model> <exp/mine/model> <--manifest> <data/mine/test.jsonl.gz> <--lm> <exp/mine/lm.arpa.gz> \
