@@ -26,9 +26,7 @@ SOUNDS |= {SPACE: LETTERS.encode("A A")[1], "-": 0}
 TEXT = "--AB_CDA-------EB_D-----------C-C_A_E--"
 FINALS = ["AB CDA", "EB D", "CC A E"]  # of TEXT
 HOW = SearchOptions(mode="ctc", beam=4)
-SIZES = (
-    "both: {d_model: 32, layers: 2, heads: 2}, encoder: {channels: 32, chunk: {frames: 4, left: 4}}"
-)
+SIZES = "both: {d_model: 32, layers: 2, heads: 2}, encoder: {channels: 32, chunk: {frames: %s, left: 4}}"
 ROUNDED = {"score", "scores", "confidence", "confidences", "uncalibrated"}
 FEATURES = FrontendSettings(fbank={"sample_rate": RATE, "mels": 20})
 
@@ -47,10 +45,10 @@ def pcm(waveform):
     return (np.clip(waveform, -1, 1) * 32767).astype("<i2")
 
 
-def fit():
-    """Fit CTC's output layer to tones, by least squares."""
+def fit(chunks="4"):
+    """Fit CTC's output layer to tones, by least squares; the encoder has chunks of so many frames."""
     torch.manual_seed(0)
-    made = Recognizer(FEATURES, sizes(SIZES), LETTERS)
+    made = Recognizer(FEATURES, sizes(SIZES % chunks), LETTERS)
     sounds = "".join(random.Random(0).choices([*SOUNDS, *"----"], k=800))
     with torch.no_grad():
         waveform = torch.from_numpy(say(sounds))[None]
@@ -66,7 +64,7 @@ def fit():
 
 def write_folder(root, recognizer):
     """A model folder, and recordings beside it."""
-    config = {"features": FEATURES.model_dump(), "model": sizes(SIZES).model_dump()}
+    config = {"features": FEATURES.model_dump(), "model": sizes(SIZES % "4").model_dump()}
     recognizer.save(root / "model", yaml.safe_dump(config))
     for name, rate in (("a.wav", RATE), ("b.flac", 16000)):
         soundfile.write(root / name, say(TEXT, rate=rate), rate)

@@ -22,6 +22,7 @@ from spoken import (
     SPACE,
     TEXT,
     assert_alike,
+    fit,
     pcm,
     run,
     say,
@@ -31,7 +32,9 @@ import asr
 from asr.audio.load import resample
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
+from asr.text import kneser_ney
 from asr.transcript import Final, Partial
+from asr.transcription.encoding import encode
 from asr.transcription.endpoints import EndpointOptions, after_silence, between
 from asr.transcription.live import transcribe_live
 from asr.transcription.options import SearchOptions
@@ -111,9 +114,23 @@ def test_a_stream_in_company_is_as_if_alone(recognizer, streams, threads, compan
         assert_alike(stream.take(), run(Streams(recognizer, HOW).open(), say(text)))
 
 
-def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(recognizer, monkeypatch):
-    joint = SearchOptions(ctc_weight=0.7, beam=4)
+@each("chunks, more, frames", [
+    ("4", {}, 4),
+    ("[2, 8, whole]", {}, 8),  # the longest that isn't the whole
+    ("[2, 8, whole]", {"chunk": 0.08}, 2),
+    ("4", {"lm": "lm.arpa", "lm_weight": 0.8}, 4),
+])  # fmt: skip
+def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(
+    tmp_path, monkeypatch, chunks, more, frames
+):
+    monkeypatch.chdir(tmp_path)
+    sentences = map(LETTERS.encode, ["AB CDA", "EB D", "CC A E", "A EB"])
+    kneser_ney.write_arpa(
+        "lm.arpa", kneser_ney.estimate(sentences, LETTERS.vocabulary, 3), LETTERS.symbols()
+    )
+    recognizer, joint = fit(chunks), SearchOptions(ctc_weight=0.7, beam=4, **more)
     waveform, streams, searched = say(TEXT), Streams(recognizer, joint), []
+    assert streams.chunk == frames and list(streams.prefixes.scorers) == ["lm"] * ("lm" in more)
     add, begin = streams._finals.add, 0.0
 
     def spy(keys, H, H_lens):
@@ -122,13 +139,13 @@ def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(recognize
 
     monkeypatch.setattr(streams._finals, "add", spy)
     for final in (e for e in run(streams.open(), waveform) if isinstance(e, Final)):
-        part = torch.from_numpy(waveform[round(begin * RATE) :])[None]
-        H, _ = recognizer.encode(part, torch.tensor([part.size(1)]))
+        H = encode(recognizer, [waveform[round(begin * RATE) :]], chunk=frames).H
         T = len(searched[final.number])
         near(searched[final.number], H[0, :T], 1e-5)
         [[best, *_]] = streams.searcher.search(H[:, :T], torch.tensor([T]))
-        assert best.tokens == final.segment.nbest[0].tokens
-        assert best.score == pytest.approx(final.segment.nbest[0].score, abs=1e-4)
+        found = final.segment.nbest[0]
+        assert best.tokens == found.tokens and ("lm" in found.scores) == ("lm" in more)
+        assert best.score == pytest.approx(found.score, abs=1e-4)
         begin = final.position
     assert len(searched) == 3
 
