@@ -36,10 +36,13 @@ from runs import (
 )
 from safetensors.torch import load_file, save_file
 from small import Malicious, each, near, options, rows, slow
+from spoken import assert_alike
 from tones import CONFIG
 from torch import nn
 
+import asr
 from asr.cli.train import main
+from asr.data import manifest
 from asr.errors import UserError
 from asr.features.waveform import Waveform
 from asr.info.folders import describe
@@ -47,12 +50,14 @@ from asr.models.recognizer import load
 from asr.models.transfer import load_what_fits, unlike_settings
 from asr.nn.encoders import pretrained_source as source
 from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
+from asr.serving.engine import Engine
 from asr.training import build as building
 from asr.training.build import build
 from asr.training.folder import continues
 from asr.training.identity import stamp_of
 from asr.training.optim.adam import parameter_groups
 from asr.training.optim.muon import MuonSettings
+from asr.transcription.options import SearchOptions
 from asr.transcription.times import place
 from asr.transcription.windows import ctc_log_probs, reader_of
 
@@ -388,6 +393,32 @@ assert all(abs(a - b) < 1e-4 for a, b in zip(together, alone)), (together, alone
     assert facts["sample_rate_hz"] == 8000 and facts["encoder"]["model_type"] == "wavlm"
     environment = {**os.environ, "HF_HOME": str(tmp_path / "none")}
     subprocess.run([sys.executable, "-c", program, moved, *paths], check=True, env=environment)
+
+
+def test_server_hotwords_long_recordings_and_alignment_are_those_of_any_encoder(
+    trained, tmp_path, monkeypatch
+):
+    for judge in ("is_noise", "is_doubtful"):  # tones hold their pitch as music does
+        monkeypatch.setattr(f"asr.transcription.nonspeech.Spectra.{judge}", lambda *_: False)
+    (root, out, _), texts = trained, []
+    model, paths, parts = load(out), [], [np.zeros(6400)]
+    model.longest = 1.5  # seconds
+    for line in manifest.read(root / "data/dev.jsonl.gz"):
+        texts.append(line.text)
+        paths.append(line.path)
+        parts += [soundfile.read(line.path)[0], np.zeros(6400)]
+    soundfile.write(tmp_path / "long.wav", np.concatenate(parts), 8000)
+    how = SearchOptions(beam=3, hotwords=("LOW MID", "HIGH"))
+    with Engine(model, how) as engine:
+        asked = [engine.submit(path) for path in (*paths, tmp_path / "long.wav")]
+        found = [future.result(60) for future in asked]
+    for path, transcript in zip((*paths, tmp_path / "long.wav"), found, strict=True):
+        assert_alike(transcript, asr.transcribe(model, str(path), **vars(how)))
+    assert len(found[-1].segments) > 1 and "hotwords" in found[0].nbest[0].scores
+    aligned = asr.align(model, tmp_path / "long.wav", texts)
+    assert [part.text for part in aligned.segments] == texts
+    edges = [edge for part in aligned.segments for w in part.words for edge in (w.start, w.end)]
+    assert edges == sorted(edges) and 0 < edges[0] < edges[-1] <= found[-1].duration
 
 
 @slow
