@@ -7,7 +7,7 @@ where its lines are full, and stays on the screen long enough to be read.
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ class Cue:
 
 def cues(transcript: Transcript, options: FormatOptions = FormatOptions()) -> list[Cue]:  # noqa: B008
     """Divide a transcript into cues, in order; they don't overlap."""
-    made = [cue for segment in transcript.segments for cue in _cues(segment, options)]
+    made = [cue for segment in _segments(transcript) for cue in _cues(segment, options)]
     limits = [*(cue.start - GAP for cue in made), transcript.start + transcript.duration][1:]
     return [
         Cue(cue.start, max(cue.end, min(limit, cue.start + _reading(cue))), cue.lines)
@@ -54,6 +54,7 @@ def cues(transcript: Transcript, options: FormatOptions = FormatOptions()) -> li
 
 def _cues(segment: Segment, options: FormatOptions) -> Iterator[Cue]:
     width, count = options.max_line_width, options.max_line_count
+    segment = segment if segment.words else _spread(segment)
     spans = [_Span(word, *at) for word, at in zip(segment.words, segment.spans(), strict=True)]
     first = 0
     for n in range(1, len(spans)):
@@ -64,6 +65,24 @@ def _cues(segment: Segment, options: FormatOptions) -> Iterator[Cue]:
             first = n
     if spans:
         yield _cue(segment, spans[first:], width)
+
+
+def _segments(transcript: Transcript) -> Sequence[Segment]:
+    """The segments; a text without any, which CTC can't align, is one."""
+    if transcript.segments or not transcript.text:
+        return transcript.segments
+    end = transcript.start + transcript.duration
+    return [Segment(transcript.start, end, transcript.text)]
+
+
+def _spread(segment: Segment) -> Segment:
+    """Give each word of a segment whose words have no times its share of the whole, by letters."""
+    words, at = [], segment.start
+    each = (segment.end - segment.start) / max(1, sum(map(len, segment.text.split())))
+    for text in segment.text.split() if each > 0 else ():
+        words.append(Word(at, at + each * len(text), text))
+        at = words[-1].end
+    return replace(segment, words=tuple(words))
 
 
 class _Span(NamedTuple):
@@ -146,15 +165,13 @@ def vtt(transcript: Transcript, options: FormatOptions) -> str:
 
 def lrc(transcript: Transcript, options: FormatOptions) -> str:
     """Lyrics: the start of each line."""
-    return "".join(
-        f"[{int(cue.start // 60):02}:{cue.start % 60:05.2f}]{' '.join(cue.lines)}\n"
-        for cue in cues(transcript, options)
-    )
+    lines = ((round(cue.start * 100), " ".join(cue.lines)) for cue in cues(transcript, options))
+    return "".join(f"[{at // 6000:02}:{at % 6000 / 100:05.2f}]{line}\n" for at, line in lines)
 
 
 def tsv(transcript: Transcript, options: FormatOptions) -> str:
     """A table of segments: start and end in milliseconds, text."""
-    rows = [f"{s.start * 1000:.0f}\t{s.end * 1000:.0f}\t{s.text}\n" for s in transcript.segments]
+    rows = [f"{s.start * 1000:.0f}\t{s.end * 1000:.0f}\t{s.text}\n" for s in _segments(transcript)]
     return HEADS["tsv"] + "".join(rows)
 
 
@@ -178,7 +195,7 @@ def textgrid(transcript: Transcript, options: FormatOptions) -> str:
     begin, end = transcript.start, transcript.start + transcript.duration
     tiers = [
         _tier(name, parts, begin, end)
-        for name, parts in (("segments", transcript.segments), ("words", words))
+        for name, parts in (("segments", _segments(transcript)), ("words", words))
     ]
     head = [
         'File type = "ooTextFile"',

@@ -1,7 +1,7 @@
 """What a transcription returns: text with its segments, words and alternatives. Times are in seconds."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from asr.errors import UserError
@@ -32,6 +32,13 @@ class Alternative:
     confidence: float = math.nan
     confidences: list[float] = field(default_factory=list)
     uncalibrated: float = math.nan
+
+    @classmethod
+    def of_json(cls, values: dict[str, Any]) -> "Alternative":
+        """Read plain values; a score of None is -∞."""
+        numbers = {"score": values["score"], **values.get("scores", {})}
+        scores = {name: -math.inf if x is None else x for name, x in numbers.items()}
+        return cls(**_known(cls, values) | {"score": scores.pop("score"), "scores": scores})
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values; None for numbers that JSON can't write."""
@@ -123,7 +130,7 @@ class Transcript:
 
     @classmethod
     def of_json(cls, values: dict[str, Any]) -> "Transcript":
-        """Read plain values, as of one line of `asr-decode --json`, without n-best lists.
+        """Read plain values, as of one line of `asr-decode --json`; fields that aren't known are ignored.
 
         raises   UserError if a later version of the toolkit has written them
         """
@@ -135,10 +142,17 @@ class Transcript:
             )
         segments = []
         for part in values.get("segments", ()):
-            words = tuple(Word(**_known(word)) for word in part["words"])
-            segments.append(Segment(**_known(part) | {"words": words}))
-        start, duration = values.get("start", 0.0), values.get("duration", 0.0)
-        return cls(values["id"], values["text"], tuple(segments), "", start, duration)
+            words = tuple(Word(**_known(Word, word)) for word in part["words"])
+            segments.append(Segment(**_known(Segment, part) | {"words": words}))
+        return cls(
+            values["id"],
+            values["text"],
+            tuple(segments),
+            start=values.get("start", 0.0),
+            duration=values.get("duration", 0.0),
+            nbest=tuple(Alternative.of_json(one) for one in values.get("nbest") or ()),
+            nonspeech=tuple((start, end) for start, end in values.get("nonspeech") or ()),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, as in one line of `asr-decode --json`."""
@@ -208,9 +222,10 @@ class Final:
 Event = Partial | Final
 
 
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    """Put NaN where JSON has null."""
-    return {name: math.nan if value is None else value for name, value in values.items()}
+def _known(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of a dataclass, with NaN where JSON has null."""
+    names = {one.name for one in fields(kind)} & values.keys()
+    return {name: math.nan if values[name] is None else values[name] for name in names}
 
 
 def _timed(part: Word | Segment) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Formats of transcripts: parsers of others (pysubs2, praatio, lhotse) read back what was written.
+"""Formats of transcripts: parsers of others (pysubs2, praatio) read back what was written.
 
 Cues of subtitles obey laws over random transcripts: in order, apart, within segments, no word lost,
 lines no wider and no more than asked for.
@@ -6,16 +6,22 @@ lines no wider and no more than asked for.
 
 import itertools
 import json
+import math
 import random
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
 from praatio import textgrid
 from pysubs2 import SSAFile
+from refusals import refused
+from runs import status_of
+from small import rows
 
-from asr.formats import FORMATS, PAUSE, FormatOptions, cues
-from asr.transcript import Segment, Transcript, Word
+from asr.cli.decode import main
+from asr.formats import FORMATS, PAUSE, FormatOptions, check_names, cues
+from asr.transcript import Alternative, Segment, Transcript, Word
 
 each = pytest.mark.parametrize
 VOCABULARY = ["a", "word", "don't", "well-known", "5", "<b>", 'quoted"', "我", "用", "iPhone"]
@@ -103,6 +109,88 @@ def test_json_holds_everything():
     assert written("txt", transcript).splitlines() == texts
     assert len(written("tsv", transcript).splitlines()) == 1 + len(texts)
     assert written("lrc", transcript).count("[") == len(cues(transcript))
+
+
+def test_what_is_read_from_json_is_what_was_written():
+    """N-best lists and what was left out, too; and fields of a later toolkit are ignored."""
+    best = Alternative(
+        "a b", [1, 2], -1.5, {"ctc": -1.0, "lm": -math.inf}, "limit", 0.5, [0.5, 1.0]
+    )
+    lost = Alternative("", [], -math.inf, confidence=0.25)
+    segment = Segment(0.5, 1.5, "a b", 0.5, (Word(0.5, 1.0, "a", 0.25), Word(1.0, 1.5, "b", 0.75)))
+    whole = Transcript("x", "a b", (segment,), "", 0.0, 2.0, (best, lost), ((0.0, 0.5), (1.5, 2.0)))
+    values = json.loads(json.dumps(whole.as_json()))
+    for part in (
+        values,
+        values["segments"][0],
+        values["segments"][0]["words"][0],
+        values["nbest"][0],
+    ):
+        part["later"] = [1]
+    read = Transcript.of_json(values)
+    assert read.as_json() == whole.as_json()
+    unknown = [replace(one, uncalibrated=0.0) for one in read.nbest]
+    assert unknown == [replace(one, uncalibrated=0.0) for one in whole.nbest]
+
+
+def test_the_command_writes_or_prints_all_of_it(folder, tmp_path, capsys):
+    how = ["--model", str(folder / "model"), "--mode", "ctc", "--beam", "4", str(folder / "a.wav")]
+    main([*how, "--json", "-", "--nbest", "2"])
+    expected = json.loads(capsys.readouterr().out)
+    main([*how, "--format", "json,srt", "--nbest", "2", "--out-dir", str(tmp_path)])
+    [found] = tmp_path.rglob("a.wav.json")
+    assert json.loads(found.read_text()) == expected and len(expected["nbest"]) == 2
+    for kind in ("json", "srt"):
+        capsys.readouterr()
+        main([*how, "--format", kind, *["--nbest", "2"] * (kind == "json")])
+        assert capsys.readouterr().out == found.with_suffix(f".{kind}").read_text()
+
+
+PRINTED = """
+a.wav b.flac --format srt       | --format: one recording can be printed, got 2
+a.wav --format srt,vtt          | --format: without --out-dir, one format is printed
+a.wav --format srt --out x.txt  | --format: without --out-dir, one format is printed
+a.wav --out-dir out             | --out-dir: needs --format
+"""
+
+
+@each("words, said", rows(PRINTED))
+def test_what_cant_be_printed_is_refused(folder, monkeypatch, stderr, words, said):
+    monkeypatch.chdir(folder)
+    how = "--model model --mode ctc-greedy"
+    assert status_of(main, *how.split(), *words.split()) == 2
+    assert said in stderr()
+
+
+@each("kind", ["srt", "vtt", "lrc", "tsv", "textgrid"])
+def test_a_text_without_times_of_words_is_lost_nowhere(kind):
+    """Its words share the time of its segment, or of the recording, by their letters."""
+    part = Segment(10.0, 20.0, "one two seven nineteen")
+    timed = Segment(21.0, 22.0, "ten", words=(Word(21.0, 22.0, "ten"),))
+    missing = Segment(22.0, 22.0, "unheard")  # of asr-align
+    for transcript in (
+        Transcript("x", "", (part, timed, missing), duration=30.0),
+        Transcript("x", part.text, (), "", 10.0, 10.0),
+    ):
+        text = " ".join(written(kind, transcript).split())
+        assert all(word in text for word in part.text.split()), text
+        made = cues(transcript)
+        assert made[0].start == 10.0 and "unheard" not in str(made)
+        words = [word for cue in made for line in cue.lines for word in line.split()]
+        assert words == part.text.split() + ["ten"] * bool(transcript.segments)
+    assert made[0].lines[0].startswith("one") and made[-1].end == pytest.approx(20.0)
+
+
+def test_a_line_of_lyrics_never_begins_at_sixty_seconds():
+    word = Word(59.996, 61.0, "a")
+    made = Transcript("x", "a", (Segment(59.996, 61.0, "a", words=(word,)),), duration=62.0)
+    assert written("lrc", made) == "[01:00.00]a\n"
+
+
+def test_two_recordings_of_one_name_are_refused(tmp_path):
+    refused(
+        "a.wav and ../a.wav: both would be", check_names, ["a.wav", "../a.wav"], tmp_path, ["srt"]
+    )
 
 
 @each("kind", FORMATS)

@@ -105,9 +105,12 @@ def main(argv):
     stamps = {path: stamp(args, path, inputs) for path in outputs}
     if stamps and all(one.is_current() for one in stamps.values()):
         return logger.info("; ".join(f"{path} is up to date" for path in outputs))
-    if args.manifest:
-        return score(args, stamps)
-    texts = alignments(args, layout)
+    from asr.audio import containers
+
+    with containers.decoding():
+        if args.manifest:
+            return score(args, stamps)
+        texts = alignments(args, layout)
     if not outputs:
         return emit(texts[0], end="")
     for path, text in zip(outputs, texts, strict=True):

@@ -12,7 +12,7 @@ from asr.cli.decode_arguments import NAME, parse, refuse_idle, search_options, s
 from asr.errors import UserError, shorten
 from asr.failures import is_list
 from asr.files import write_text
-from asr.formats import SUBTITLES, FormatOptions, check_names, write
+from asr.formats import FORMATS, SUBTITLES, FormatOptions, check_names, write
 from asr.logging import logger
 from asr.model_files import kind_of
 from asr.options import declared, paths
@@ -60,7 +60,7 @@ def main(argv):
         logger.info("; ".join(f"{output.path} is up to date" for output in out))
     else:
         status = run(args, out)
-    if args.format and not args.part:  # which --join writes
+    if args.out_dir and not args.part:  # which --join writes
         write_formats(args)
     return status
 
@@ -114,7 +114,7 @@ def write_formats(args):
 
 def decoding(args):
     """How to decode, checked."""
-    times, options = bool(args.json), search_options(args)
+    times, options = bool(args.json or args.format), search_options(args)
     return Decoding(args.model, options, args.batch_seconds, args.precision, args.device, times)
 
 
@@ -126,9 +126,11 @@ def endpoints(args):
 
 
 def printed(args):
-    """What goes to standard output: "text", "json", or nothing."""
+    """What goes to standard output: "text", "json", a format, or nothing."""
     if args.part or args.join:
         return ""
+    if args.format and not args.out_dir:
+        return "format"
     if args.json == STDOUT:
         return "json"
     return "text" if args.out == STDOUT or not (args.out or args.out_dir) else ""
@@ -137,8 +139,14 @@ def printed(args):
 def check(args):
     """Refuse what can be seen without the model, also where a plan asks (scripts/plan.py)."""
     check_used(args, decoding(args).options)
-    if bool(args.format) != bool(args.out_dir) or args.out_dir and args.json == STDOUT:
-        raise UserError("--format and --out-dir: give both, and a file to --json if any")
+    if args.out_dir and (not args.format or args.json == STDOUT):
+        raise UserError("--out-dir: needs --format, and a file for --json if any")
+    if args.format and not args.out_dir:
+        other = args.out or args.json or args.part or args.join or args.tune or args.calibrate
+        if len(args.format) > 1 or other:
+            raise UserError(
+                "--format: without --out-dir, one format is printed, and nothing else is done; add --out-dir DIR"
+            )
     layout(args)
     tuned = args.tune or args.calibrate
     if args.tune and args.calibrate:
@@ -282,18 +290,21 @@ def run(args, out):
         if args.raw is not None:
             recordings = [replace(recording, id=STDOUT) for recording in recordings]
         check_outputs(args, [recording.path for recording in recordings])
-        if args.format:
+        if args.out_dir:
             names = [recording.id for recording in recordings]
             check_formats(args, names, [recording.path for recording in recordings])
+        elif args.format and len(recordings) > 1:
+            raise UserError(
+                f"--format: one recording can be printed, got {len(recordings)}; add --out-dir DIR"
+            )
         warn_failures(failures, len(recordings) + len(failures))
-        line = {"text": text_line, "json": json_line}.get(printed(args))
         stack.enter_context(stopping(out))
         decoded = decode(
             how,
             recordings,
             failures,
             out,
-            lambda result: emit(line(result)) if line else None,
+            printer(args),
             workers(args),
             bool(args.part),
         )
@@ -309,6 +320,17 @@ def run(args, out):
             logger.info(BF16_IS_FASTER)
     listed = f"; they are listed in {out[0].path}{FAILED}" if out else ""
     return end(decoded.failures, decoded.count, listed, part=bool(args.part))
+
+
+def printer(args):
+    """What prints a result, if it is to be printed."""
+    return {
+        "text": lambda result: emit(text_line(result)),
+        "json": lambda result: emit(json_line(result)),
+        "format": lambda result: emit(
+            FORMATS[args.format[0]](Transcript.of_json(result), layout(args)), end=""
+        ),
+    }.get(printed(args), lambda result: None)
 
 
 def workers(args):
@@ -327,7 +349,7 @@ def join(args):
     out = outputs(args)
     failures = join(out, args.join)
     logger.info("; ".join(f"{output.path}: joined of {args.join} parts" for output in out))
-    if args.format:
+    if args.out_dir:
         write_formats(args)
     return end(failures, 0, f"; they are listed in {out[0].path}{FAILED}")
 

@@ -181,7 +181,7 @@ def add_outputs(args):
         type=formats,
         default=(),
         metavar="KINDS",
-        help=f"with --out-dir: output formats, such as srt,vtt ({', '.join(FORMATS)})",
+        help=f"output formats, such as srt,vtt ({', '.join(FORMATS)}); without --out-dir, print one of one recording",
     )
     args.add_argument(
         "--out-dir",
