@@ -25,7 +25,7 @@ import asr
 from asr.audio import live
 from asr.audio.load import load
 from asr.cli import decode as command
-from asr.cli.live import CLEAR, _last
+from asr.cli.live import CLEAR, _last, stopping
 from asr.data.manifest import Utterance, read, write
 from asr.scoring.error_rate import ErrorRate
 from asr.scoring.significance import compare
@@ -189,14 +189,16 @@ def test_a_full_disk_is_a_line(folder, tmp_path, monkeypatch, failed):
 
 
 @each("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_pipe_on_which_nothing_comes(decode, monkeypatch, number):
+@each("early", [False, True])
+def test_a_signal_ends_a_pipe_after_what_has_come(decode, monkeypatch, number, early):
+    """Nothing more comes, or all of it still waits in the pipe."""
     end, other = os.pipe()
-    ready = live.select.select
+    ready, asked = live.select.select, []
 
     def select(*arguments):
         found = ready(*arguments)
-        if not found[0]:  # someone presses Ctrl-C
-            os.kill(os.getpid(), number)
+        if not asked and early == bool(found[0]):  # someone presses Ctrl-C
+            asked.append(os.kill(os.getpid(), number))
         return found
 
     with open(end, "rb") as pipe, open(other, "wb", buffering=0) as writer:
@@ -204,6 +206,18 @@ def test_a_signal_ends_a_pipe_on_which_nothing_comes(decode, monkeypatch, number
         monkeypatch.setattr(live.select, "select", select)
         writer.write(pcm(say("--AB_CD--")).tobytes())  # less than a pipe holds
         assert decode("--raw", RATE, "-", stdin=pipe) == "AB CD\n"
+
+
+def test_a_pipe_that_never_ends_is_left_after_a_signal(decode, monkeypatch):
+    monkeypatch.setattr(live, "BACKLOG", 0.5)
+
+    class Endless(Pipe):
+        def read(self, size):
+            if self.samples.tell() == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return self.samples.read(size) or bytes(size)
+
+    assert decode("--raw", RATE, "-", stdin=Endless(say("A---------"))) == "A\n"
 
 
 class Pipe:
@@ -225,6 +239,17 @@ def test_what_came_before_a_pipe_fails_is_final(failed, capsys):
     text = failed("--raw", RATE, "-", stdin=Pipe(say("--AB_CD--")))
     assert "standard input: can't be read on (Input/output error)" in text
     assert capsys.readouterr().out == "AB CD\n"
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    """As for what a script runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stopping(asked := []):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert asked == [] and signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @each("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -342,12 +367,16 @@ def test_the_end_of_a_partial_result_fits_into_a_line(text, width):
     assert shown == text or columns(text[-len(shown) - 1 :]) > width
 
 
-def test_a_microphone_is_read_until_it_is_stopped(decode, monkeypatch, caplog):
+@each("early", [False, True])
+def test_a_microphone_is_read_until_it_is_stopped(decode, monkeypatch, caplog, early):
+    """All has been read, or most of it waits for a reader that is slower than it."""
+    asked = []
+
     class Heard(queue.Queue):
-        def get(self, timeout):
-            if self.empty():  # someone presses Ctrl-C
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().get(timeout=0.01)
+        def get(self, block=True, timeout=0.01):
+            if not asked and (early or self.empty()):  # someone presses Ctrl-C
+                asked.append(os.kill(os.getpid(), signal.SIGINT))
+            return super().get(block, 0.01)
 
     fake = FakeDevice(say(TEXT, rate=44100), 44100)
     monkeypatch.setattr(live.queue, "Queue", Heard)
@@ -356,9 +385,16 @@ def test_a_microphone_is_read_until_it_is_stopped(decode, monkeypatch, caplog):
     assert fake.closed and "lost, 1 times" in caplog.text
 
 
-def test_a_microphone_that_is_unplugged_ends_with_a_mistake(failed, monkeypatch, capsys):
-    fake = FakeDevice(say(TEXT), RATE)
-    fake.active = False
+@each("known", [True, False])
+def test_a_microphone_that_is_unplugged_ends_with_a_mistake(failed, monkeypatch, capsys, known):
+    class Unplugged(FakeDevice):
+        @property
+        def active(self):
+            if known:
+                return False
+            raise self.PortAudioError("no such stream")  # its driver has forgotten it
+
+    fake = Unplugged(say(TEXT), RATE)
     monkeypatch.setattr(live, "WAIT", 0.01)
     monkeypatch.setitem(sys.modules, "sounddevice", fake)
     assert "--mic: the default microphone: has stopped" in failed("--mic")

@@ -4,7 +4,7 @@ import contextlib
 import queue
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from asr.errors import UserError
 from asr.logging import logger
 
 PORTION = 0.1  # seconds
-WAIT = 0.5  # seconds without a sample, after which the reader may stop
+WAIT = 0.5  # seconds without a sample, after which it is seen whether to stop
 BACKLOG = 60.0  # seconds of a microphone that wait for the reader
 Portions = Iterator[tuple[np.ndarray, int]]  # samples (n,) float32 of one channel, and their rate
 
@@ -43,15 +43,24 @@ def _portions(sound: Sound, first: int, channel: int | None) -> Portions:
             yield block[begin : begin + size], sound.rate
 
 
-def from_pipe(stream: IO[bytes], rate: int) -> Portions:
+def never() -> bool:
+    """Tell that nobody wants to stop."""
+    return False
+
+
+def from_pipe(stream: IO[bytes], rate: int, stopped: Callable[[], bool] = never) -> Portions:
     """Read 16-bit little-endian samples of one channel as they come, until the pipe is closed.
 
-    While nothing comes, empty portions do: the reader may want to stop.
+    While nothing comes, empty portions do.
 
+    stopped  once it says so, what has come is read, up to BACKLOG seconds, and nothing is waited for
     raises   UserError if they begin with a file's header, or there are none, or they can't be read on
     """
     head, left = b"", b""
-    for block in _arriving(getattr(stream, "raw", stream), 2 * max(1, round(PORTION * rate))):
+    size, left_over = 2 * max(1, round(PORTION * rate)), round(BACKLOG / PORTION)
+    for block in _arriving(getattr(stream, "raw", stream), size, stopped):
+        if stopped() and (left_over := left_over - 1) < 0:
+            break
         if len(head) < 4:
             head = (head + block)[:4]
             pcm.check_head(head)
@@ -59,20 +68,21 @@ def from_pipe(stream: IO[bytes], rate: int) -> Portions:
         even = len(block) // 2 * 2
         yield np.frombuffer(block[:even], "<i2").astype(np.float32) / 32768, rate
         left = block[even:]
-    if len(head) < 2:
+    if len(head) < 2 and not stopped():
         raise pcm.no_samples()
-    if left:
+    if left and not stopped():
         pcm.say_torn()
 
 
-def _arriving(stream: IO[bytes], size: int) -> Iterator[bytes]:
+def _arriving(stream: IO[bytes], size: int, stopped: Callable[[], bool]) -> Iterator[bytes]:
     """Yield what comes, at most `size` bytes at once, and nothing every now and then while nothing comes.
 
+    stopped  once it says so, nothing is waited for
     raises   UserError if reading fails
     """
     while True:
         try:
-            waits = not select.select([stream], [], [], WAIT)[0]
+            waits = not select.select([stream], [], [], 0 if stopped() else WAIT)[0]
         except OSError:  # such as io.UnsupportedOperation: it never waits, or can't be asked
             waits = False
         try:
@@ -82,15 +92,16 @@ def _arriving(stream: IO[bytes], size: int) -> Iterator[bytes]:
                 f"standard input: can't be read on ({error.strerror or error}), expected samples until it ends; look "
                 "at what writes them"
             ) from None
-        if not block and not waits:
+        if not block and (not waits or stopped()):
             return
         yield block
 
 
-def from_microphone(device: str | None = None) -> Portions:
-    """Read a microphone at its own rate until the program is stopped; warn when samples were lost.
+def from_microphone(device: str | None = None, stopped: Callable[[], bool] = never) -> Portions:
+    """Read a microphone at its own rate; warn when samples were lost.
 
     device   its number or a part of its name; the system's default unless given
+    stopped  once it says so, the microphone is closed, and what it has heard is read to the end
     raises   UserError if the package sounddevice, a device or its driver is missing, or the device
              stops, as one does that is unplugged
     """
@@ -113,14 +124,20 @@ def from_microphone(device: str | None = None) -> Portions:
             stack.enter_context(microphone)  # starts it
         except (sounddevice.PortAudioError, ValueError) as error:
             raise UserError(f"{name}: {error}", argument="mic") from None
-        while True:
+        while not stopped():
             try:
                 yield heard.blocks.get(timeout=WAIT), rate
             except queue.Empty:
-                if not microphone.active:
+                try:
+                    active = microphone.active
+                except sounddevice.PortAudioError:  # the driver knows it no more
+                    active = False
+                if not active:
                     what = f"{name}: has stopped, expected samples until Ctrl-C; is it plugged in?"
                     raise UserError(what, argument="mic") from None
-                yield np.zeros(0, np.float32), rate  # the reader may want to stop
+                yield np.zeros(0, np.float32), rate  # the reader has others, too
+    while heard.blocks.qsize():
+        yield heard.blocks.get_nowait(), rate
 
 
 class _Heard:

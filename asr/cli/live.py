@@ -45,13 +45,16 @@ def decode(
     how.check_files()
     failures = [] if args.raw is not None else _misnamed(names)
     readable = [name for name in names if name not in {failure.id for failure in failures}]
-    writers, unread = dict[str, Write](), set(readable)
+    writers, unread, asked = dict[str, Write](), set(readable), list[int]()
+
+    def stopped() -> bool:
+        return bool(asked)
 
     def sources() -> Iterator[tuple[str, live.Portions]]:
         """Begin with the sources one by one, when there is room."""
         for name in readable:
             writers[name] = _writer(args, name, len(names) > 1, layout)
-            yield name, _to_end(_portions(args, name), name, unread)
+            yield name, _to_end(_portions(args, name, stopped), name, unread)
 
     with ExitStack() as stack:
         stack.enter_context(containers.decoding())
@@ -59,9 +62,11 @@ def decode(
         streams = Streams(load(), how.options, endpoints, how.precision)
         if args.out_dir:
             enlist(args, [path for name in readable for path in _files(args, name)])
-        asked = stack.enter_context(stopping())
-        at, stopped = _resumed(args, names[0]), lambda: bool(asked)
-        for name, event in transcribe_live(streams, sources(), stopped=stopped, at=at):
+        stack.enter_context(stopping(asked))
+        at = _resumed(args, names[0])
+        # a microphone and a pipe end by themselves, after what they have already heard
+        ends = live.never if _once(args) else stopped
+        for name, event in transcribe_live(streams, sources(), stopped=ends, at=at):
             if isinstance(event, Failure):
                 failures.append(event)
             else:
@@ -88,22 +93,22 @@ def _to_end(portions: live.Portions, name: str, unread: set[str]) -> live.Portio
 
 
 @contextmanager
-def stopping() -> Iterator[list[int]]:
+def stopping(asked: list[int]) -> Iterator[None]:
     """Within it, let the first Ctrl-C or SIGTERM end the streams, so that their last words are written.
 
-    The next one stops all.
-    returns   the signals that have come
+    The next one stops all. A signal that the program was begun to ignore stays ignored.
+    asked   gets the signals that come
     """
-    asked: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
         asked.append(number)
         if len(asked) > 1:
             raise _stopped(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heeded}
     try:
-        yield asked
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -179,11 +184,11 @@ def _files(args: argparse.Namespace, name: str) -> dict[Path, str]:
     return dict(zip(files_of(name, Path(args.out_dir), kinds), kinds, strict=True))
 
 
-def _portions(args: argparse.Namespace, name: str) -> live.Portions:
+def _portions(args: argparse.Namespace, name: str, stopped: Callable[[], bool]) -> live.Portions:
     if args.mic is not None:
-        return live.from_microphone(args.mic or None)
+        return live.from_microphone(args.mic or None, stopped)
     if args.raw is not None:
-        return live.from_pipe(sys.stdin.buffer, args.raw)
+        return live.from_pipe(sys.stdin.buffer, args.raw, stopped)
     portions = live.from_file(name, args.channel)
     return live.paced(portions) if args.realtime else portions
 

@@ -20,7 +20,7 @@ def transcribe_live(
     """Yield the events of sources that are read side by side, with their names.
 
     at_once  sources that are open together
-    stopped  is asked before each portion; once it says so, all sources end
+    stopped  is asked before each portion; once it says so, no source is read on, and all end
     at       position and number with which each stream begins, or goes on
     returns  a failure, too, of a source that can't be read, or not to its end
     """
