@@ -209,6 +209,8 @@ def _load_translator(path: Path) -> Translator:
 
 def _search(recognizer: Recognizer, options: dict[str, Any]) -> SearchOptions:
     """Return how to search; a warning, once, if confidences were calibrated for another search."""
+    if options.get("lm"):
+        options = options | {"lm": str(find_model(options["lm"]))}
     search = SearchOptions(**options)
     warn_calibrated_otherwise(recognizer.calibration, search, warn_once)
     return search

@@ -15,13 +15,16 @@ import pytest
 import yaml
 from hub import TOKEN, Hub
 from small import rows
+from spoken import LETTERS
 
+import asr
 from asr import score
 from asr.errors import UserError
 from asr.hub import find_model
 from asr.hub.cache import names_of_model
 from asr.hub.card import CARD, MARK, _install, is_unedited, seal
 from asr.model_files import BOUNDARIES, CALIBRATION, WEIGHTS
+from asr.text import kneser_ney
 
 pytest.importorskip("huggingface_hub")
 LICENSE = ["--license", "cc-by-4.0"]
@@ -442,3 +445,13 @@ def test_without_the_hub_s_client_a_folder_is_missing_first(tmp_path, monkeypatc
         find_model("models/typo")
     assert str(refused.value).startswith("models/typo: no such folder")
     assert "pip install" in str(refused.value)
+
+
+def test_a_published_language_model_is_found_in_python(recognizer, folder, tmp_path, monkeypatch):
+    orders = kneser_ney.estimate([LETTERS.encode("AB CDA")], LETTERS.vocabulary, 2)
+    kneser_ney.write_arpa(tmp_path / "lm.arpa", orders, LETTERS.symbols())
+    published = {"me/lm": tmp_path / "lm.arpa"}
+    monkeypatch.setattr("asr.api.find_model", lambda name: published.get(name, name))
+    how = {"mode": "ctc", "beam": 4, "lm": "me/lm"}
+    assert "lm" in asr.transcribe(recognizer, folder / "a.wav", **how).nbest[0].scores
+    assert "lm" in asr.stream(recognizer, **how)._streams.prefixes.scorers

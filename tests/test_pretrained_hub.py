@@ -106,6 +106,25 @@ def test_without_a_network_the_cache_is_taken(hub, files, tmp_path, monkeypatch)
     refused("who/what: no such folder here, and the Hugging Face Hub doesn't", find, NAME, "v2")
 
 
+def test_a_folder_of_the_cache_is_a_source_and_its_links_lead_no_farther(files, tmp_path):
+    """As snapshot_download returns it, and as someone copies the cache to a machine without a network."""
+    kept = tmp_path / "models--a--b/blobs"
+    folder = tmp_path / "models--a--b/snapshots" / ("0" * 40)
+    for path in (kept, folder):
+        path.mkdir(parents=True)
+    for name in (*DESCRIBED, source.WEIGHTS):
+        (kept / name).write_bytes(files[name])
+        (folder / name).symlink_to(f"../../blobs/{name}")
+    found = source.find(str(folder))
+    assert found.description() == json.loads(files[source.DESCRIPTION])
+    assert found.preprocessing() == (source.PREPROCESSOR, json.loads(files[source.PREPROCESSOR]))
+    assert found.tensors()
+    (tmp_path / "elsewhere.json").write_text("{}")
+    (folder / source.DESCRIPTION).unlink()
+    (folder / source.DESCRIPTION).symlink_to("../../../elsewhere.json")
+    refused("out of its folder; never read", found.description)
+
+
 @each("both", [False, True])
 def test_no_weights_are_taken_twice(hub, files, both):
     """One file, if there is one; else the parts that the index names, and no others."""

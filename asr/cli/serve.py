@@ -69,6 +69,7 @@ def arguments():
 def main(argv):
     """Serve until stopped."""
     args, token = arguments().parse_args(argv), os.environ.get("ASR_TOKEN", "")
+    args.lm = find_model(args.lm) if args.lm else args.lm
     how, ends, limits = (_of(args, it) for it in (SearchOptions, EndpointOptions, ServingOptions))
     check(args, token)
     models = named(args.model)

@@ -51,7 +51,8 @@ def arguments():
     args.add_argument(
         "--check",
         action="store_true",
-        help="list all problems in the data, estimate time and memory, and write nothing",
+        help="list all problems in the data, estimate time and memory, and write nothing (a pretrained encoder on "
+        "the hub is downloaded into its cache, though)",
     )
     args.add_argument(
         "--test",

@@ -27,6 +27,7 @@ PART = r"model-\d+-of-\d+\.safetensors"
 MOST_JSON = 8_000_000  # bytes; descriptions have thousands, an index a hundred thousand
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 PICKLES = "pytorch_model*.bin"
+SNAPSHOT = "models--.+/snapshots/[0-9a-f]{40}"  # a folder of the hub's cache; its files link to their contents
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,18 @@ def find_folder(name: str, revision: str | None) -> PretrainedSource | None:
                 f"model.encoder.revision: got {revision}, expected none, because the source {name} is a folder here, "
                 "which has one version; leave revision out"
             )
-        return PretrainedSource(name, folder, folder)
+        return PretrainedSource(name, folder, _root(folder))
     if not re.fullmatch(HUB_NAME, name):
         raise UserError(
             f"model.encoder.source: {name}: no such folder, and no name on the Hugging Face Hub (owner/name)"
         )
     return None
+
+
+def _root(folder: Path) -> Path:
+    """The folder out of which no file of a model may link: itself, or in the hub's cache what has the contents, too."""
+    place = folder.resolve()
+    return place.parents[1] if re.fullmatch(SNAPSHOT, "/".join(place.parts[-3:])) else folder
 
 
 def find_cached(name: str, revision: str | None) -> PretrainedSource | None:
