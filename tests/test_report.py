@@ -256,9 +256,11 @@ def test_the_sound_is_the_utterance(made):
     assert np.corrcoef(heard, soundfile.read("a b#0.wav")[0][8000:])[0, 1] > 0.98
 
 
-def test_sound_that_is_not_embedded_is_linked(made, monkeypatch, capfd):
+@each("name, value", [("EMBEDDED", 1), ("LONGEST", 1.4)])
+def test_sound_that_is_not_embedded_is_linked(made, monkeypatch, capfd, name, value):
+    """Of too many utterances, or of one of 1.5 s."""
     assert made().utterances["u2"]["sound"] == "gone.wav" and "sound of 1" in capfd.readouterr().err
-    monkeypatch.setattr(page, "EMBEDDED", 1)
+    monkeypatch.setattr(page, name, value)
     Path("deep").mkdir()
     shown = made(out="deep/page.html").utterances["u0"]
     assert Path("deep", unquote(shown["sound"])).samefile("a b#0.wav")

@@ -28,6 +28,7 @@ from asr.text.normalize import convention
 from asr.transcript import Transcript
 
 EMBEDDED = 200  # utterances whose sound is within the page
+LONGEST = 120.0  # seconds of such a sound: some 500 kB
 MOST = 30  # rows of each table of frequent errors
 SPEAKERS = 100
 # how page.html begins
@@ -91,13 +92,15 @@ def scores_of_second(report: Report) -> dict[str, Score]:
 
 
 def heard(recordings: Sequence[Utterance | None], folder: str) -> list[str]:
-    """Give the address of each utterance's sound: the first are embedded, the others linked; empty without one.
+    """Give the address of each utterance's sound: the first are embedded if they are short, others linked; or empty.
 
     Sound that can't be embedded is linked, and a warning says why.
     """
     addresses = [sound.linked(each, folder) if each else "" for each in recordings]
     faults = []
     for n, each in enumerate(recordings[:EMBEDDED]):
+        if addresses[n] and each and each.duration > LONGEST:
+            continue
         try:
             addresses[n] = sound.embedded(each) if each and each.path else ""
         except UserError as error:
