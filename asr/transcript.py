@@ -54,8 +54,8 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Word:
-    """One word; start and end count from the beginning of the recording."""
+class Token:
+    """One token of a word; from where CTC emits it to where it emits the next, within the word."""
 
     start: float
     end: float
@@ -65,6 +65,34 @@ class Word:
     def as_json(self) -> dict[str, Any]:
         """Return plain values, times to the millisecond."""
         return _timed(self)
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word; start and end count from the beginning of the recording.
+
+    tokens  in order, empty where their times are unknown
+    """
+
+    start: float
+    end: float
+    text: str
+    confidence: float = math.nan
+    tokens: tuple[Token, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, times to the millisecond."""
+        tokens = [token.as_json() for token in self.tokens]
+        return _timed(self) | ({"tokens": tokens} if tokens else {})
+
+    def moved(self, start: float, duration: float) -> "Word":
+        """Count its times from another beginning, `start` seconds earlier; none beyond `duration`."""
+
+        def at(seconds: float) -> float:
+            return start + min(seconds, duration)
+
+        tokens = tuple(replace(x, start=at(x.start), end=at(x.end)) for x in self.tokens)
+        return replace(self, start=at(self.start), end=at(self.end), tokens=tokens)
 
 
 @dataclass(frozen=True)
@@ -142,7 +170,9 @@ class Transcript:
             )
         segments = []
         for part in values.get("segments", ()):
-            words = tuple(Word(**_known(Word, word)) for word in part["words"])
+            words = tuple(
+                Word(**_known(Word, word) | {"tokens": _tokens(word)}) for word in part["words"]
+            )
             segments.append(Segment(**_known(Segment, part) | {"words": words}))
         return cls(
             values["id"],
@@ -228,7 +258,11 @@ def _known(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     return {name: math.nan if values[name] is None else values[name] for name in names}
 
 
-def _timed(part: Word | Segment) -> dict[str, Any]:
+def _tokens(word: dict[str, Any]) -> tuple[Token, ...]:
+    return tuple(Token(**_known(Token, token)) for token in word.get("tokens") or ())
+
+
+def _timed(part: Token | Word | Segment) -> dict[str, Any]:
     return {
         "start": round(part.start, 3),
         "end": round(part.end, 3),

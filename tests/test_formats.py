@@ -21,7 +21,7 @@ from small import rows
 
 from asr.cli.decode import main
 from asr.formats import FORMATS, PAUSE, FormatOptions, check_names, cues
-from asr.transcript import Alternative, Segment, Transcript, Word
+from asr.transcript import Alternative, Segment, Token, Transcript, Word
 
 each = pytest.mark.parametrize
 VOCABULARY = ["a", "word", "don't", "well-known", "5", "<b>", 'quoted"', "我", "用", "iPhone"]
@@ -117,7 +117,10 @@ def test_what_is_read_from_json_is_what_was_written():
         "a b", [1, 2], -1.5, {"ctc": -1.0, "lm": -math.inf}, "limit", 0.5, [0.5, 1.0]
     )
     lost = Alternative("", [], -math.inf, confidence=0.25)
-    segment = Segment(0.5, 1.5, "a b", 0.5, (Word(0.5, 1.0, "a", 0.25), Word(1.0, 1.5, "b", 0.75)))
+    tokens = (Token(1.0, 1.25, "_", 0.5), Token(1.25, 1.5, "b", math.nan))
+    segment = Segment(
+        0.5, 1.5, "a b", 0.5, (Word(0.5, 1.0, "a", 0.25), Word(1.0, 1.5, "b", 0.75, tokens))
+    )
     whole = Transcript("x", "a b", (segment,), "", 0.0, 2.0, (best, lost), ((0.0, 0.5), (1.5, 2.0)))
     values = json.loads(json.dumps(whole.as_json()))
     for part in (

@@ -74,6 +74,22 @@ def test_partials_become_finals_with_times(streams):
     assert [w.start for w in words] == pytest.approx(starts, abs=0.09)
 
 
+def test_tokens_have_the_times_of_their_tones(streams):
+    """Each lasts to the next one of its word; the first begins and the last ends with it."""
+    words = [
+        w for e in run(streams.open(), say(TEXT)) if isinstance(e, Final) for w in e.segment.words
+    ]
+    for word in words:
+        assert "".join(token.text for token in word.tokens) == word.text
+        edges = [edge for token in word.tokens for edge in (token.start, token.end)]
+        assert [word.start, *edges[2::2], word.end] == [edges[0], *edges[1::2]]
+        confidences = [token.confidence for token in word.tokens]
+        assert word.confidence == pytest.approx(np.prod(confidences))
+    tones = [0.2 * n for n, sound in enumerate(TEXT) if sound not in ("-", SPACE)]
+    starts = [token.start for word in words for token in word.tokens]
+    assert starts == pytest.approx(tones, abs=0.09)
+
+
 def cuttings(count, length):
     """Portions of one sample to some seconds, and empty ones."""
     for seed in range(count):

@@ -272,10 +272,7 @@ def transcript_of(
         found = tuple(replace(a, confidence=calibration.utterances(a.confidence)) for a in found)
         words = [replace(word, confidence=calibration.words(word.confidence)) for word in words]
     start, duration, best = recording.start, recording.duration, found[0]
-    timed = tuple(
-        replace(word, start=start + min(word.start, duration), end=start + min(word.end, duration))
-        for word in words
-    )
+    timed = tuple(word.moved(start, duration) for word in words)
     segments = (
         [Segment(timed[0].start, timed[-1].end, best.text, best.confidence, timed, found)]
         if timed

@@ -16,7 +16,7 @@ from asr.search.alignment import align
 from asr.search.scorer import Hypothesis
 from asr.text.tokenizer import Tokenizer
 from asr.text.units import units
-from asr.transcript import Word
+from asr.transcript import Token, Word
 
 AROUND = 0.2  # seconds of a recording beside the words whose boundaries are looked for
 PAUSE = 0.4  # seconds between words that are looked for apart
@@ -97,7 +97,9 @@ def word_times(
     returns      the words of each, in seconds from the beginning of its waveform; none where the
                  tokens can't be aligned
     """
-    words, places = place(log_probs, encoded.H_lens, [h.tokens for h in hypotheses], recognizer)
+    texts = [h.tokens for h in hypotheses]
+    words, places, starts = _aligned(log_probs, encoded.H_lens, texts, recognizer)
+    factor, symbols = recognizer.model.encoder.subsampling.factor, recognizer.tokenizer.symbols()
     extractor, offset = recognizer.frontend.extractor, 0.0
     if recognizer.boundaries:
         places = recognizer.boundaries.refine(encoded.X, encoded.X_lens, places)
@@ -107,17 +109,22 @@ def word_times(
     def seconds(frame: int) -> float:
         return (offset + frame * extractor.shift_samples) / extractor.sample_rate
 
-    return [
-        [
-            Word(
-                seconds(at.first),
-                seconds(at.end),
-                word.text,
-                math.prod(h.confidences[word.first : word.end]),
+    def timed(h: Hypothesis, word: TokenWord, at: WordSpan, starts: Sequence[int]) -> Word:
+        own = range(word.first, word.end)
+        inner = [min(max(factor * starts[n], at.first), at.end) for n in own[1:]]
+        edges = [seconds(frame) for frame in (at.first, *inner, at.end)]
+        confidences = [h.confidences[n] for n in own]
+        tokens = [
+            Token(start, end, symbols[h.tokens[n]], confidence)
+            for start, end, n, confidence in zip(
+                edges[:-1], edges[1:], own, confidences, strict=True
             )
-            for word, at in zip(row, found, strict=True)
         ]
-        for h, row, found in zip(hypotheses, words, places, strict=True)
+        return Word(edges[0], edges[-1], word.text, math.prod(confidences), tuple(tokens))
+
+    return [
+        [timed(h, word, at, begun) for word, at in zip(row, found, strict=True)]
+        for h, row, found, begun in zip(hypotheses, words, places, starts, strict=True)
     ]
 
 
@@ -125,6 +132,13 @@ def place(
     log_probs: Tensor, H_lens: Tensor, texts: Sequence[Sequence[int]], recognizer: Recognizer
 ) -> tuple[list[list[TokenWord]], list[list[WordSpan]]]:
     """Find the words of texts and their frames of features by CTC; none where tokens can't be aligned."""
+    return _aligned(log_probs, H_lens, texts, recognizer)[:2]
+
+
+def _aligned(
+    log_probs: Tensor, H_lens: Tensor, texts: Sequence[Sequence[int]], recognizer: Recognizer
+) -> tuple[list[list[TokenWord]], list[list[WordSpan]], list[list[int]]]:
+    """As `place`; and the encoder frames with which CTC begins to emit each token."""
     lens = [len(tokens) for tokens in texts]
     Y = pad_sequence([torch.tensor(tokens, dtype=torch.long) for tokens in texts], batch_first=True)
     found = align(log_probs, H_lens, Y.to(H_lens.device), torch.tensor(lens, device=H_lens.device))
@@ -133,11 +147,12 @@ def place(
         words_of(tokens, recognizer.tokenizer) if ok else []
         for tokens, ok in zip(texts, found.score.isfinite().tolist(), strict=True)
     ]
+    starts, ends = found.starts.tolist(), found.ends.tolist()
     places = [
-        [WordSpan(w.text, factor * starts[w.first], factor * ends[w.end - 1]) for w in row]
-        for row, starts, ends in zip(words, found.starts.tolist(), found.ends.tolist(), strict=True)
+        [WordSpan(w.text, factor * begun[w.first], factor * over[w.end - 1]) for w in row]
+        for row, begun, over in zip(words, starts, ends, strict=True)
     ]
-    return words, places
+    return words, places, starts
 
 
 @torch.no_grad()
