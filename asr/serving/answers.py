@@ -6,6 +6,7 @@ import json
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from asr.formats import FormatOptions, srt, vtt
@@ -52,7 +53,8 @@ def verbose(
             _segment(n, part, nbest) for n, part in enumerate(_segments(transcript))
         ]
     if words:
-        all_words = [word.as_json() for part in transcript.segments for word in part.words]
+        words = (word for part in transcript.segments for word in part.words)
+        all_words = [replace(word, tokens=()).as_json() for word in words]
         found["words"] = [{"word": word.pop("text"), **word} for word in all_words]
     return found
 
