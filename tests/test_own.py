@@ -80,9 +80,9 @@ def test_a_tier_at_its_own_hours_is_the_file_in_conf_that_the_readme_names(scale
         (0.63, (40, 1, 4, 200, 28)),  # conf/an4.yaml
         (1.26, (20, 1, 2, 200, 14)),  # as many steps in all
         (0.063, (80, 2, 8, 40, 56)),  # twice the epochs at most: a fifth of the steps
-        (6.4, (24, 1, 2, 300, None)),  # conf/english.yaml
-        (3.2, (48, 2, 4, 300, None)),
-        (12.8, (12, 1, 1, 300, None)),
+        (6.4, (24, 1, 2, 300, 16)),  # conf/english.yaml
+        (3.2, (48, 2, 4, 300, 32)),
+        (12.8, (12, 1, 1, 300, 8)),
     ],
 )
 def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled, hours, expected):
