@@ -44,7 +44,7 @@ def _portions(sound: Sound, first: int, channel: int | None) -> Portions:
 
 
 def never() -> bool:
-    """Tell that nobody wants to stop."""
+    """Never stop: for sources that end by themselves, and readers who read them to the end."""
     return False
 
 
@@ -57,10 +57,11 @@ def from_pipe(stream: IO[bytes], rate: int, stopped: Callable[[], bool] = never)
     raises   UserError if they begin with a file's header, or there are none, or they can't be read on
     """
     head, left = b"", b""
-    size, left_over = 2 * max(1, round(PORTION * rate)), round(BACKLOG / PORTION)
+    size, most = 2 * max(1, round(PORTION * rate)), round(BACKLOG / PORTION)  # after a stop
     for block in _arriving(getattr(stream, "raw", stream), size, stopped):
-        if stopped() and (left_over := left_over - 1) < 0:
+        if stopped() and most == 0:
             break
+        most -= int(stopped())
         if len(head) < 4:
             head = (head + block)[:4]
             pcm.check_head(head)
