@@ -1,7 +1,7 @@
 """Formats of transcripts: parsers of others (pysubs2, praatio) read back what was written.
 
-Cues of subtitles obey laws over random transcripts: in order, apart, within segments, no word lost,
-lines no wider and no more than asked for.
+For random transcripts, the cues of subtitles are in order, apart and within segments; no word is lost, and lines are
+no wider and no more than asked for.
 """
 
 import itertools
@@ -54,7 +54,7 @@ def letters(texts):
 
 
 @each("seed", range(20))
-def test_cues_obey_their_laws(seed):
+def test_cues_are_in_order_and_fit(seed):
     options = FormatOptions(max_line_width=random.Random(seed).choice([10, 42]), max_line_count=2)
     transcript = drawn(seed)
     made = cues(transcript, options)
