@@ -53,8 +53,8 @@ def verbose(
             _segment(n, part, nbest) for n, part in enumerate(_segments(transcript))
         ]
     if words:
-        words = (word for part in transcript.segments for word in part.words)
-        all_words = [replace(word, tokens=()).as_json() for word in words]
+        spoken = (word for part in transcript.segments for word in part.words)
+        all_words = [replace(word, tokens=()).as_json() for word in spoken]
         found["words"] = [{"word": word.pop("text"), **word} for word in all_words]
     return found
 
