@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import sentencepiece
@@ -119,11 +119,12 @@ class BPE:
 
     def symbols(self) -> list[str]:
         """List one printable name per id."""
-        return [
-            "<blank>",
-            *(self._processor.id_to_piece(n) for n in range(1, self.vocabulary - 1)),
-            "<sos/eos>",
-        ]
+        return ["<blank>", *self._pieces, "<sos/eos>"]
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        """Names of all ids but the first and the last."""
+        return self._processor.id_to_piece([*range(1, self.vocabulary - 1)])
 
     @property
     def content(self) -> bytes:
