@@ -188,6 +188,7 @@ def test_a_full_disk_is_a_line(folder, tmp_path, monkeypatch, failed):
     assert "a.wav.txt: can't be written (No space left on device)" in text
 
 
+@pytest.mark.usefixtures("heeded")
 @each("number", [signal.SIGINT, signal.SIGTERM])
 @each("early", [False, True])
 def test_a_signal_ends_a_pipe_after_what_has_come(decode, monkeypatch, number, early):
@@ -252,6 +253,7 @@ def test_a_signal_that_is_ignored_stays_so():
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.usefixtures("heeded")
 @each("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @each("at, unread", [(20, ["a.wav", "b.flac"]), (10**6, [])])
 def test_a_signal_before_the_end_of_files_is_an_exit_status(
@@ -367,6 +369,7 @@ def test_the_end_of_a_partial_result_fits_into_a_line(text, width):
     assert shown == text or columns(text[-len(shown) - 1 :]) > width
 
 
+@pytest.mark.usefixtures("heeded")
 @each("early", [False, True])
 def test_a_microphone_is_read_until_it_is_stopped(decode, monkeypatch, caplog, early):
     """All has been read, or most of it waits for a reader that is slower than it."""
