@@ -122,6 +122,13 @@ def test_a_training_begins_with_a_published_model(hub, run, files, root, tmp_pat
     begun = yaml.safe_load((tmp_path / "tuned/config.yaml").read_text())["init_from"]
     assert sha in begun
 
+    hub.commit("me/tones", files | {WEIGHTS: b"newer"})  # the run stays with its commit
+    again = run("asr-train", "--config", root / "x.yaml", *settings)
+    assert (again.status, again.out) == (0, ""), again.err
+    assert "up to date" in again.err
+    other = run("asr-train", "--config", root / "x.yaml", *settings[1:], "out=new")
+    assert other.status == 2 and WEIGHTS in other.err  # a new run takes the new one
+
 
 def test_the_card_has_the_run_s_own_figures(hub, run, model, decoded, root, tmp_path):
     (tmp_path / "bleu.json").write_text(

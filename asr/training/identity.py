@@ -1,13 +1,16 @@
 """What a run is known by, and the files that it needs: from the plain tree of its settings, without PyTorch."""
 
 import json
+import operator
 import os
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from asr.errors import UserError
 from asr.hub import find_model
+from asr.hub.cache import published_name
 from asr.model_files import NOT_IN_STAMP
 from asr.stamp import Stamp
 from asr.text import tokenizer
@@ -73,12 +76,19 @@ def check_files(config: str | Path, overrides: Sequence[str] = ()) -> None:
 def located(config: str | Path, overrides: Sequence[str] = ()) -> tuple[str, ...]:
     """Download the published models that a run begins with; add their folders to its overrides.
 
+    A name without a revision stands for the commit with which the run began, if it did.
+
     raises   UserError if the hub doesn't give one
     """
     tree, _ = read_tree(config, overrides)
-    named = {key: tree.get(key) for key in ("init_from", "tokenizer", "source_tokenizer")}
-    found = {key: find_model(name) for key, name in named.items() if isinstance(name, str)}
-    return (*overrides, *(f"{key}={path}" for key, path in found.items() if path != named[key]))
+    begun = _begun(str(tree.get("out", "")) or ".")
+    found: dict[str, str] = {}
+    for key in ("init_from", "tokenizer", "source_tokenizer"):
+        if isinstance(name := tree.get(key), str):
+            commit = published_name(begun[key]) if isinstance(begun.get(key), str) else None
+            path = find_model(commit if commit and commit.partition("@")[0] == name else name)
+            found |= {key: path} if path != name else {}
+    return (*overrides, *(f"{key}={path}" for key, path in found.items()))
 
 
 def _source(tree: Mapping[str, Any]) -> str:
@@ -101,13 +111,25 @@ def _recorded(out: str, source: str) -> dict[str, str]:
     """Digests of the files of a source whose folder is gone, as the run in `out` has recorded them."""
     if not source or os.path.isdir(source):
         return {}
+    inputs = _record(out, "inputs")
+    return {p: d for p, d in inputs.items() if p == os.path.join(source, os.path.basename(p))}
+
+
+def _begun(out: str) -> dict[str, Any]:
+    """Read the settings with which the run in `out` has begun; {} if there is none."""
+    return _record(out, "arguments", "settings")
+
+
+def _record(out: str, *keys: str) -> dict[str, Any]:
+    """Read an object of what the run in `out` has recorded, by the keys that lead to it; {} if there is none."""
     for name in RECORDS:
         try:
             with open(os.path.join(out, name), encoding="utf-8") as file:
-                inputs = json.load(file)["inputs"].items()
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # absent or damaged
+                found = reduce(operator.getitem, keys, json.load(file))
+        except (OSError, ValueError, LookupError, TypeError):  # absent or damaged
             continue
-        return {p: digest for p, digest in inputs if p == os.path.join(source, os.path.basename(p))}
+        if isinstance(found, dict):
+            return found
     return {}
 
 
