@@ -234,6 +234,30 @@ def test_the_convolutions_can_be_left_as_they_are(folder):
     assert left == {f"pretrained.feature_extractor.{name}" for name, _ in convolutions}
 
 
+@each("text", ["", "mask: {}"])
+@each("family, prefix", [("wav2vec2 base", "wav2vec2"), ("wavlm large", "wavlm")])
+def test_names_in_published_files_are_understood(folder, tmp_path, family, prefix, text):
+    """A model with a head, as torch before 2.1 named the norm of the positions' weights."""
+    shutil.copytree(folder(family), path := tmp_path / "published")
+    tensors = load_file(path / source.WEIGHTS)
+    tensors["masked_spec_embed"] = torch.arange(tensors["masked_spec_embed"].numel()).float()
+    parts = (
+        ("parametrizations.weight.original0", "weight_g"),
+        ("parametrizations.weight.original1", "weight_v"),
+    )
+    renamed = {
+        f"{prefix}.{name.replace(*parts[0]).replace(*parts[1])}": x for name, x in tensors.items()
+    }
+    assert {name.rpartition(".")[2] for name in renamed} >= {"weight_g", "weight_v"}
+    save_file(
+        renamed | {"lm_head.weight": torch.ones(3, 3)}, path / source.WEIGHTS, {"format": "pt"}
+    )
+    encoder, unused = sources.encoder_of(path, text)
+    own = encoder.pretrained.state_dict()
+    assert unused == ["lm_head.weight"] and ("masked_spec_embed" in own) is bool(text)
+    assert_same(own, {name: x for name, x in tensors.items() if name in own})
+
+
 ENCODER = """encoder: {{kind: pretrained, source: {root}/source, dropout: 0.05, layer_dropout: 0.2,
     mask: {{time_ratio: 0.1, time_width: 2}}}}
   fine_tuning: {{freeze_epochs: 1, rate: 0.5, layer_decay: 0.9}}"""

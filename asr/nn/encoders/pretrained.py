@@ -256,7 +256,8 @@ class PretrainedEncoder(nn.Module):
         own = self.pretrained.state_dict()  # with LoRA's matrices
         taken = {name: x for name, x in loaded.state_dict().items() if name in own}
         self.pretrained.load_state_dict({**own, **taken})
-        return sorted({*info["unexpected_keys"], *others} - MISSING)
+        unused = {*info["unexpected_keys"], *others}
+        return sorted(name for name in unused if name.rpartition(".")[2] not in MISSING)
 
 
 class Adapter(nn.Module):
