@@ -40,6 +40,8 @@ from scripts.bench import (
     nonspeech,
     ours,
     place,
+    pretrained,
+    pretrained_training,
     search_parts,
     subsampling,
     train,
@@ -273,6 +275,32 @@ losses: [3.0, 3.0] | loss of peer went from 3.000 to 3.000
 def test_models_of_other_sizes_and_losses_that_do_not_fall_are_refused(changes, message):
     with pytest.raises(SystemExit, match=message):
         train.check(training_rows(**options(changes)))
+
+
+def test_a_pretrained_encoder_is_timed_as_transformers_computes_it(monkeypatch, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from scripts.bench import pretrained_ours
+
+    sizes = options("""hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 16,
+        conv_dim: [8, 8, 8, 8, 8, 8, 8], num_conv_pos_embedding_groups: 2""")
+    monkeypatch.setattr(pretrained, "SIZES", sizes)
+    monkeypatch.setattr(pretrained, "SOURCE", tmp_path / "source")
+    monkeypatch.setitem(workload.SECONDS, "eight", (0.9, 0.7))
+    pretrained.write_source()
+    loss = pretrained_training.Loss(*pretrained_ours.build(str(tmp_path / "source")))
+    batch = pretrained_training.whole("eight")
+    reference = transformers.AutoModel.from_pretrained(tmp_path / "source").eval()
+    prepare = transformers.AutoFeatureExtractor.from_pretrained(tmp_path / "source")
+    for n, x in enumerate(workload.waveforms("eight")):
+        own = prepare(
+            x.numpy(), sampling_rate=workload.SAMPLE_RATE, return_tensors="pt"
+        ).input_values
+        expected = reference(own).last_hidden_state
+        H = loss.eval().encoder(*batch[:2])[n, None, : expected.size(1)]
+        assert_close(H, expected, rtol=1e-4, atol=1e-4)
+    step = training.Plain(loss, ARGS)
+    answers = [training.measure(step, [*batch], "cpu") for _ in range(3)]
+    assert answers[0]["loss"] > answers[1]["loss"] > answers[2]["loss"]
 
 
 # features and the rest

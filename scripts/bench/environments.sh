@@ -20,6 +20,10 @@ from importlib.metadata import requires
 print(*(r for r in requires(sys.argv[1]) if "extra ==" not in r and not r.startswith("setuptools")), sep="\n")' "$2"
 }
 
+transformers() { # the version of our side, for pretrained encoders
+    "$python" -c 'from importlib.metadata import version; print("transformers==" + version("transformers"))'
+}
+
 make() { # NAME PACKAGE==VERSION
     [ -x ".bench/$1/bin/python" ] || "$python" -m venv ".bench/$1"
     pip "$1" install --no-deps "$2"
@@ -35,7 +39,7 @@ print(f"{sys.prefix}: Python {platform.python_version()}, {packages}")' "$1"
 [ $# -gt 0 ] || set -- espnet speechbrain
 for peer; do
     case $peer in
-    espnet) make espnet espnet==202511 ;;
+    espnet) make espnet espnet==202511 && pip espnet install "$(transformers)" ;;
     joeynmt) # which imports one package more, and calls what newer sentencepieces lack
         make joeynmt joeynmt==2.3.0 && pip joeynmt install importlib_metadata sentencepiece==0.2.0
         ;;
@@ -43,7 +47,7 @@ for peer; do
         [ -x .bench/sherpa/bin/python ] || "$python" -m venv .bench/sherpa
         pip sherpa install sherpa-onnx==2.0.1 sherpa-onnx-bin==2.0.1 onnx==1.23.2
         ;;
-    speechbrain) make speechbrain speechbrain==1.1.2 ;;
+    speechbrain) make speechbrain speechbrain==1.1.2 && pip speechbrain install "$(transformers)" ;;
     *) echo "environments: $peer: no such peer; espnet, speechbrain, joeynmt or sherpa" >&2 && exit 2 ;;
     esac
 done

@@ -145,6 +145,15 @@ def lay_out(lines: list[dict], peak_tflops: float | None) -> str:
     return report.table((*heads, "loss", "others"), rows)
 
 
+def present(args: argparse.Namespace, lines: list[dict]) -> None:
+    """Print the table, and what was computed."""
+    seconds = workload.SECONDS[args.workload]
+    print(
+        f"medians of {args.repeats} steps on {len(seconds)} utterances, {sum(seconds):.0f} s of audio\n"
+    )
+    print(lay_out(lines, args.peak_tflops))
+
+
 def main() -> None:
     """Measure and tell."""
     args = arguments()
@@ -155,11 +164,7 @@ def main() -> None:
     check(rows)
     lines = summary(rows)
     turns.tell(args, facts, workers, rows, lines)
-    seconds = workload.SECONDS[args.workload]
-    print(
-        f"medians of {args.repeats} steps on {len(seconds)} utterances, {sum(seconds):.0f} s of audio\n"
-    )
-    print(lay_out(lines, args.peak_tflops))
+    present(args, lines)
 
 
 if __name__ == "__main__":

@@ -67,8 +67,12 @@ class Plain:
         return float(loss.detach())
 
 
-def serve(build: Callable[[Namespace], Implementation], *packages: str) -> None:
-    """Answer the requests of train.py."""
+def serve(
+    build: Callable[[Namespace], Implementation],
+    *packages: str,
+    batch: Callable[[str], tuple[Tensor, ...]] | None = None,
+) -> None:
+    """Answer the requests of train.py; batch: of a workload's name, by default `whole`."""
 
     def answering(args: Namespace) -> Callable[[dict], dict]:
         if args.d_model:
@@ -80,10 +84,10 @@ def serve(build: Callable[[Namespace], Implementation], *packages: str) -> None:
         implementation = build(args)
 
         def answer(request: dict) -> dict:
-            batch = [x.to(args.device) for x in whole(request["workload"])]
+            tensors = [x.to(args.device) for x in (batch or whole)(request["workload"])]
             if request.get("flops"):
-                return {"flops": count_flops(implementation, batch)}
-            return measure(implementation, batch, args.device)
+                return {"flops": count_flops(implementation, tensors)}
+            return measure(implementation, tensors, args.device)
 
         return answer
 

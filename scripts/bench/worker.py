@@ -26,6 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--compile", type=int, default=0, help="1: torch.compile")
     parser.add_argument("--d-model", type=int, help="instead of the workload's; heads stay 64 wide")
+    parser.add_argument("--source", help="folder of a pretrained encoder")
     parser.add_argument("--answers", type=int, default=1, help="file descriptor")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
