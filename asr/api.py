@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from asr import device as devices
+from asr.audio.containers import decoding
 from asr.data.texts import Text
 from asr.errors import UserError
 from asr.hub import find_model
@@ -53,7 +54,8 @@ def transcribe(
     """Transcribe one recording.
 
     recognizer   or its model folder, which each call reads anew
-    audio        a sound file, or its samples (samples,) as numbers from -1 to 1
+    audio        a sound file, which ffmpeg may have to decode, or its samples (samples,) as numbers
+                 from -1 to 1
     sample_rate  Hz, of samples; the model's unless given
     options      fields of `asr.SearchOptions`, such as mode="ctc-greedy" or beam=20
     raises       UserError if the recording can't be read, or is too short for one frame
@@ -61,8 +63,9 @@ def transcribe(
     recognizer = _read(recognizer)
     how = _search(recognizer, options)
     if isinstance(audio, str | os.PathLike):
-        found = [one_recording(audio, "use asr.transcribe_all")]
-        (transcript,) = pipeline.transcribe(recognizer, found, how, times=True)
+        with decoding():
+            found = [one_recording(audio, "use asr.transcribe_all")]
+            (transcript,) = pipeline.transcribe(recognizer, found, how, times=True)
         return transcript
     waveform = pipeline.waveform_of(audio, sample_rate, recognizer)
     return pipeline.transcribe_waveform(recognizer, waveform, how)
@@ -82,13 +85,20 @@ def transcribe_all(
                    a GPU
     options        fields of `asr.SearchOptions`
     returns        transcripts in the order given, each as soon as all before it are done
-    raises         UserError at the first recording that can't be read
+    raises         UserError at the first recording that can't be read; all are looked at before the
+                   first transcript
     """
     recognizer = _read(recognizer)
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
-    found = find([os.fspath(path) for path in paths])
     how = _search(recognizer, options)
-    return pipeline.transcribe(recognizer, found, how, batch_seconds, times=True)
+    return _transcribed(recognizer, [os.fspath(path) for path in paths], how, batch_seconds)
+
+
+def _transcribed(
+    recognizer: Recognizer, paths: list[str], options: SearchOptions, batch_seconds: float | None
+) -> Iterator[Transcript]:
+    with decoding():
+        yield from pipeline.transcribe(recognizer, find(paths), options, batch_seconds, times=True)
 
 
 def stream(
@@ -133,14 +143,15 @@ def align(
     recognizer = _read(recognizer)
     given = text.splitlines() if isinstance(text, str) else text
     lines = [(f"line {n}", line) for n, line in enumerate(given, 1) if line.strip()]
-    if isinstance(audio, str | os.PathLike):
-        recording = one_recording(audio, "give its parts one by one")
-        read = windows.reader(recording, recognizer.sample_rate)
-    else:
-        waveform = pipeline.waveform_of(audio, sample_rate, recognizer)
-        recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
-        read = windows.reader_of(waveform)
-    return alignment.align(recognizer, read, recording, lines, normalize)
+    with decoding():
+        if isinstance(audio, str | os.PathLike):
+            recording = one_recording(audio, "give its parts one by one")
+            read = windows.reader(recording, recognizer.sample_rate)
+        else:
+            waveform = pipeline.waveform_of(audio, sample_rate, recognizer)
+            recording = Recording("", "", 0.0, len(waveform) / recognizer.sample_rate)
+            read = windows.reader_of(waveform)
+        return alignment.align(recognizer, read, recording, lines, normalize)
 
 
 def translate(

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from runs import status_of
 from small import each, options, rows
 from spoken import RATE, say, write_folder
 
+import asr
 from asr.audio import containers
 from asr.audio import load as audio
 from asr.audio.pcm import spooled
@@ -251,6 +253,41 @@ def test_containers_have_the_samples_that_ffmpeg_writes(folder, run, kind, tmp_p
         assert texts["calls/z.mov"] == texts["calls/theirs.wav"]
     assert os.listdir(tmp_path / "temporary") == []
     refused("convert it: ffmpeg", audio.info, name)
+
+
+@NEEDS_FFMPEG
+def test_decoded_files_go_when_they_take_too_much_and_come_back(folder, monkeypatch):
+    """The one that was used longest ago goes first, and none that was just used."""
+    names, levels = [f"{n}.m4a" for n in range(3)], (0.25, 0.5, 0.75)
+    for name, level in zip(names, levels, strict=True):
+        soundfile.write("stereo.wav", np.full(1000, level), RATE)
+        convert(name, "-c:a", "alac")
+    with containers.decoding() as kept:
+        monkeypatch.setattr(containers, "KEPT", 0)
+        first, second = [containers.decoded(Path(name)) for name in names[:2]]
+        assert len(os.listdir(kept)) == 2  # both were just used
+        monkeypatch.setattr(containers, "KEPT", 2 * first.stat().st_size)
+        monkeypatch.setattr(containers, "IN_USE", 0.0)
+        os.utime(first, (1, 1))
+        os.utime(second, (2, 2))
+        assert containers.decoded(Path(names[0])) == first  # which is another use
+        third = containers.decoded(Path(names[2]))
+        assert {*os.listdir(kept)} == {first.name, third.name}
+        heard = [audio.load(name, RATE) for name in names]
+    for wave, level in zip(heard, levels, strict=True):
+        np.testing.assert_array_equal(wave, np.full(1000, level))
+
+
+@NEEDS_FFMPEG
+def test_python_reads_containers_as_their_sound(folder, recognizer):
+    name = convert("./a.m4a", "-c:a", "alac")
+    how = {"mode": "ctc-greedy"}
+    expected = asr.transcribe(recognizer, "stereo.wav", **how)
+    assert expected.text
+    assert asr.transcribe(recognizer, name, **how).text == expected.text
+    assert [t.text for t in asr.transcribe_all(recognizer, [name], **how)] == [expected.text]
+    lines = [asr.align(recognizer, path, expected.text) for path in (name, "stereo.wav")]
+    assert lines[0].segments == lines[1].segments
 
 
 @NEEDS_FFMPEG

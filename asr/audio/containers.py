@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ ATOMS = {b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"}  # with which an 
 SECONDS = 3600.0  # that ffmpeg may take for a file
 BYTES = 1 << 34  # that it may write for one: 50 hours of 48 kHz
 BLOCK = 1 << 20
+KEPT = 1 << 33  # bytes of decoded files; beyond that those go whose last use is longest ago
+IN_USE = 60.0  # seconds since its last use, in which a file isn't removed
 COMMAND = (
     "ffmpeg -nostdin -hide_banner -v error -protocol_whitelist cache,pipe -format_whitelist {0} -f {0} "
     "-read_ahead_limit -1 -i cache:pipe:0 -map 0:a:0 -vn -sn -dn -threads 1 -f au -c:a pcm_s16be pipe:1"
@@ -63,7 +66,7 @@ def demuxer(head: bytes) -> str | None:
 
 
 def decoded(path: Path) -> Path | None:
-    """Decode a container, unless that was done before; None outside of `decoding`, or if it is none.
+    """Decode a container, unless that is still there; None outside of `decoding`, or if it is none.
 
     raises   UserError if ffmpeg isn't installed, fails, or exceeds a limit
     """
@@ -76,10 +79,27 @@ def decoded(path: Path) -> Path | None:
         facts = f"{os.path.realpath(path)}\0{state.st_size}\0{state.st_mtime_ns}"
         name = hashlib.sha256(os.fsencode(facts)).hexdigest()[:32]
         found = Path(_folders[-1], f"{name}.au")
-        if not found.exists():
+        try:
+            os.utime(found)
+        except FileNotFoundError:
             file.seek(0)
             _decode(path, file.fileno(), reader, found)
+            _make_room(found.parent)
     return found
+
+
+def _make_room(folder: Path) -> None:
+    """Remove decoded files that were used longest ago, until the others have `KEPT` bytes or were just used."""
+    files = []
+    for found in folder.glob("*.au"):
+        with contextlib.suppress(FileNotFoundError):  # another process makes room, too
+            state = found.stat()
+            files.append((state.st_mtime, state.st_size, found))
+    total, now = 0, time.time()
+    for used, size, found in sorted(files, reverse=True):
+        total += size
+        if total > KEPT and now - used > IN_USE:
+            found.unlink(missing_ok=True)
 
 
 def decode(

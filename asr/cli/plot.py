@@ -129,6 +129,7 @@ def sentence(args):
 def utterance(args):
     """Draw a recording; print its text."""
     from asr import api
+    from asr.audio.containers import decoding
     from asr.audio.load import load
     from asr.transcription import plots
 
@@ -137,7 +138,8 @@ def utterance(args):
     options = search_options(args)
     refuse_idle(args, idle_options(options))
     recognizer = api.load(args.model)
-    waveform = load(args.recording, recognizer.sample_rate)
+    with decoding():
+        waveform = load(args.recording, recognizer.sample_rate)
     if (seconds := len(waveform) / recognizer.sample_rate) > plots.LONGEST:
         expected = f"expected {plots.LONGEST:.0f} s or less; cut it"
         raise UserError(f"{args.recording}: got {seconds:.0f} s of audio, {expected}")
