@@ -99,16 +99,18 @@ def assert_uninterrupted(root, out, whole, *overrides):
     assert history(out) == history(whole[0])
 
 
-def assert_processes_change_nothing(root, folder, *overrides):
-    """Weights and metrics of two processes are, to the bit, those of one."""
-    one, two = (
-        (weights(train_as_is(root, out, *more, *overrides)), history(out))
-        for out, more in (
-            (folder / str(n), ["training.accumulate=3", f"training.processes={n}"]) for n in (1, 2)
-        )
-    )
-    assert_same(two[0], one[0])
-    assert two[1] == one[1]
+def assert_processes_change_nothing(root, folder, *overrides, counts=(1, 2)):
+    """Weights and metrics of several processes are, to the bit, those of one; return the folder of one."""
+    accumulate = f"training.accumulate={max(3, *counts)}"
+    runs = []
+    for n in counts:
+        out = folder / str(n)
+        model = train_as_is(root, out, accumulate, f"training.processes={n}", *overrides)
+        runs.append((weights(model), history(out)))
+    for found, lines in runs[1:]:
+        assert_same(found, runs[0][0])
+        assert lines == runs[0][1]
+    return folder / str(counts[0])
 
 
 def status_of(main, *arguments):

@@ -440,3 +440,11 @@ def test_errors_of_a_joined_text_belong_to_the_recordings_they_touch():
         (2, 0, 1, 0),
         (1, 0, 0, 0),
     ]
+
+
+def test_words_lost_and_doubled_where_speech_was_cut_are_counted():
+    """The first joint is within speech, and loses B; the second has silence; the third doubles F."""
+    times = [(0, 5, "A"), (5, 10, "C"), (12, 20, "D E F"), (20, 25, "F G")]
+    segments = [{"start": a, "end": b, "text": text} for a, b, text in times]
+    found = {"segments": segments, "nonspeech": [[10, 12]]}
+    assert joined.at_joints(["A B C", "D E F G"], found).tolist() == [2, 1, 1]

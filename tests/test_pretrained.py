@@ -49,6 +49,7 @@ from asr.info.folders import describe
 from asr.models.recognizer import load
 from asr.models.transfer import load_what_fits, unlike_settings
 from asr.nn.encoders import pretrained_source as source
+from asr.nn.encoders.families.waveform import UtteranceNorm
 from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
 from asr.serving.engine import Engine
 from asr.training import build as building
@@ -117,6 +118,15 @@ def test_in_a_batch_each_utterance_is_what_transformers_gives_of_it_alone(
     for x, length, h, frames in zip(X, X_lens, H, H_lens, strict=True):
         alone = prepare(x[:length].numpy(), sampling_rate=8000, return_tensors="pt").input_values
         near(h[None, :frames], reference(alone).last_hidden_state, 1e-5)
+
+
+def test_the_norm_of_an_utterance_has_the_gradient_of_its_formula():
+    sizes = (3, 4, 9), (4,), (4,)
+    tensors = [torch.randn(size, dtype=torch.double, requires_grad=True) for size in sizes]
+    lens = torch.tensor([9, 4, 1])
+    assert torch.autograd.gradcheck(
+        lambda X, weight, bias: UtteranceNorm.apply(X, lens, weight, bias, 1e-5), tensors
+    )
 
 
 @each("text", ["", "weighted_layers: true", "stride: 2"])

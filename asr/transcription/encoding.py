@@ -17,6 +17,9 @@ from asr.nn.encoders.pretrained import PretrainedEncoder
 from asr.transcription.times import Encoded
 
 WORK = 3_000_000_000  # weights times frames that are worth a group of their own
+MOST_FRAMES = (
+    600  # of such a group: with more, a small model's convolutions take memory for nothing
+)
 
 
 @torch.no_grad()
@@ -75,7 +78,8 @@ def encode_features(
 def _groups(encoder: Encoder | PretrainedEncoder, X_lens: Tensor) -> list[list[int]]:
     """Group utterances, so that each group is worth a thread's time."""
     weights = sum(p.numel() for p in encoder.parameters())
-    return group(encoder.subsampling.lengths(X_lens).tolist(), max(1, WORK // weights))
+    frames = min(max(1, WORK // weights), MOST_FRAMES)
+    return group(encoder.subsampling.lengths(X_lens).tolist(), frames)
 
 
 def group(lens: Sequence[int], least: int) -> list[list[int]]:

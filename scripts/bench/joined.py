@@ -6,7 +6,8 @@ The recordings of a manifest stand one after another in each file, with faint no
 seconds between them; a minute into the first file, there is none for --breathless seconds. The errors
 of a joined text belong to the recordings whose words they touch, so the difference has a paired
 interval. Each decoding is a process of its own, which tells its peak memory; that of a file of a
-minute is the third.
+minute is the third. Words that are lost or too many right where speech without a pause was cut are
+counted; some would be wrong without a cut.
 """
 
 import argparse
@@ -77,7 +78,9 @@ def decode(args: argparse.Namespace, sources: list[str], out: Path) -> dict:
         sys.exit(done.stderr)
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     wall, peak = time.perf_counter() - before, float(done.stderr.splitlines()[-1])
-    return {"texts": {x["id"]: x["text"] for x in lines}, "seconds": wall, "megabytes": peak}
+    found = {line["id"]: line for line in lines}
+    texts = {id: line["text"] for id, line in found.items()}
+    return {"texts": texts, "found": found, "seconds": wall, "megabytes": peak}
 
 
 def divided(references: list[str], text: str) -> list[ErrorRate]:
@@ -94,6 +97,29 @@ def divided(references: list[str], text: str) -> list[ErrorRate]:
     return [ErrorRate(*map(int, row)) for row in counts]
 
 
+def at_joints(references: list[str], found: dict) -> np.ndarray:
+    """Count where speech without a pause was cut and joined: joints, words lost there, words too many there.
+
+    found    a line of asr-decode's JSON; pieces with silence between them have an interval of
+             `nonspeech` there
+    """
+    segments, quiet = found["segments"], found["nonspeech"]
+    counts = np.cumsum([len(segment["text"].split()) for segment in segments])
+    joints = {
+        int(count)
+        for one, next, count in zip(segments, segments[1:], counts, strict=False)
+        if not any(one["start"] < (a + b) / 2 < next["end"] for a, b in quiet)
+    }
+    lost = added = 0
+    text = " ".join(segment["text"] for segment in segments)
+    for chunk in jiwer.process_words(" ".join(references), text).alignments[0]:
+        if chunk.type == "delete" and chunk.hyp_start_idx in joints:
+            lost += chunk.ref_end_idx - chunk.ref_start_idx
+        if chunk.type == "insert" and joints & {chunk.hyp_start_idx, chunk.hyp_end_idx}:
+            added += chunk.hyp_end_idx - chunk.hyp_start_idx
+    return np.array([len(joints), lost, added])
+
+
 def measure(args: argparse.Namespace, folder: Path) -> dict:
     """Decode alone and joined, score."""
     utterances = list(manifest.read(args.manifest))
@@ -105,17 +131,15 @@ def measure(args: argparse.Namespace, folder: Path) -> dict:
     alone = decode(args, ["--manifest", args.manifest], folder / "alone.json")
     references = {u.id: u.text for u in utterances}
     by_itself = list(aligned(references, alone["texts"], "word"))
-    draws, errors = [], []
+    draws, errors, joints = [], [], np.zeros(3, dtype=int)
     for draw in range(args.draws):
         seconds = join_all(args, groups, rate, files, np.random.default_rng(draw))
         draws.append(decode(args, [*map(str, files)], folder / "joined.json"))
-        errors.append(
-            [
-                own
-                for group, file in zip(groups, files, strict=True)
-                for own in divided([u.text for u in group], draws[-1]["texts"][str(file)])
-            ]
-        )
+        errors.append([])
+        for group, file in zip(groups, files, strict=True):
+            found = draws[-1]["found"][str(file)]
+            errors[-1] += divided([u.text for u in group], found["text"])
+            joints += at_joints([u.text for u in group], found)
     minute = folder / "minute.flac"
     soundfile.write(minute, audio.load(files[0], rate, 0.0, 60.0), rate)
     short = decode(args, [str(minute)], folder / "minute.json")
@@ -126,6 +150,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict:
         "wer_alone": sum(by_itself).rate,
         "wer_joined": sum(together).rate,
         "difference": [difference.value, difference.low, difference.high],
+        "joints_lost_added": joints.tolist(),
         "time_ratio": statistics.median(draw["seconds"] for draw in draws) / alone["seconds"],
         "megabytes": {
             "alone": alone["megabytes"],
@@ -175,6 +200,11 @@ def main(argv):
         f"{100 * figures['difference'][0]:+.2f} points [{low}, {high}]; "
         f"{figures['time_ratio']:.2f} times the time; peak memory in MB "
         + ", ".join(f"{name} {size:.0f}" for name, size in figures["megabytes"].items())
+    )
+    print(
+        "where speech without a pause was cut: {} joints, {} words lost, {} too many".format(
+            *figures["joints_lost_added"]
+        )
     )
     if args.json:
         Path(args.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

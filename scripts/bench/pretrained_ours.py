@@ -1,7 +1,9 @@
 """Our side of pretrained.py; see pretrained_training.py."""
 
+import torch
 from torch import Tensor, nn
 
+from asr.device import tuned
 from asr.features.waveform import Waveform
 from asr.nn.encoders import pretrained_source
 from asr.nn.encoders.pretrained import PretrainedSettings, read_architecture
@@ -36,4 +38,5 @@ def build(folder: str) -> tuple[nn.Module, int]:
 
 
 if __name__ == "__main__":
-    pretrained.serve(build, "transformers", "numpy")
+    with tuned(torch.device("cpu")):  # as asr-train does
+        pretrained.serve(build, "transformers", "numpy")

@@ -11,7 +11,7 @@ class Encoder(nn.Module):
 
     def __init__(self, folder: str):
         super().__init__()
-        self.wav2vec2 = Wav2Vec2(folder, save_path=None)
+        self.wav2vec2 = Wav2Vec2(folder, save_path=folder)
 
     def forward(self, X: Tensor, X_lens: Tensor) -> Tensor:
         """X (B, S) → (B, T', D)"""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from asr import imports
 from asr.device import product_dtype
@@ -221,11 +222,43 @@ class UtteranceNormConvolution(nn.Module):
         """X (B, 1, S), X_lens (B,) → (B, C, T), zeros beyond the lengths before the activation"""
         Z, norm = self.conv(X), self.layer_norm  # (B, C, T)
         lens = (X_lens - self.conv.kernel_size[0]) // self.conv.stride[0] + 1  # (B,)
-        padding = length_mask(lens, Z.size(2)).unsqueeze(1)  # (B, 1, T)
         with torch.autocast(Z.device.type, enabled=False):
-            Z = Z.to(norm.weight.dtype).masked_fill(padding, 0)  # (B, C, T)
-            mean = Z.sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
-            Z = (Z - mean).masked_fill(padding, 0)  # (B, C, T)
-            variance = Z.square().sum(2, keepdim=True) / lens.view(-1, 1, 1)  # (B, C, 1)
-            Z = Z * (variance + norm.eps).rsqrt() * norm.weight[:, None] + norm.bias[:, None]
-        return self.activation(Z.masked_fill(padding, 0))
+            Z = Z.to(norm.weight.dtype)
+            Z = UtteranceNorm.apply(Z, lens, norm.weight, norm.bias, norm.eps)  # (B, C, T)
+        return self.activation(Z)
+
+
+class UtteranceNorm(torch.autograd.Function):
+    """y = w x̂ + b, x̂ = (x - μ) r, r = 1/√(σ² + ε), by utterance and channel over its T frames; zeros beyond.
+
+    Operations on all samples take as long as the convolution, so few are made, and only x̂ is kept:
+    ∂x = w r (∂y - mean(∂y) - x̂ mean(∂y x̂)), as for GroupNorm (Wu and He 2018, arXiv 1803.08494).
+    """
+
+    @staticmethod
+    def forward(ctx, X, lens, weight, bias, eps):
+        """X (B, C, T), lens (B,), weight and bias (C,) → (B, C, T)"""
+        count, padding = lens.view(-1, 1, 1), length_mask(lens, X.size(2)).unsqueeze(1)
+        X = X.contiguous()  # a convolution's output may not be, which makes all that follows slow
+        Z = (X - _sum(X, padding) / count).masked_fill_(padding, 0)  # (B, C, T)
+        variance = torch.linalg.vector_norm(Z, dim=2, keepdim=True).square() / count  # (B, C, 1)
+        scale = (variance + eps).rsqrt()
+        Z.mul_(scale)
+        ctx.save_for_backward(Z, scale, count, padding, weight)
+        return torch.addcmul(bias[:, None], Z, weight[:, None]).masked_fill_(padding, 0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dY):
+        """dY (B, C, T) → the gradients of X, weight and bias"""
+        Z, scale, count, padding, weight = ctx.saved_tensors
+        dY = dY.contiguous()  # (B, C, T)
+        d_bias = _sum(dY, padding)  # (B, C, 1)
+        d_weight = torch.einsum("bct,bct->bc", dY, Z).unsqueeze(2)  # (B, C, 1)
+        dX = (dY - d_bias / count).addcmul_(Z, -d_weight / count).mul_(scale * weight[:, None])
+        return dX.masked_fill_(padding, 0), None, d_weight.sum((0, 2)), d_bias.sum((0, 2)), None
+
+
+def _sum(X: Tensor, padding: Tensor) -> Tensor:
+    """Sum X (B, C, T), finite everywhere, over the frames that aren't padding (B, 1, T): (B, C, 1)."""
+    return X @ (~padding).to(X.dtype).transpose(1, 2)
