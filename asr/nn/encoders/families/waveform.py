@@ -261,4 +261,4 @@ class UtteranceNorm(torch.autograd.Function):
 
 def _sum(X: Tensor, padding: Tensor) -> Tensor:
     """Sum X (B, C, T), finite everywhere, over the frames that aren't padding (B, 1, T): (B, C, 1)."""
-    return X @ (~padding).to(X.dtype).transpose(1, 2)
+    return X @ (1 - padding.to(X.dtype)).transpose(1, 2)
