@@ -82,13 +82,20 @@ def located(config: str | Path, overrides: Sequence[str] = ()) -> tuple[str, ...
     """
     tree, _ = read_tree(config, overrides)
     begun = _begun(str(tree.get("out", "")) or ".")
-    found: dict[str, str] = {}
-    for key in ("init_from", "tokenizer", "source_tokenizer"):
-        if isinstance(name := tree.get(key), str):
-            commit = published_name(begun[key]) if isinstance(begun.get(key), str) else None
-            path = find_model(commit if commit and commit.partition("@")[0] == name else name)
-            found |= {key: path} if path != name else {}
-    return (*overrides, *(f"{key}={path}" for key, path in found.items()))
+    named = {key: tree.get(key) for key in ("init_from", "tokenizer", "source_tokenizer")}
+    found = {
+        key: find_model(_pinned(name, begun.get(key)))
+        for key, name in named.items()
+        if isinstance(name, str)
+    }
+    return (*overrides, *(f"{key}={path}" for key, path in found.items() if path != named[key]))
+
+
+def _pinned(name: str, begun: Any) -> str:
+    """Add the commit to the name of a published model, if a run has begun with its folder in the cache."""
+    commit = published_name(begun) if isinstance(begun, str) else None
+    is_local = os.path.exists(os.path.dirname(name))  # which `find_model` takes first
+    return commit if commit and commit.partition("@")[0] == name and not is_local else name
 
 
 def _source(tree: Mapping[str, Any]) -> str:
