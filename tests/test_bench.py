@@ -288,7 +288,7 @@ def test_a_pretrained_encoder_is_timed_as_transformers_computes_it(monkeypatch, 
     monkeypatch.setitem(workload.SECONDS, "eight", (0.9, 0.7))
     pretrained.write_source()
     loss = pretrained_training.Loss(*pretrained_ours.build(str(tmp_path / "source")))
-    batch = pretrained_training.whole("eight")
+    batch = training.whole("eight", workload.waveforms)
     reference = transformers.AutoModel.from_pretrained(tmp_path / "source").eval()
     prepare = transformers.AutoFeatureExtractor.from_pretrained(tmp_path / "source")
     for n, x in enumerate(workload.waveforms("eight")):

@@ -64,7 +64,7 @@ def join(
 
 
 def decode(args: argparse.Namespace, sources: list[str], out: Path) -> dict:
-    """Transcribe in a process of its own: id → text, wall seconds, peak memory in MB."""
+    """Transcribe in a process of its own: id → line of JSON, wall seconds, peak memory in MB."""
     how = ["--model", args.model, *args.decode]
     wanted = ["--json", str(out), "--out", f"{out}.txt"]
     before = time.perf_counter()
@@ -78,9 +78,7 @@ def decode(args: argparse.Namespace, sources: list[str], out: Path) -> dict:
         sys.exit(done.stderr)
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     wall, peak = time.perf_counter() - before, float(done.stderr.splitlines()[-1])
-    found = {line["id"]: line for line in lines}
-    texts = {id: line["text"] for id, line in found.items()}
-    return {"texts": texts, "found": found, "seconds": wall, "megabytes": peak}
+    return {"lines": {line["id"]: line for line in lines}, "seconds": wall, "megabytes": peak}
 
 
 def divided(references: list[str], text: str) -> list[ErrorRate]:
@@ -130,14 +128,15 @@ def measure(args: argparse.Namespace, folder: Path) -> dict:
     files = [folder / f"{n}.flac" for n in range(args.files)]
     alone = decode(args, ["--manifest", args.manifest], folder / "alone.json")
     references = {u.id: u.text for u in utterances}
-    by_itself = list(aligned(references, alone["texts"], "word"))
+    texts = {id: line["text"] for id, line in alone["lines"].items()}
+    by_itself = list(aligned(references, texts, "word"))
     draws, errors, joints = [], [], np.zeros(3, dtype=int)
     for draw in range(args.draws):
         seconds = join_all(args, groups, rate, files, np.random.default_rng(draw))
         draws.append(decode(args, [*map(str, files)], folder / "joined.json"))
         errors.append([])
         for group, file in zip(groups, files, strict=True):
-            found = draws[-1]["found"][str(file)]
+            found = draws[-1]["lines"][str(file)]
             errors[-1] += divided([u.text for u in group], found["text"])
             joints += at_joints([u.text for u in group], found)
     minute = folder / "minute.flac"

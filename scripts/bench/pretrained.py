@@ -12,10 +12,9 @@ after all steps; it includes what a wrapper keeps.
 
 import argparse
 import shutil
-import sys
 
 from scripts.bench import report, train, turns, workload
-from scripts.bench.turns import BENCH, Worker
+from scripts.bench.turns import BENCH
 
 SOURCE = BENCH / "wav2vec2-base"
 SIZES: dict[str, object] = {}  # beside wav2vec 2.0's own, which are those of its base model
@@ -58,30 +57,12 @@ def write_source() -> None:
     unfinished.rename(SOURCE)
 
 
-def start(args: argparse.Namespace) -> list[Worker]:
-    """Start all implementations, ours first."""
-    options = {"threads": args.threads, "device": args.device, "source": SOURCE}
-    kinds = [
-        (name, sys.executable, "ours", p, root)
-        for p in args.precision
-        for name, root in turns.checkouts(args).items()
-    ]
-    kinds += [
-        (peer, turns.python(peer), peer, p, report.ROOT)
-        for peer in args.peers
-        for p in args.peer_precision
-    ]
-    return [
-        Worker(f"{name}-{p}", python, f"pretrained_{script}", {**options, "precision": p}, root)
-        for name, python, script, p, root in kinds
-    ]
-
-
 def main() -> None:
     """Measure and tell."""
     args = arguments()
     write_source()
-    facts, workers = report.circumstances(args.device), start(args)
+    facts = report.circumstances(args.device)
+    workers = train.start(args, "pretrained", {"source": SOURCE}, {})
     rows = train.measure(args, workers)
     for worker in workers:
         worker.stop()

@@ -1,4 +1,4 @@
-"""What the workers of pretrained.py have in common: an encoder of waveforms with CTC, and their batch.
+"""What the workers of pretrained.py have in common: an encoder of waveforms with CTC, on waveforms.
 
 B batch, S samples, T' frames of the encoder, D its width, U labels.
 """
@@ -42,17 +42,10 @@ def frames(lens: Tensor) -> Tensor:
     return lens
 
 
-def whole(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """All utterances of a workload: X (B, S), X_lens (B,), Y (B, U), Y_lens (B,)."""
-    return *workload.pad(workload.waveforms(name)), *workload.pad(
-        workload.labels(name), workload.IGNORE
-    )
-
-
 def serve(encoder: Callable[[str], tuple[nn.Module, int]], *packages: str) -> None:
     """Answer the requests of pretrained.py; encoder: of a folder, with its width."""
 
     def build(args: Namespace) -> Plain:
         return Plain(Loss(*encoder(args.source)), args)
 
-    training.serve(build, *packages, batch=whole)
+    training.serve(build, *packages, inputs=workload.waveforms)

@@ -46,11 +46,15 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def start(args: argparse.Namespace) -> list[Worker]:
-    """Start all implementations, ours first."""
-    options = {"threads": args.threads, "device": args.device, "d_model": args.d_model}
+def start(args: argparse.Namespace, script: str, options: dict, own: dict) -> list[Worker]:
+    """Start all implementations, ours first.
+
+    script   name of their scripts, before that of the implementation
+    options  of all workers; own: of ours beside
+    """
+    options = {"threads": args.threads, "device": args.device, **options}
     kinds = [
-        (name, sys.executable, "ours", {**options, "compile": args.compile, "precision": p}, root)
+        (name, sys.executable, "ours", {**options, **own, "precision": p}, root)
         for p in args.precision
         for name, root in turns.checkouts(args).items()
     ]
@@ -60,8 +64,8 @@ def start(args: argparse.Namespace) -> list[Worker]:
         for p in args.peer_precision
     ]
     return [
-        Worker(f"{name}-{options['precision']}", python, f"train_{script}", options, root)
-        for name, python, script, options, root in kinds
+        Worker(f"{name}-{options['precision']}", python, f"{script}_{side}", options, root)
+        for name, python, side, options, root in kinds
     ]
 
 
@@ -157,7 +161,8 @@ def present(args: argparse.Namespace, lines: list[dict]) -> None:
 def main() -> None:
     """Measure and tell."""
     args = arguments()
-    facts, workers = report.circumstances(args.device), start(args)
+    facts = report.circumstances(args.device)
+    workers = start(args, "train", {"d_model": args.d_model}, {"compile": args.compile})
     rows = measure(args, workers)
     for worker in workers:
         worker.stop()

@@ -70,9 +70,9 @@ class Plain:
 def serve(
     build: Callable[[Namespace], Implementation],
     *packages: str,
-    batch: Callable[[str], tuple[Tensor, ...]] | None = None,
+    inputs: Callable[[str], list[Tensor]] = workload.features,
 ) -> None:
-    """Answer the requests of train.py; batch: of a workload's name, by default `whole`."""
+    """Answer the requests of train.py; inputs: of a workload's name."""
 
     def answering(args: Namespace) -> Callable[[dict], dict]:
         if args.d_model:
@@ -84,21 +84,21 @@ def serve(
         implementation = build(args)
 
         def answer(request: dict) -> dict:
-            tensors = [x.to(args.device) for x in (batch or whole)(request["workload"])]
+            batch = [x.to(args.device) for x in whole(request["workload"], inputs)]
             if request.get("flops"):
-                return {"flops": count_flops(implementation, tensors)}
-            return measure(implementation, tensors, args.device)
+                return {"flops": count_flops(implementation, batch)}
+            return measure(implementation, batch, args.device)
 
         return answer
 
     worker.serve(answering, *packages)
 
 
-def whole(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """All utterances of a workload: X (B, T, MELS), X_lens (B,), Y (B, U), Y_lens (B,)."""
-    return *workload.pad(workload.features(name)), *workload.pad(
-        workload.labels(name), workload.IGNORE
-    )
+def whole(
+    name: str, inputs: Callable[[str], list[Tensor]] = workload.features
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All utterances of a workload: X (B, T, MELS), or what else inputs are, X_lens (B,), Y (B, U), Y_lens (B,)."""
+    return *workload.pad(inputs(name)), *workload.pad(workload.labels(name), workload.IGNORE)
 
 
 def measure(implementation: Implementation, batch: list[Tensor], device: str) -> dict:
