@@ -264,6 +264,7 @@ def test_decoded_files_go_when_they_take_too_much_and_come_back(folder, monkeypa
         convert(name, "-c:a", "alac")
     with containers.decoding() as kept:
         monkeypatch.setattr(containers, "KEPT", 0)
+        monkeypatch.setattr(containers, "SEEN_TO", 0)
         first, second = [containers.decoded(Path(name)) for name in names[:2]]
         assert len(os.listdir(kept)) == 2  # both were just used
         monkeypatch.setattr(containers, "KEPT", 2 * first.stat().st_size)

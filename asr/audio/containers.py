@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -27,12 +27,16 @@ SECONDS = 3600.0  # that ffmpeg may take for a file
 BYTES = 1 << 34  # that it may write for one: 50 hours of 48 kHz
 BLOCK = 1 << 20
 KEPT = 1 << 33  # bytes of decoded files; beyond that those go whose last use is longest ago
+SEEN_TO = (
+    1 << 28
+)  # bytes that a process decodes before it sees to that: a look at all files takes time
 IN_USE = 60.0  # seconds since its last use, in which a file isn't removed
 COMMAND = (
     "ffmpeg -nostdin -hide_banner -v error -protocol_whitelist cache,pipe -format_whitelist {0} -f {0} "
     "-read_ahead_limit -1 -i cache:pipe:0 -map 0:a:0 -vn -sn -dn -threads 1 -f au -c:a pcm_s16be pipe:1"
 )  # cache: an MP4's index may stand at its end, however far; a header of AU may leave the length open
 CUT = ("partial file", "ended prematurely")  # of MP4, of Matroska
+_since: Counter[str] = Counter()  # folder → bytes that this process has decoded since it saw to it
 _folders: list[str] = []  # where decoded files are kept, the innermost last; all threads share it
 
 
@@ -49,6 +53,7 @@ def decoding(shared: str | None = None) -> Iterator[str]:
             yield made
         finally:
             _folders.remove(made)
+            _since.pop(made, None)
 
 
 def folder() -> str | None:
@@ -84,7 +89,10 @@ def decoded(path: Path) -> Path | None:
         except FileNotFoundError:
             file.seek(0)
             _decode(path, file.fileno(), reader, found)
-            _make_room(found.parent)
+            _since[_folders[-1]] += found.stat().st_size
+            if _since[_folders[-1]] > SEEN_TO:
+                _make_room(found.parent)
+                _since[_folders[-1]] = 0
     return found
 
 
