@@ -177,9 +177,9 @@ def test_the_depthwise_convolution_clears_padding_first(before):
 
 
 @each("given", [torch.float32, torch.bfloat16])
-@each("channels", [1, 8, 16, 31, 32])
-def test_few_channels_are_not_convolved_in_bf16(channels, given):
-    """On a CPU, where oneDNN's kernel for them may never return; the result is that of fp32, rounded."""
+@each("channels", [1, 16, 144])
+def test_channels_are_not_convolved_in_bf16(channels, given):
+    """On a CPU, where oneDNN may make its kernel for ever; the result is that of fp32, rounded."""
     torch.manual_seed(1)
     module, results = DepthwiseConvolution(channels, 5), []
     X = torch.randn(2, 9, channels).to(given)
@@ -188,10 +188,7 @@ def test_few_channels_are_not_convolved_in_bf16(channels, given):
             Z = module(one.requires_grad_())
         results.append([Z, *torch.autograd.grad(Z.float().square().sum(), [one, module.weight])])
     (Z, *_), (exact, *_) = results
-    if channels < 32:
-        near(Z, exact.to(given))
-    else:
-        assert Z.dtype == torch.bfloat16
+    near(Z, exact.to(given))
     for got, expected, atol in zip(*results, (1e-2, 5e-2, 2e-1), strict=True):
         assert_close(got.float(), expected, rtol=2e-2, atol=atol)
 

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from asr.nn.layers import EVERYTHING, LayerContext
 
-NARROW = 32  # channels; on CPUs with AVX512-BF16, oneDNN's kernel for 2 to 16 in bf16 never returns (15 frames or more)
-
 
 class DepthwiseConvolution(nn.Module):
     """Convolve each channel over time with a kernel of its own; as many frames come out as go in.
@@ -47,10 +45,10 @@ class DepthwiseConvolution(nn.Module):
         return self._convolve(image, beside).squeeze(2).transpose(1, 2)  # (B, T, C)
 
     def _convolve(self, image: Tensor, beside: tuple[int, int]) -> Tensor:
-        """(B, C, 1, T) → (B, C, 1, T'); on a CPU few channels are never convolved in bf16."""
+        """(B, C, 1, T) → (B, C, 1, T'); on a CPU not in bf16, where some shapes keep oneDNN busy for ever."""
         convolve = partial(F.conv2d, padding=beside, groups=len(self.bias))
         weight, bias = self.weight.unsqueeze(2), self.bias
-        if len(bias) >= NARROW or image.device.type != "cpu":
+        if image.device.type != "cpu":
             return convolve(image, weight, bias)
         exact = torch.promote_types(image.dtype, self.weight.dtype)
         exact = torch.float32 if exact == torch.bfloat16 else exact
