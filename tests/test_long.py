@@ -10,14 +10,17 @@ import soundfile
 from small import each
 from spoken import write_folder
 
+from asr.data.columns import Table
+from asr.data.manifest import Utterance
 from asr.failures import Failure
 from asr.models.recognizer import load
+from asr.tasks.utterances import edge_seconds
 from asr.transcript import Alternative, Segment, Transcript, Word
-from asr.transcription.long import SURE, SURE_CTC, Cutting, in_pieces, joined, merged
+from asr.transcription.long import SURE, SURE_CTC, Cutting, Pieces, in_pieces, joined, merged
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording
 from asr.transcription.segmentation import (
-    HEARD_PAUSE,
+    CONTEXT,
     MARGIN,
     OVERLAP,
     PAUSE,
@@ -95,29 +98,26 @@ def test_stretches_between_pauses_are_pieces(pieces_of, rng, noise):
     assert all(30.0 <= piece.start < piece.end <= 90.0 for piece in part)
 
 
-@each("pause", [0.4, 0.6])
-def test_shorter_silence_than_a_pause_is_within_a_piece(pieces_of, pause):
+def test_shorter_silence_than_a_pause_is_within_a_piece(pieces_of):
     """Around the pieces are pauses that are longer by 0.05 s, within them some that are shorter by as much."""
-    long, short = (silence(pause + by) for by in (0.05, -0.05))
+    long, short = (silence(PAUSE + by) for by in (0.05, -0.05))
     parts = [x for gap in (short, long) * 5 for x in (0.3 * syllables(0.8), gap)]
-    pieces = pieces_of(silence(1), *parts, noise=1e-4, pause=pause)
-    starts = 1.0 + 2 * (0.8 + pause) * np.arange(5)
+    pieces = pieces_of(silence(1), *parts, noise=1e-4)
+    starts = 1.0 + 2 * (0.8 + PAUSE) * np.arange(5)
     np.testing.assert_allclose([p.start for p in pieces], starts - MARGIN, rtol=0, atol=0.05)
 
 
 @each("options, heard, expected", [
-    ({}, 0.0, (20.0, PAUSE, "energy", SURE)),
-    ({"mode": "ctc-greedy"}, 0.2, (20.0, PAUSE, "energy", SURE_CTC)),
-    ({"vad": "silero"}, 0.5, (20.0, 0.5, "silero", SURE)),
-    ({}, 1.0, (20.0, HEARD_PAUSE, "energy", SURE)),
+    ({}, 0.0, (0.0, "energy", SURE)),
+    ({"mode": "ctc-greedy"}, 0.3, (0.3, "energy", SURE_CTC)),
+    ({"vad": "silero"}, 0.9, (CONTEXT, "silero", SURE)),
 ])  # fmt: skip
 def test_recordings_are_cut_into_what_the_model_has_heard(
     recognizer, monkeypatch, options, heard, expected
 ):
-    monkeypatch.setattr(recognizer, "longest_pause", heard)
-    longest, *rest = expected
+    monkeypatch.setattr(recognizer, "edges", heard)
     cutting = Cutting.suited_to(recognizer, SearchOptions(**options))
-    assert cutting == Cutting(longest, recognizer.sample_rate, *rest)
+    assert cutting == Cutting(20.0, recognizer.sample_rate, *expected)
     assert cutting.is_long(Recording("x", "x", 0.0, 30.1))
     assert not cutting.is_long(Recording("x", "x", 0.0, 30.0))
 
@@ -125,12 +125,53 @@ def test_recordings_are_cut_into_what_the_model_has_heard(
 def test_a_model_knows_from_its_folder_what_it_has_heard(recognizer, tmp_path):
     write_folder(tmp_path, recognizer)
     for facts, known in (
-        ({"longest_seconds": 9.5, "longest_pause_seconds": 0.75}, (9.5, 0.75)),
+        ({"longest_seconds": 9.5, "edge_seconds": 0.25}, (9.5, 0.25)),
         ({}, (math.inf, 0.0)),
     ):
         (tmp_path / "model/versions.json").write_text(json.dumps(facts))
         model = load(tmp_path / "model")
-        assert (model.longest, model.longest_pause) == known
+        assert (model.longest, model.edges) == known
+
+
+@each("noise", [0.0, 1e-3])
+def test_silence_around_the_speech_of_most_training_recordings_is_measured(recorded, noise):
+    """A quarter of the edges are longer; a click is no speech, silence has no edges, noise alone none of silence."""
+    click = np.concatenate([silence(0.1), 0.3 * syllables(0.03), silence(0.1)])
+    edges_of = [(0.1, 0.7), (0.2, 0.5), (0.3, 0.3), (0.6, 0.4), (0.23, 0.23)]
+    utterances = []
+    for n, (before, after) in enumerate(edges_of):
+        parts = (silence(before), 0.3 * syllables(2), silence(after)) if n < 4 else (silence(1),)
+        parts = (click, *parts) if n == 3 else parts
+        one = recorded(silence(1), *parts, silence(1), noise=noise, name=f"{n}")
+        samples = round((one.duration - 2) * RATE)
+        utterances.append(Utterance(str(n), one.path, RATE, samples, 1, 1.0, samples / RATE, "a"))
+    edges = [*np.ravel(edges_of[:3]), 0.6 + len(click) / RATE, 0.4, *([0, 0] if noise else [])]
+    found = edge_seconds(Table.of(utterances))
+    assert found == pytest.approx(np.quantile(edges, 0.75), abs=0.03)
+    assert edge_seconds(Table.of(utterances[4:])) == 0
+
+
+def test_silence_around_a_piece_is_searched_with_it_and_shared(pieces_of):
+    """Up to the speech beside it, the recording's end, and what the model has heard; told as left out all the same."""
+    gaps, spoken = (0.2, PAUSE + 0.02, 2.0), 2.0
+    parts = [x for gap in gaps for x in (silence(gap), 0.3 * gliding(spoken))]
+    pieces = pieces_of(*parts, silence(0.05), noise=1e-4, context=0.3)
+    starts = np.cumsum(gaps) + spoken * np.arange(3)
+    before = [piece.start - piece.before for piece in pieces]
+    after = [piece.end + piece.after for piece in pieces]
+    np.testing.assert_allclose(before, starts - (0.2, 0.3, 0.3), rtol=0, atol=0.05)
+    ends = starts + spoken
+    np.testing.assert_allclose(after, ends + (0.3, 0.3, 0.05), rtol=0, atol=0.05)
+    assert before[1] < after[0] and pieces[0].end <= pieces[1].start
+    longest = spoken + 0.3
+    for piece in pieces_of(*parts, noise=1e-4, longest=longest, context=0.3):
+        assert piece.end - piece.start + piece.before + piece.after <= longest + 0.01
+    for rest in (0.0, 0.003, 0.137):  # seconds that make no frame
+        end = 1.0 + spoken + 0.2 + rest
+        [piece] = pieces_of(silence(1), 0.3 * gliding(spoken), silence(0.2 + rest), context=0.3)
+        assert piece.end + piece.after <= end + 1e-6 and piece.after >= 0
+    [one] = Pieces(Recording("x", "x", 5.0, 9.0), (Piece(6.0, 8.0, 0.0, False, 0.1, 0.2),), 1).parts
+    assert (one.id, one.start, one.duration) == ("x#0", 5.9, pytest.approx(2.3))
 
 
 @each("rate", [RATE, 11025])

@@ -57,7 +57,7 @@ class Recognizer(nn.Module):
         self.calibration: Calibration | None = None  # of its confidences
         # seconds of the longest recording of its training, as far as known; less if the encoder can't take FAR times it
         self.longest = math.inf
-        self.longest_pause = 0.0  # seconds between the utterances of its training's joined examples
+        self.edges = 0.0  # seconds of silence at the ends of most recordings of its training, as far as known
         self.boundaries: Boundaries | None = None  # of words, if it has learned them
 
     @property
@@ -206,7 +206,7 @@ def load(
     recognizer.calibration = confidence.load(folder) if calibrated else None
     possible = (recognizer.most_samples or math.inf) / recognizer.sample_rate / FAR
     recognizer.longest = min(folders.heard(folder, "longest_seconds") or math.inf, possible)
-    recognizer.longest_pause = folders.heard(folder, "longest_pause_seconds") or 0.0
+    recognizer.edges = folders.heard(folder, "edge_seconds") or 0.0
     if found := boundaries.load(folder, recognizer.frontend.extractor.features):
         recognizer.boundaries = found.to(device)
     return recognizer.to(device).eval()

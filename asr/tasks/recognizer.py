@@ -22,7 +22,14 @@ from asr.models.loss import Loss, terms_of
 from asr.models.recognizer import Recognizer, RecognizerSettings
 from asr.preflight.problems import Look, Problem, look_at_speech
 from asr.tasks.pretrained import begin, check_limit, resolve
-from asr.tasks.utterances import Split, changes_of, fit_boundaries, fit_cmvn, read_splits
+from asr.tasks.utterances import (
+    Split,
+    changes_of,
+    edge_seconds,
+    fit_boundaries,
+    fit_cmvn,
+    read_splits,
+)
 from asr.tasks.validation import alignments, count, metrics, middle
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
@@ -110,17 +117,14 @@ class RecognizerExperiment(RunSettings):
         fit_cmvn(model, train, self.data, self.seed)
 
     def facts(self, train: Split) -> dict[str, float]:
-        """Seconds of the longest example, and of the pauses within joined ones, by which decoding cuts recordings."""
+        """Seconds of the longest utterance or joined example, and of silence around speech, for cutting recordings."""
         longest, epoch = train.utterances.durations.max(), train.fullest_epoch
-        joined = train.joined(self.seed, epoch, self.data.speeds)
-        if joined is None or epoch >= self.training.epochs:
-            return {"longest_seconds": round(float(longest), 2)}
-        longest = max(longest, joined.durations.max())
-        pauses = joined.before[joined.counts == 0]  # of utterances within an example
-        return {
-            "longest_seconds": round(float(longest), 2),
-            "longest_pause_seconds": round(float(pauses.max(initial=0.0)), 2),
-        }
+        if epoch < self.training.epochs and (
+            joined := train.joined(self.seed, epoch, self.data.speeds)
+        ):
+            longest = max(longest, joined.durations.max())
+        silent = edge_seconds(train.utterances)
+        return {"longest_seconds": round(float(longest), 2), "edge_seconds": silent}
 
     def settle(
         self, model: Recognizer, train: Split, processes: int, remember: Remember = call

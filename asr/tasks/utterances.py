@@ -32,11 +32,13 @@ from asr.text.tokenizer import Tokenizer
 from asr.text.units import has_spaceless
 from asr.training.settings import DataSettings
 from asr.transcription.encoding import encode as encode_waveforms
+from asr.transcription.segmentation import edges
 from asr.transcription.times import Encoded, learn_boundaries
 
 CMVN_UTTERANCES = (
     20_000  # the statistics are taken over all training utterances, or this number drawn at random
 )
+EDGE_UTTERANCES = 200  # whose silence is measured
 BOUNDARY_BATCH = 8  # utterances
 BOUNDARY_UTTERANCES = 200  # of which words' boundaries are learned; more make them no better
 CMVN_BATCH = 100.0  # seconds of audio, where the training's batches aren't settled yet
@@ -171,6 +173,18 @@ def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int
     fbank = recognizer.frontend.extractor.eval()
     stream = load(dataset, chosen, data.workers, size=4 * seconds * recognizer.sample_rate)
     cmvn.fit(fbank(batch.waveforms, batch.wave_lens) for batch in stream)
+
+
+def edge_seconds(utterances: Table) -> float:
+    """Measure the silence before and after the speech of some utterances: the seconds that a quarter of them exceed.
+
+    raises   UserError if one can't be read
+    """
+    drawn = np.linspace(0, len(utterances) - 1, min(len(utterances), EDGE_UTTERANCES)).astype(int)
+    some = [utterances[n] for n in drawn.tolist()]
+    found = [edges(u.path, u.rate, u.start, u.duration, u.channel) for u in some]
+    seconds = [edge for one in found for edge in one or ()]
+    return round(float(np.quantile(seconds, 0.75)), 2) if seconds else 0.0
 
 
 def fit_boundaries(recognizer: Recognizer, split: Split) -> Boundaries | None:

@@ -14,7 +14,7 @@ from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording, cut
-from asr.transcription.segmentation import HEARD_PAUSE, MARGIN, PAUSE, Piece, finish, segment
+from asr.transcription.segmentation import CONTEXT, MARGIN, Piece, finish, segment
 
 AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
 # of a text that is believed in what sounds like music; chosen on mini's dev with music, and on music
@@ -33,14 +33,14 @@ class Cutting:
 
     longest  seconds of a piece, at most; far longer recordings are cut
     rate     of the waveforms in which pauses are looked for, Hz
-    pause    seconds of silence that end a piece
+    context  seconds of silence around its speech that are searched with a piece
     vad      how speech is found, as in `SearchOptions`
     sure     confidence of a text that is believed in what sounds like music; see `sure_of`
     """
 
     longest: float
     rate: int
-    pause: float = PAUSE
+    context: float = 0.0
     vad: str = "energy"
     sure: float = SURE
 
@@ -50,7 +50,7 @@ class Cutting:
         return Cutting(
             recognizer.longest if recognizer.has_times else math.inf,
             recognizer.sample_rate,
-            min(max(PAUSE, recognizer.longest_pause), HEARD_PAUSE),
+            min(recognizer.edges, CONTEXT),
             options.vad,
             sure_of(options.mode),
         )
@@ -114,7 +114,7 @@ def cut_up(recording: Recording, cutting: Cutting) -> Generator[float, None, "Pi
     raises   UserError if it can't be read
     """
     span = recording.start, recording.duration, recording.channel
-    how = cutting.longest, cutting.vad, cutting.pause
+    how = cutting.longest, cutting.vad, cutting.context
     pieces = yield from segment(recording.path, cutting.rate, *span, *how)
     return Pieces(recording, tuple(pieces), cutting.sure)
 
@@ -129,11 +129,12 @@ class Pieces:
 
     @cached_property
     def parts(self) -> list[Recording]:
-        """The pieces as recordings."""
+        """The pieces as recordings, with the silence around them that is searched, too."""
         id = self.recording.id
+        spans = [(p.start - p.before, p.end + p.after) for p in self.pieces]
         return [
-            replace(self.recording, id=f"{id}#{n}", start=p.start, duration=p.end - p.start)
-            for n, p in enumerate(self.pieces)
+            replace(self.recording, id=f"{id}#{n}", start=start, duration=end - start)
+            for n, (start, end) in enumerate(spans)
         ]
 
     def result(self, results: Mapping[Recording, Transcript | Failure]) -> Transcript | Failure:

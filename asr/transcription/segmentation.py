@@ -31,9 +31,9 @@ SHARE = 0.2  # of the way from quiet to loud, in decibels, below which it is sil
 CONTRAST = 6.0  # decibels between quiet and loud; with less, nothing is told apart
 SILENT = -90.0  # decibels of full scale: digital silence, and dither
 PAUSE = 0.4  # seconds of silence that end a stretch of speech
-HEARD_PAUSE = 0.6  # the same, at most, for a model that has heard such pauses within its examples
-MARGIN = 0.14  # seconds of silence that a piece keeps at its ends; chosen on mini's dev sentences, joined
+MARGIN = 0.14  # seconds of silence that belong to a piece at its ends
 NETWORK_MARGIN = 0.3  # the same for Silero's network, which finds faint beginnings and ends late
+CONTEXT = 0.5  # seconds of silence around its speech that are searched with a piece, at most; more changes nothing
 SHORTEST = 0.1  # seconds of speech; less is a click
 NEAR = 15.0  # seconds before and after a piece, within which others are its company
 COMPANY = 0.5  # share of doubtful seconds in it with which the piece is doubtful, too
@@ -47,12 +47,16 @@ class Piece:
 
     overlap   seconds that it shares with the piece before
     doubtful  whether it sounds like music
+    before    seconds of silence before it that are searched with it
+    after     seconds of silence after it that are; two pieces may share theirs
     """
 
     start: float
     end: float
     overlap: float = 0.0
     doubtful: bool = False
+    before: float = 0.0
+    after: float = 0.0
 
 
 def segment(
@@ -63,13 +67,13 @@ def segment(
     channel: int | None,
     longest: float,
     vad: str = "energy",
-    pause: float = PAUSE,
+    context: float = 0.0,
 ) -> Generator[float, None, list[Piece]]:
     """Cut a part of a sound file into pieces of at most `longest` seconds, in order; silence between them is left out.
 
     The file is read block by block; the seconds of each are yielded. `finish` gives what is returned.
     vad      "energy", or "silero" for Silero's network
-    pause    seconds of silence that end a piece
+    context  seconds of silence around its speech that are searched with a piece
     raises   UserError if it can't be read, or the network isn't installed
     """
     network = Silero(rate) if vad == "silero" else None
@@ -84,11 +88,9 @@ def segment(
         yield READ
     level = np.concatenate(levels)
     heard = speech(np.concatenate(chances), len(level), HOP) if network else None
-    pieces = cut(level, longest, heard, None if network else Spectra.join(spectra), pause)
-    return [
-        replace(piece, start=start + piece.start, end=min(start + piece.end, start + duration))
-        for piece in pieces
-    ]
+    known = None if network else Spectra.join(spectra)
+    pieces = cut(level, longest, heard, known, context)
+    return [_within(piece, start, duration) for piece in pieces]
 
 
 def finish(work: Generator[object, None, Made]) -> Made:
@@ -98,6 +100,27 @@ def finish(work: Generator[object, None, Made]) -> Made:
             next(work)
         except StopIteration as end:
             return end.value
+
+
+def _within(piece: Piece, start: float, duration: float) -> Piece:
+    """Count a piece's times from the file's beginning, whose frames may reach beyond the part of it."""
+    end = min(piece.end, duration)
+    after = min(piece.after, duration - end)
+    return replace(piece, start=start + piece.start, end=start + end, after=after)
+
+
+def edges(
+    path: str, rate: int, start: float, duration: float, channel: int | None
+) -> tuple[float, float] | None:
+    """Measure the silence before and after the speech of a part of a sound file, in seconds; None: nothing is said.
+
+    raises   UserError if it can't be read
+    """
+    rate = RATE if rate % 1000 else rate
+    size, blocks = round(HOP * rate), _blocks(path, rate, start, duration, channel)
+    smooth = _smooth(np.concatenate([_levels(waveform, size) for waveform in blocks]))
+    found = _stretches(smooth > _threshold(smooth))
+    return (found[0][0] * HOP, (len(smooth) - found[-1][1]) * HOP) if found else None
 
 
 def _blocks(
@@ -122,18 +145,18 @@ def cut(
     longest: float,
     heard: np.ndarray | None = None,
     spectra: Spectra | None = None,
-    pause: float = PAUSE,
+    context: float = 0.0,
 ) -> list[Piece]:
     """Cut a recording by the levels of its frames, (N,) decibels.
 
     heard    (N,) bool: the frames with speech; None: tell by the levels
     spectra  of the recording, to leave out noise and doubt music
-    pause    seconds of silence that end a piece
+    context  seconds of silence around its speech that are searched with a piece
     """
-    smooth = np.convolve(levels, np.full(SMOOTH, 1 / SMOOTH), "same")
+    smooth = _smooth(levels)
     loud = smooth > _threshold(smooth) if heard is None else heard
     pieces: list[Piece] = []
-    for stretch in _stretches(loud, pause):
+    for stretch in _stretches(loud):
         follows = False  # a piece of the same stretch
         for first, end, shared in _parts(smooth, *stretch, round(longest / HOP)):
             span = first * HOP, end * HOP
@@ -146,7 +169,7 @@ def cut(
                 pieces.append(Piece(*span, overlap, doubtful))
             follows = kept
     margin = MARGIN if heard is None else NETWORK_MARGIN
-    return _widened(_doubted(pieces), len(levels) * HOP, longest, margin)
+    return _widened(_doubted(pieces), len(levels) * HOP, longest, (margin, context))
 
 
 def _doubted(pieces: list[Piece]) -> list[Piece]:
@@ -198,6 +221,12 @@ def _trimmed(
     return float(start) * HOP, float(last) * HOP
 
 
+def _smooth(levels: np.ndarray) -> np.ndarray:
+    """The means of some levels in a row, (N,)."""
+    repeated = np.pad(levels, SMOOTH // 2, "edge")
+    return np.convolve(repeated, np.full(SMOOTH, 1 / SMOOTH), "valid")
+
+
 def _threshold(smooth: np.ndarray) -> np.ndarray:
     """The level below which each frame is silent, (N,)."""
     size = round(BLOCK / HOP)
@@ -215,13 +244,13 @@ def _limit(levels: np.ndarray) -> float:
     return quiet + SHARE * (loud - quiet) if loud - quiet > CONTRAST else SILENT
 
 
-def _stretches(loud: np.ndarray, pause: float) -> list[tuple[int, int]]:
-    """Frames first ≤ n < end of the stretches of speech, with silences of less than `pause` seconds within."""
+def _stretches(loud: np.ndarray) -> list[tuple[int, int]]:
+    """Frames first ≤ n < end of the stretches of speech, with silences of less than PAUSE seconds within."""
     edges = np.flatnonzero(np.diff(loud.astype(np.int8), prepend=0, append=0))
     runs = edges.reshape(-1, 2)
     if not len(runs):
         return []
-    apart = np.flatnonzero((runs[1:, 0] - runs[:-1, 1]) * HOP >= pause)
+    apart = np.flatnonzero((runs[1:, 0] - runs[:-1, 1]) * HOP >= PAUSE)
     firsts, ends = runs[np.append(0, apart + 1), 0], runs[np.append(apart, len(runs) - 1), 1]
     return [
         (int(first), int(end))
@@ -230,15 +259,30 @@ def _stretches(loud: np.ndarray, pause: float) -> list[tuple[int, int]]:
     ]
 
 
-def _widened(pieces: list[Piece], duration: float, longest: float, margin: float) -> list[Piece]:
-    """Give the pieces some of the silence around them, as far as they don't become too long."""
-    made = []
+def _widened(
+    pieces: list[Piece], duration: float, longest: float, silence: tuple[float, float]
+) -> list[Piece]:
+    """Give the pieces some of the silence around them, as far as they don't become too long.
+
+    silence   seconds that belong to them, and that are searched with them
+    """
+    (margin, context), made = silence, []
     for n, piece in enumerate(pieces):
-        before = pieces[n - 1].end if n else 0.0
-        after = pieces[n + 1].start if n + 1 < len(pieces) else duration
-        most = min(margin, (longest - (piece.end - piece.start)) / 2)
-        left = 0.0 if piece.overlap else min(most, (piece.start - before) / (2 if n else 1))
-        right = min(most, (after - piece.end) / (2 if n + 1 < len(pieces) else 1))
-        start, end = piece.start - left, piece.end + max(0.0, right)
-        made.append(replace(piece, start=round(start, 2), end=round(end, 2)))
+        earlier, later = n > 0, n + 1 < len(pieces)
+        before = 0.0 if piece.overlap else piece.start - (pieces[n - 1].end if earlier else 0.0)
+        after = max(0.0, (pieces[n + 1].start if later else duration) - piece.end)
+        most = max(0.0, longest - (piece.end - piece.start)) / 2
+        left, right = (
+            min(margin, most, silent / (2 if shared else 1))
+            for silent, shared in ((before, earlier), (after, later))
+        )
+        made.append(
+            replace(
+                piece,
+                start=round(piece.start - left, 2),
+                end=round(piece.end + right, 2),
+                before=max(0.0, round(min(context, most, before) - left, 2)),
+                after=max(0.0, round(min(context, most, after) - right, 2)),
+            )
+        )
     return made

@@ -29,6 +29,7 @@ from asr.data import manifest
 from asr.scoring.error_rate import ErrorRate
 from asr.scoring.report import aligned, percent
 from asr.scoring.significance import compare
+from asr.transcription.segmentation import PAUSE
 from scripts import add_decode
 
 NOISE = 3e-4  # standard deviation between recordings
@@ -37,9 +38,9 @@ PEAK = """
 # runs asr-decode with pauses to cut at, and tells its peak memory
 import resource, sys
 from asr.cli.decode import main
-from asr.transcription import long
+from asr.transcription import segmentation
 if sys.argv[1]:
-    long.PAUSE = long.HEARD_PAUSE = float(sys.argv[1])
+    segmentation.PAUSE = float(sys.argv[1])
 main(sys.argv[2:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)
 """
@@ -183,7 +184,7 @@ def main(argv):
         "--cut-at",
         default="",
         metavar="SECONDS",
-        help="of a pause (default: as the model's training)",
+        help=f"of a pause (default: {PAUSE:g})",
     )
     add_decode(args)
     args.add_argument(
