@@ -16,6 +16,7 @@ from asr.failures import Failure
 from asr.models.recognizer import load
 from asr.tasks.utterances import edge_seconds
 from asr.transcript import Alternative, Segment, Transcript, Word
+from asr.transcription import long
 from asr.transcription.long import SURE, SURE_CTC, Cutting, Pieces, in_pieces, joined, merged
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording
@@ -350,7 +351,7 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(recorded
 
     def search(recordings, times):
         assert times
-        for recording in reversed(recordings):
+        for recording in reversed(list(recordings)):
             yield recording, heard((recording.start + 0.2, recording.id.replace("#", "")))
 
     results = dict(in_pieces([long, short, silent, lost], Cutting(8.0, RATE), search, False))
@@ -363,6 +364,29 @@ def test_pieces_are_searched_among_short_recordings_and_joined_in_order(recorded
     assert len(told) == 6 and all(a < b for a, b in told) and told[-1][1] == 15.5
     assert results[long].as_json()["nonspeech"][0] == list(told[0])
     assert isinstance(results[lost], Failure) and "none.wav" in results[lost].reason
+
+
+def test_recordings_are_cut_when_the_one_search_of_all_asks_for_more(recorded, monkeypatch):
+    """Not hour by hour: each hour's last batch would be small, and the first hour's cuts would wait for all others."""
+    parts = [0.3 * syllables(2), silence(1)] * 5
+    some = [recorded(*parts, noise=1e-4, name=name) for name in "abc"]
+    opened, searches = [], []
+
+    def watched(path, *how):
+        opened.append(path)
+        return segment(path, *how)
+
+    def search(recordings, times):
+        searches.append(times)
+        for recording in recordings:
+            yield recording, heard((recording.start + 0.2, recording.id))
+
+    monkeypatch.setattr(long, "segment", watched)
+    results = in_pieces(some, Cutting(8.0, RATE), search, False)
+    for n, (recording, result) in enumerate(results):
+        assert recording == some[n] and len(result.segments) == 5
+        assert opened == [one.path for one in some[: n + 1]]
+    assert searches == [True] and len(opened) == 3
 
 
 def test_spaces_between_chinese_pieces_are_none():

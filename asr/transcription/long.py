@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,10 +13,9 @@ from asr.models.recognizer import Recognizer
 from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
 from asr.transcription.options import SearchOptions
-from asr.transcription.recordings import Recording, cut
+from asr.transcription.recordings import Recording
 from asr.transcription.segmentation import CONTEXT, MARGIN, Piece, finish, segment
 
-AT_ONCE = 3600.0  # seconds of recordings that are cut before their pieces are searched
 # of a text that is believed in what sounds like music; chosen on mini's dev with music, and on music
 SURE = 0.6  # confidence
 SURE_CTC = 0.8  # the same for CTC's searches frame by frame, which are sure of what they emit
@@ -63,10 +62,10 @@ class Cutting:
 def in_pieces(
     recordings: Sequence[Recording],
     cutting: Cutting,
-    search: Callable[[Sequence[Recording], bool], Results],
+    search: Callable[[Iterable[Recording], bool], Results],
     times: bool,
 ) -> Results:
-    """Yield a result of each recording when it is finished; long ones are cut.
+    """Yield a result of each recording when it is finished; long ones are cut when the search asks for more.
 
     search   recordings, and whether to give them times → a result of each, in any order
     times    whether short recordings shall have them, too; pieces are joined by theirs
@@ -74,33 +73,53 @@ def in_pieces(
     if not any(map(cutting.is_long, recordings)):
         yield from search(recordings, times)
         return
-    for group in cut(recordings, AT_ONCE):
-        whole: dict[Recording, Pieces] = {}  # piece → its recording in pieces
-        todo: list[Recording] = []
-        for recording in group:
+    parts = _Parts(recordings, cutting)
+    found: dict[Recording, dict[Recording, Transcript | Failure]] = {}
+    for part, result in search(parts, True):
+        yield from parts.settled()
+        pieces = parts.whole.pop(part, None)
+        if pieces is None:
+            yield part, result if times else _without_times(result)
+            continue
+        results = found.setdefault(pieces.recording, {})
+        results[part] = result
+        if len(results) == len(pieces.parts):
+            yield pieces.recording, pieces.result(results)
+            del found[pieces.recording]
+    yield from parts.settled()
+
+
+class _Parts:
+    """Iterate over short recordings and the pieces of long ones, which are cut when they are asked for.
+
+    whole     piece → its recording in pieces
+    """
+
+    def __init__(self, recordings: Iterable[Recording], cutting: Cutting):
+        self.recordings, self.cutting = recordings, cutting
+        self.whole: dict[Recording, Pieces] = {}
+        self._settled: list[tuple[Recording, Transcript | Failure]] = []
+
+    def __iter__(self) -> Iterator[Recording]:
+        for recording in self.recordings:
+            if not self.cutting.is_long(recording):
+                yield recording
+                continue
             try:
-                pieces = finish(cut_up(recording, cutting)) if cutting.is_long(recording) else None
+                pieces = finish(cut_up(recording, self.cutting))
             except UserError as error:
-                yield recording, Failure(recording.id, recording.path, str(error))
+                failure = Failure(recording.id, recording.path, str(error))
+                self._settled.append((recording, failure))
                 continue
-            if pieces is None:
-                todo.append(recording)
-                continue
-            whole |= dict.fromkeys(pieces.parts, pieces)
-            todo += pieces.parts
             if not pieces.parts:
-                yield recording, pieces.joined([])
-        found: dict[Recording, dict[Recording, Transcript | Failure]] = {}
-        for part, result in search(todo, times or bool(whole)):
-            if part not in whole:
-                yield part, result if times else _without_times(result)
-                continue
-            pieces = whole[part]
-            results = found.setdefault(pieces.recording, {})
-            results[part] = result
-            if len(results) == len(pieces.parts):
-                yield pieces.recording, pieces.result(results)
-                del found[pieces.recording]
+                self._settled.append((recording, pieces.joined([])))
+            self.whole |= dict.fromkeys(pieces.parts, pieces)
+            yield from pieces.parts
+
+    def settled(self) -> Results:
+        """Yield the results of long recordings without any piece, once."""
+        settled, self._settled = self._settled, []
+        yield from settled
 
 
 def sure_of(mode: str) -> float:

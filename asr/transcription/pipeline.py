@@ -135,7 +135,7 @@ def finished(
     clock = clock or Clock()
     searcher = searcher or Searcher(recognizer, options, precision)
 
-    def search(some: Sequence[Recording], times: bool) -> Results:
+    def search(some: Iterable[Recording], times: bool) -> Results:
         return _found(searcher, some, batch_seconds, times)
 
     started = time.perf_counter()
@@ -149,60 +149,54 @@ def finished(
 
 
 def _found(
-    searcher: Searcher, recordings: Sequence[Recording], batch_seconds: float | None, times: bool
+    searcher: Searcher, recordings: Iterable[Recording], batch_seconds: float | None, times: bool
 ) -> Results:
-    """Search recordings together; if memory runs out, search those that had begun one by one."""
-    left = dict.fromkeys(recordings)
-    while left:
-        batches = _EncodedBatches(searcher, list(left), batch_seconds, times)
-        for recording, result in _searched(searcher, batches):
-            del left[recording]
-            yield recording, result
-        alone = [
-            recording for recording in batches.begun if recording in left
-        ]  # none, unless memory has run out
-        for recording in alone:
-            del left[recording]
-            batches = _EncodedBatches(searcher, [recording], batch_seconds, times)
-            found = dict(_searched(searcher, batches))
-            yield (
-                recording,
-                found.get(recording) or failure(recording, TOO_LONG.format(recording.duration)),
-            )
+    """Search recordings in one stream; if memory runs out, search those that had begun one by one, and go on."""
+    seconds = _seconds(batch_seconds, searcher.recognizer)
+    # one stream: the last of a window beside the next one's first
+    windows = cut(recordings, WINDOW_SECONDS)
+    todo = itertools.chain.from_iterable(_batches(window, seconds) for window in windows)
+    batches = _EncodedBatches(searcher, todo, times)
+    yield from _searched(searcher, batches)
+    while batches.begun:  # memory has run out
+        for recording in batches.begun:
+            found = dict(_searched(searcher, _EncodedBatches(searcher, [[recording]], times)))
+            lost = failure(recording, TOO_LONG.format(recording.duration))
+            yield recording, found.get(recording, lost)
+        batches = _EncodedBatches(searcher, itertools.chain(batches.ahead, todo), times)
+        yield from _searched(searcher, batches)
 
 
 class _EncodedBatches:
     """Iterate over batches of recordings of similar length, and their encoder outputs H (B, T', D), H_lens (B,).
 
-    begun       recordings that have been read so far
+    ahead       batches that are being read
+    begun       recordings that are being searched
     unreadable  recordings that could not be read so far
     encoded     if `times`, of each recording that is being searched: H (T', D), X (T, F)
     """
 
-    def __init__(
-        self,
-        searcher: Searcher,
-        recordings: Sequence[Recording],
-        batch_seconds: float | None,
-        times: bool,
-    ):
+    def __init__(self, searcher: Searcher, batches: Iterable[list[Recording]], times: bool):
         self.searcher, self.recognizer, self.times = searcher, searcher.recognizer, times
-        seconds = _seconds(batch_seconds, self.recognizer)
-        # one stream: the last of a window beside the next one's first
-        windows = cut(recordings, WINDOW_SECONDS)
         self.encoded: dict[Recording, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.batches = (batch for window in windows for batch in _batches(window, seconds))
-        self.begun: list[Recording] = []
+        self.batches, self.ahead = batches, deque[list[Recording]]()
+        self.begun: dict[Recording, None] = {}
         self.unreadable: list[tuple[Recording, Failure]] = []
 
+    def _asked_for(self) -> Iterator[list[Recording]]:
+        for batch in self.batches:
+            self.ahead.append(batch)
+            yield batch
+
     def __iter__(self) -> Iterator[Batch]:
-        for batch, waveforms in _read_ahead(self.batches, self.recognizer):
+        for batch, waveforms in _read_ahead(self._asked_for(), self.recognizer):
+            self.ahead.popleft()
             pairs = list(zip(batch, waveforms, strict=True))
             self.unreadable += [
                 (r, failure(r, str(w))) for r, w in pairs if isinstance(w, UserError)
             ]
             read = [(r, w) for r, w in pairs if not isinstance(w, UserError)]
-            self.begun += [r for r, _ in read]
+            self.begun |= dict.fromkeys(r for r, _ in read)
             if read:
                 waves, how = [w for _, w in read], (self.searcher.precision, self.searcher.chunk)
                 encoded = encode(self.recognizer, waves, *how)
@@ -214,7 +208,9 @@ class _EncodedBatches:
     def transcripts(self, found: Found) -> Iterator[tuple[Recording, Transcript]]:
         """Make transcripts of n-best lists, with times if those are wanted."""
         encoded = [self.encoded.pop(recording) for recording, _ in found] if self.times else None
-        return transcripts(self.searcher, found, encoded)
+        for recording, transcript in transcripts(self.searcher, found, encoded):
+            del self.begun[recording]
+            yield recording, transcript
 
 
 def transcripts(

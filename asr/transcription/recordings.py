@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -158,17 +157,18 @@ def in_order(
             place += 1
 
 
-def cut(recordings: Sequence[Recording], seconds: float) -> list[list[Recording]]:
-    """Cut a list into runs of at most `seconds` of audio; a longer recording is a run of its own."""
-    runs: list[list[Recording]] = []
-    audio = math.inf
+def cut(recordings: Iterable[Recording], seconds: float) -> Iterator[list[Recording]]:
+    """Yield runs of at most `seconds` of audio; a longer recording is a run of its own."""
+    run: list[Recording] = []
+    audio = 0.0
     for recording in recordings:
-        if audio + recording.duration > seconds:
-            runs.append([])
-            audio = 0.0
-        runs[-1].append(recording)
+        if run and audio + recording.duration > seconds:
+            yield run
+            run, audio = [], 0.0
+        run.append(recording)
         audio += recording.duration
-    return runs
+    if run:
+        yield run
 
 
 def _headers(
