@@ -17,7 +17,7 @@ from asr.nn.encoders.pretrained import PretrainedEncoder
 from asr.transcription.times import Encoded
 
 WORK = 3_000_000_000  # weights times frames that are worth a group of their own
-MOST_FRAMES = 600  # of such a group: more only take memory, for a small model's convolutions
+MOST_FRAMES = 400  # of such a group: more only take memory, for a small model's convolutions
 
 
 @torch.no_grad()

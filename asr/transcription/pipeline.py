@@ -4,13 +4,14 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from asr.audio import load as sound_files
+from asr.device import give_back_memory
 from asr.errors import UserError
 from asr.failures import Failure
 from asr.memory import is_oom
@@ -28,6 +29,7 @@ from asr.transcription.times import Encoded
 Found = Sequence[tuple[Recording, list[Hypothesis]]]  # n-best lists, best first
 Batch = tuple[list[Recording], torch.Tensor, torch.Tensor]  # with H (B, T', D), H_lens (B,)
 READERS = {"cpu": 1, "cuda": 8}  # threads; one reads some 4,000 s of audio per second
+AHEAD = {"cpu": 1, "cuda": 2}  # batches that are read meanwhile
 TOO_LONG = "out of memory at {:.0f} s of audio; cut it at pauses, or use a narrower beam"
 
 
@@ -191,19 +193,27 @@ class _EncodedBatches:
     def __iter__(self) -> Iterator[Batch]:
         for batch, waveforms in _read_ahead(self._asked_for(), self.recognizer):
             self.ahead.popleft()
-            pairs = list(zip(batch, waveforms, strict=True))
-            self.unreadable += [
-                (r, failure(r, str(w))) for r, w in pairs if isinstance(w, UserError)
-            ]
-            read = [(r, w) for r, w in pairs if not isinstance(w, UserError)]
-            self.begun |= dict.fromkeys(r for r, _ in read)
-            if read:
-                waves, how = [w for _, w in read], (self.searcher.precision, self.searcher.chunk)
-                encoded = encode(self.recognizer, waves, *how)
-                recordings = [r for r, _ in read]
-                if self.times:
-                    self.encoded |= zip(recordings, encoded.rows(), strict=True)
-                yield recordings, encoded.H, encoded.H_lens
+            encoded = self._encoded(batch, waveforms)
+            del waveforms  # the search of these takes long
+            if encoded:
+                yield encoded
+
+    def _encoded(
+        self, batch: list[Recording], waveforms: list[np.ndarray | UserError]
+    ) -> Batch | None:
+        """Encode what could be read of a batch; None: nothing."""
+        pairs = list(zip(batch, waveforms, strict=True))
+        self.unreadable += [(r, failure(r, str(w))) for r, w in pairs if isinstance(w, UserError)]
+        read = {r: w for r, w in pairs if not isinstance(w, UserError)}
+        self.begun |= dict.fromkeys(read)
+        if not read:
+            return None
+        give_back_memory()  # free parts of other sizes, which would add up over hours
+        how = self.searcher.precision, self.searcher.chunk
+        encoded = encode(self.recognizer, list(read.values()), *how)
+        if self.times:
+            self.encoded |= zip(read, encoded.rows(), strict=True)
+        return list(read), encoded.H, encoded.H_lens
 
     def transcripts(self, found: Found) -> Iterator[tuple[Recording, Transcript]]:
         """Make transcripts of n-best lists, with times if those are wanted."""
@@ -327,21 +337,26 @@ def _batches(window: Sequence[Recording], batch_seconds: float) -> list[list[Rec
 def _read_ahead(
     batches: Iterable[list[Recording]], recognizer: Recognizer
 ) -> Iterator[tuple[list[Recording], list[np.ndarray | UserError]]]:
-    """Read the next two batches in threads while the model works on this one; errors are values."""
-    pool = ThreadPoolExecutor(READERS[_device(recognizer).type])
+    """Read the next batches in threads while the model works on this one; errors are values."""
+    device = _device(recognizer).type
+    pool = ThreadPoolExecutor(READERS[device])
     begun = (
         (batch, [pool.submit(load_waveform, recording, recognizer) for recording in batch])
         for batch in batches
     )
     try:
-        ahead = deque(itertools.islice(begun, 2))
+        ahead = deque(itertools.islice(begun, AHEAD[device]))
         while ahead:
-            batch, reading = ahead.popleft()
-            waveforms = [one.result() for one in reading]
             ahead.extend(itertools.islice(begun, 1))
-            yield batch, waveforms
+            yield _read(*ahead.popleft())  # which this keeps no longer
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _read(
+    batch: list[Recording], reading: list[Future[np.ndarray | UserError]]
+) -> tuple[list[Recording], list[np.ndarray | UserError]]:
+    return batch, [one.result() for one in reading]
 
 
 def load_waveform(recording: Recording, recognizer: Recognizer) -> np.ndarray | UserError:

@@ -35,13 +35,18 @@ from scripts import add_decode
 NOISE = 3e-4  # standard deviation between recordings
 BREATH = 60.0  # seconds of the first file before the recordings without pauses
 PEAK = """
-# runs asr-decode with pauses to cut at, and tells its peak memory
+# runs asr-decode with pauses to cut at and silence around pieces, and tells its peak memory
 import resource, sys
+from dataclasses import replace
 from asr.cli.decode import main
-from asr.transcription import segmentation
-if sys.argv[1]:
-    segmentation.PAUSE = float(sys.argv[1])
-main(sys.argv[2:])
+from asr.transcription import long, segmentation
+pause, context, *argv = sys.argv[1:]
+if pause:
+    segmentation.PAUSE = float(pause)
+if context:
+    suited = long.Cutting.suited_to
+    long.Cutting.suited_to = lambda *some: replace(suited(*some), context=float(context))
+main(argv)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)
 """
 
@@ -70,7 +75,7 @@ def decode(args: argparse.Namespace, sources: list[str], out: Path) -> dict:
     wanted = ["--json", str(out), "--out", f"{out}.txt"]
     before = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", PEAK, args.cut_at, *how, *sources, *wanted],
+        [sys.executable, "-c", PEAK, args.cut_at, args.context, *how, *sources, *wanted],
         stderr=subprocess.PIPE,
         text=True,
         check=False,
@@ -185,6 +190,12 @@ def main(argv):
         default="",
         metavar="SECONDS",
         help=f"of a pause (default: {PAUSE:g})",
+    )
+    args.add_argument(
+        "--context",
+        default="",
+        metavar="SECONDS",
+        help="of silence searched with a piece (default: as the model knows)",
     )
     add_decode(args)
     args.add_argument(

@@ -5,8 +5,8 @@
 Each sentence of a split is spoken anew with a little noise, aligned, and compared word by word: starts
 with espeak-ng's events of words, ends with the next word's start, or the pause that its events of
 phonemes show. Sentences whose events don't match their words (numbers, say) are left out and counted.
-With --joined SECONDS the sentences stand one after another in recordings of that length, and asr-align
-places them.
+With --joined SECONDS the sentences, --times over, stand one after another in recordings of that length, and
+asr-align places them; a second pair of rows is for the recordings' last minutes.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PAD = 0.2  # seconds of near silence around a sentence
 FLOOR = -50  # dB, of the noise
 
 Sentence = tuple[np.ndarray, list[Word]]  # its waveform, its true words
-Pairs = Iterator[tuple[Word, Word]]  # found, true
+Pairs = Iterator[tuple[Word, Word, float]]  # found, true, and the recording's seconds
 
 
 def truth(utterance, rng) -> Sentence | None:
@@ -70,10 +70,11 @@ def alone(recognizer: Recognizer, sentences: Sequence[Sentence]) -> Pairs:
         encoded = encode(recognizer, [waveform for waveform, _ in few])
         tokens = [recognizer.tokenizer.encode(text_of(words)) for _, words in few]
         log_probs = recognizer.model.ctc_log_probs(encoded.H)
-        known = [Hypothesis(row, 0.0) for row in tokens]
+        known = [Hypothesis(row, 0.0, confidences=[1.0] * len(row)) for row in tokens]
         found = word_times(log_probs, encoded, known, recognizer)
-        for words, (_, true) in zip(found, few, strict=True):
-            yield from zip(words, true, strict=bool(words))
+        for words, (waveform, true) in zip(found, few, strict=True):
+            for word, its in zip(words, true, strict=bool(words)):
+                yield word, its, len(waveform) / RATE
 
 
 def joined(recognizer: Recognizer, sentences: Sequence[Sentence], seconds: float) -> Pairs:
@@ -90,7 +91,8 @@ def joined(recognizer: Recognizer, sentences: Sequence[Sentence], seconds: float
         for n, segment in zip(members, segments, strict=True):
             at = begins[n] - begins[members[0]]
             true = [replace(w, start=w.start + at, end=w.end + at) for w in sentences[n][1]]
-            yield from zip(segment.words, true, strict=bool(segment.words))
+            for word, its in zip(segment.words, true, strict=bool(segment.words)):
+                yield word, its, lengths[members].sum()
 
 
 def text_of(words: Sequence[Word]) -> str:
@@ -107,23 +109,34 @@ def describe(name: str, errors: np.ndarray) -> str:
     )
 
 
+def show(pairs: Sequence[tuple[Word, Word, float]]) -> None:
+    """Print a row for starts and one for ends."""
+    print(describe("starts", np.array([word.start - true.start for word, true, _ in pairs])))
+    print(describe("ends", np.array([word.end - true.end for word, true, _ in pairs])))
+
+
 @command
 def main(argv):
-    """Measure, and print a row for starts and one for ends."""
+    """Measure, and print."""
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("model", metavar="DIR")
     args.add_argument("--split", default="dev-mini")
     args.add_argument("--sentences", type=int, default=120)
     args.add_argument("--joined", type=float, default=0.0, metavar="SECONDS")
+    args.add_argument("--times", type=int, default=1)
     args = args.parse_args(argv)
     recognizer, rng = load(args.model), np.random.default_rng(0)
     torch.set_num_threads(1)
     spoken_ones = [truth(utterance, rng) for utterance in plan()[args.split][: args.sentences]]
     kept = [one for one in spoken_ones if one]
+    kept *= args.times
     pairs = list(joined(recognizer, kept, args.joined) if args.joined else alone(recognizer, kept))
     print(f"{len(pairs)} words of {len(kept)} sentences; {spoken_ones.count(None)} left out")
-    print(describe("starts", np.array([word.start - true.start for word, true in pairs])))
-    print(describe("ends", np.array([word.end - true.end for word, true in pairs])))
+    show(pairs)
+    if args.joined:
+        last = [pair for pair in pairs if pair[1].start > pair[2] - 60]
+        print(f"{len(last)} words of the last minutes of recordings")
+        show(last)
 
 
 if __name__ == "__main__":
