@@ -7,7 +7,7 @@ references. Each is cut out from its start to its end, put between faint noise a
 takes a part of the word away, or takes a part of its neighbor, has another text. All rows have the same
 words: by the times that asr-decode tells, by CTC's frames alone, and by the told times when they are shifted
 on purpose, which shows how much the measure notices. With --joined, the utterances stand one after another
-in one recording with silences between them, and it is told how much of the words' time lies in those.
+in one recording with silences between them, and the time of words that lies in those is summed up.
 """
 
 import argparse
