@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,6 +151,8 @@ def test_silence_around_the_speech_of_most_training_recordings_is_measured(recor
     found = edge_seconds(Table.of(utterances))
     assert found == pytest.approx(np.quantile(edges, 0.75), abs=0.03)
     assert edge_seconds(Table.of(utterances[4:])) == 0
+    lost = replace(utterances[0], path="none.wav")
+    assert edge_seconds(Table.of([*utterances, lost])) == found
 
 
 def test_silence_around_a_piece_is_searched_with_it_and_shared(pieces_of):

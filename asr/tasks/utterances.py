@@ -1,6 +1,7 @@
 """The utterances that a recognizer learns from and is judged by: read, checked, tokenized."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -178,12 +179,13 @@ def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int
 def edge_seconds(utterances: Table) -> float:
     """Measure the silence before and after the speech of some utterances: the seconds that a quarter of them exceed.
 
-    raises   UserError if one can't be read
+    Those that can't be read are left out; training names the first that it meets.
     """
     drawn = np.linspace(0, len(utterances) - 1, min(len(utterances), EDGE_UTTERANCES)).astype(int)
-    some = [utterances[n] for n in drawn.tolist()]
-    found = [edges(u.path, u.rate, u.start, u.duration, u.channel) for u in some]
-    seconds = [edge for one in found for edge in one or ()]
+    seconds: list[float] = []
+    for u in (utterances[n] for n in drawn.tolist()):
+        with suppress(UserError):
+            seconds += edges(u.path, u.rate, u.start, u.duration, u.channel) or ()
     return round(float(np.quantile(seconds, 0.75)), 2) if seconds else 0.0
 
 
