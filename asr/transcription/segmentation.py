@@ -169,7 +169,7 @@ def cut(
                 pieces.append(Piece(*span, overlap, doubtful))
             follows = kept
     margin = MARGIN if heard is None else NETWORK_MARGIN
-    return _widened(_doubted(pieces), len(levels) * HOP, longest, (margin, context))
+    return _widened(_doubted(pieces), len(levels) * HOP, longest, margin, context)
 
 
 def _doubted(pieces: list[Piece]) -> list[Piece]:
@@ -246,8 +246,8 @@ def _limit(levels: np.ndarray) -> float:
 
 def _stretches(loud: np.ndarray) -> list[tuple[int, int]]:
     """Frames first ≤ n < end of the stretches of speech, with silences of less than PAUSE seconds within."""
-    edges = np.flatnonzero(np.diff(loud.astype(np.int8), prepend=0, append=0))
-    runs = edges.reshape(-1, 2)
+    changes = np.flatnonzero(np.diff(loud.astype(np.int8), prepend=0, append=0))
+    runs = changes.reshape(-1, 2)
     if not len(runs):
         return []
     apart = np.flatnonzero((runs[1:, 0] - runs[:-1, 1]) * HOP >= PAUSE)
@@ -260,13 +260,14 @@ def _stretches(loud: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _widened(
-    pieces: list[Piece], duration: float, longest: float, silence: tuple[float, float]
+    pieces: list[Piece], duration: float, longest: float, margin: float, context: float
 ) -> list[Piece]:
     """Give the pieces some of the silence around them, as far as they don't become too long.
 
-    silence   seconds that belong to them, and that are searched with them
+    margin    seconds that belong to them
+    context   seconds that are searched with them
     """
-    (margin, context), made = silence, []
+    made = []
     for n, piece in enumerate(pieces):
         earlier, later = n > 0, n + 1 < len(pieces)
         before = 0.0 if piece.overlap else piece.start - (pieces[n - 1].end if earlier else 0.0)
