@@ -148,6 +148,18 @@ def heard(sent):
     return np.frombuffer(b"".join(frame for frame in sent if isinstance(frame, bytes)), "<i2")
 
 
+def correlations(samples):
+    """How well each tone that is spoken fits where it fits best; a starved browser may delay what follows one."""
+    wave = soxr.resample(samples / 32_768, 16_000, 48_000)
+    tones = SPOKEN.reshape(-1, 9600)  # 0.2 s
+    size = 2 ** len(wave).bit_length()
+    sums, spectrum = np.cumsum(np.append(0, wave**2)), np.fft.rfft(wave, size)
+    energy = sums[9600:] - sums[:-9600]
+    for tone in tones[tones.std(1) > 0.1]:
+        fits = np.fft.irfft(np.fft.rfft(tone, size).conj() * spectrum)[: len(energy)]
+        yield (fits / np.sqrt(energy + 1e-9)).max() / np.linalg.norm(tone)
+
+
 def stop(page, sent):
     """Press the button when all is said."""
     page.wait_for_selector(".segment >> nth=1")
@@ -188,10 +200,7 @@ def test_what_is_spoken_is_read_on_the_page(page, served, recognizer, capsys):
     assert texts == finals(recognizer, samples)
     # tones that begin within a frame may be letters more
     assert all(one in text for one, text in zip(FINALS, spoken(texts), strict=True))
-    loud = soxr.resample(samples / 32_768, 16_000, 48_000)
-    spectra = [np.fft.rfft(wave, 2**20) for wave in (SPOKEN, loud)]
-    alike = np.fft.irfft(spectra[0].conj() * spectra[1]).max()  # wherever they fit best
-    assert alike / np.linalg.norm(SPOKEN) / np.linalg.norm(loud) > 0.99
+    assert sum(alike < 0.99 for alike in correlations(samples)) <= 1
     assert re.fullmatch(r"0:00 / 0:\d\d", page.text_content(".player output"))
     page.locator(".word", has_text="EB").click()
     page.wait_for_selector(".now >> text=EB")

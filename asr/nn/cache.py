@@ -31,14 +31,20 @@ def _new_nodes(K: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         return additive(others, dtype).unsqueeze(0)
 
 
-def _pick(X: Tensor, nodes: Tensor, room: tuple[int, ...]) -> Tensor:
-    """Keep some nodes of X (B, H, M, d) and add room behind them; nodes (B, M')."""
-    return F.pad(gather_beams(X.transpose(1, 2), nodes).transpose(1, 2), room)
+def _pick(X: Tensor, nodes: Tensor) -> Tensor:
+    """Keep some nodes of X (B, H, M, d); nodes (B, M')."""
+    return gather_beams(X.transpose(1, 2), nodes).transpose(1, 2)
 
 
 def stack(tensors: Sequence[Tensor], length: int) -> Tensor:
     """Tensors (B, H, ≤ length, d) behind each other, padded with zeros: what is masked must be finite all the same."""
-    return torch.cat([F.pad(x, (0, 0, 0, length - x.size(2))) for x in tensors])
+    _, H, _, d = tensors[0].shape
+    stacked = tensors[0].new_zeros(sum(map(len, tensors)), H, length, d)
+    row = 0
+    for x in tensors:
+        stacked[row : row + len(x), :, : x.size(2)] = x
+        row += len(x)
+    return stacked
 
 
 @dataclass
@@ -97,15 +103,7 @@ class Tree:
 
     def compact(self) -> "Tree":
         """Leave out the nodes that no hypothesis descends from, and make room for new ones."""
-        M, longest = (self.sizes or self._measure())()
-        nodes = self._unused().to(torch.uint8).argsort(dim=1, stable=True)[:, :M]  # (B, M')
-        room = (0, 0, 0, self.mask.size(1) * ROOM)
-        layers = [
-            _Nodes(_pick(old.keys, nodes, room), _pick(old.values, nodes, room), M)
-            for old in self.layers
-        ]
-        mask = self.mask.gather(2, nodes.unsqueeze(1).expand(-1, self.mask.size(1), -1))
-        return Tree(mask, self.lens, longest, layers)
+        return _together([self])
 
     def _is_full(self) -> bool:
         K, M = self.mask.shape[1:]
@@ -135,19 +133,32 @@ class Tree:
 
     def merge(self, other: "Tree") -> "Tree":
         """The utterances of both, the other's behind; both have K hypotheses and have read a label or more."""
-        trees = [self.compact(), other.compact()]
-        M, capacity = (max(sizes) for sizes in zip(*(t._sizes() for t in trees), strict=True))
-        masks = [F.pad(t.mask, (0, M - t.mask.size(2)), value=-torch.inf) for t in trees]
-        layers = [
-            _Nodes(stack([x.keys, y.keys], capacity), stack([x.values, y.values], capacity), M)
-            for x, y in zip(*(t.layers for t in trees), strict=True)
-        ]
-        return Tree(
-            torch.cat(masks),
-            torch.cat([t.lens for t in trees]),
-            max(t.longest for t in trees),
-            layers,
-        )
+        return _together([self, other])
 
-    def _sizes(self) -> tuple[int, int]:
-        return self.mask.size(2), self.layers[0].keys.size(2)
+    def _kept(self) -> tuple[Tensor, Tensor, int]:
+        """What stays in a compaction: the nodes (B, M'), the mask (B, K, M'), the most labels."""
+        M, longest = (self.sizes or self._measure())()
+        nodes = self._unused().to(torch.uint8).argsort(dim=1, stable=True)[:, :M]  # (B, M')
+        mask = self.mask.gather(2, nodes.unsqueeze(1).expand(-1, self.mask.size(1), -1))
+        return nodes, mask, longest
+
+
+def _together(trees: Sequence[Tree]) -> Tree:
+    """The utterances of trees behind each other, compacted: without nodes that no hypothesis descends from.
+
+    Each layer is copied once, and by itself: with all at once, a merge would take the most memory of a search.
+    """
+    nodes, masks, longest = zip(*(tree._kept() for tree in trees), strict=True)
+    M, K = max(mask.size(2) for mask in masks), masks[0].size(1)
+
+    def kept(tensors: Sequence[Tensor]) -> Tensor:
+        picked = [_pick(x, own) for x, own in zip(tensors, nodes, strict=True)]
+        return stack(picked, M + K * ROOM)
+
+    layers = [
+        _Nodes(kept([part.keys for part in parts]), kept([part.values for part in parts]), M)
+        for parts in zip(*(tree.layers for tree in trees), strict=True)
+    ]
+    padded = [F.pad(mask, (0, M - mask.size(2)), value=-torch.inf) for mask in masks]
+    lens = torch.cat([tree.lens for tree in trees])
+    return Tree(torch.cat(padded), lens, max(longest), layers)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+import torch
+from torch.nn.functional import normalize, pad
 
 HOP = 0.016  # seconds between spectra
 WINDOW = 0.064  # seconds of one: bins are 15.6 Hz apart
@@ -27,6 +28,7 @@ PEAK = 0.004  # seconds of a click
 NEAR = 20.0  # decibels below a part's loudest frames; what is fainter says nothing of clicks
 FLOOR = 1e-9  # power added to each bin, far below any microphone's noise
 RANGE = 60.0  # decibels below the loudest that a shape has
+CACHED = 512  # frames that are analyzed at once: they stay in the processor's cache
 JUDGED = 5.0  # seconds that are judged together
 SHORTEST = 0.4  # seconds; less isn't left out as noise
 # chosen on mini's dev sentences with and without noise, AN4's training recordings, synthesized noise and music
@@ -54,10 +56,16 @@ class Spectra(NamedTuple):
         size, hop = round(WINDOW * rate), round(HOP * rate)
         count = -(-len(waveform) // (MEAN * hop)) * MEAN  # N
         padded = np.pad(waveform, (0, (count - 1) * hop + size - len(waveform)))
-        frames = sliding_window_view(padded, size)[::hop] * np.hanning(size).astype(np.float32)
-        power = np.square(np.abs(np.fft.rfft(frames)[:, LOWEST:BINS])) + FLOOR  # (N, bins)
+        frames = torch.from_numpy(padded).unfold(0, size, hop)  # (N, samples)
+        shapes = np.empty((count // MEAN, BANDS), np.float32)
+        held = np.zeros(count, np.float32)
+        for first in range(0, count, CACHED):
+            power = _power(frames[first : first + CACHED + LAG])  # (n, bins)
+            own, same = _shapes(power[:CACHED].numpy()), _held(power).numpy()
+            shapes[first // MEAN : first // MEAN + len(own)] = own
+            held[first : first + len(same)] = same
         peaks = _peaks(padded[: count * hop].reshape(count // MEAN, MEAN * hop), round(PEAK * rate))
-        return Spectra(*(x.astype(np.float32) for x in (_shapes(power), _held(power), peaks)))
+        return Spectra(shapes, held, peaks)
 
     @staticmethod
     def join(parts: Sequence["Spectra"]) -> "Spectra":
@@ -105,24 +113,33 @@ def peaked(peaks: np.ndarray) -> float:
     return float(np.median(peaks[peaks[:, 0] > peaks[:, 0].max() - NEAR, 1]))
 
 
+def _power(frames: torch.Tensor) -> torch.Tensor:
+    """The power of frames in the bins that are looked at: (n, samples) → (n, bins)."""
+    window = torch.from_numpy(np.hanning(frames.size(1)).astype(np.float32))
+    spectra = torch.fft.rfft(frames * window)[:, LOWEST:BINS]
+    return spectra.real.square() + spectra.imag.square() + FLOOR
+
+
 def _peaks(frames: np.ndarray, size: int) -> np.ndarray:
     """The level of frames, and how far their loudest part of `size` samples rises above it, (N, 2) decibels."""
     parts = frames[:, : frames.shape[1] // size * size].reshape(len(frames), -1, size)
-    power = np.square(parts, dtype=np.float64).mean(2) + 1e-12
+    power = np.einsum("nps,nps->np", parts, parts, dtype=np.float64) / size + 1e-12
     mean = power.mean(1)
-    return 10 * np.log10(np.stack([mean, power.max(1) / mean], 1))
+    peaks = 10 * np.log10(np.stack([mean, power.max(1) / mean], 1))
+    return peaks.astype(np.float32)
 
 
 def _shapes(power: np.ndarray) -> np.ndarray:
+    """The levels of bands: (n, bins) → (n / MEAN, BANDS) decibels."""
     edges = np.geomspace(LOWEST, BINS, BANDS + 1).round().astype(int) - LOWEST
-    bands = np.add.reduceat(power, edges[:-1], axis=1) / np.diff(edges)  # (N, BANDS)
+    bands = np.add.reduceat(power, edges[:-1], axis=1) / np.diff(edges)  # (n, BANDS)
     return 10 * np.log10(bands.reshape(-1, MEAN, BANDS).mean(1))
 
 
-def _held(power: np.ndarray) -> np.ndarray:
-    level = np.log(power)
-    sums = np.cumsum(np.pad(level, ((0, 0), (AROUND + 1, AROUND)), "edge"), 1)
-    width = 2 * AROUND + 1
-    partials = level - (sums[:, width:] - sums[:, :-width]) / width  # (N, bins)
-    partials /= np.linalg.norm(partials, axis=1, keepdims=True) + 1e-9
-    return np.pad((partials[:-LAG] * partials[LAG:]).sum(1), (0, LAG))
+def _held(power: torch.Tensor) -> torch.Tensor:
+    """The correlation of frames' partials with those LAG frames later: (n, bins) → (n - LAG,)."""
+    level = power.log()
+    edged = pad(level[:, None], (AROUND + 1, AROUND), "replicate")[:, 0]
+    sums, width = edged.cumsum(1), 2 * AROUND + 1
+    partials = normalize(level - (sums[:, width:] - sums[:, :-width]) / width)  # (n, bins)
+    return (partials[:-LAG] * partials[LAG:]).sum(1)

@@ -211,6 +211,7 @@ class _EncodedBatches:
         give_back_memory()  # free parts of other sizes, which would add up over hours
         how = self.searcher.precision, self.searcher.chunk
         encoded = encode(self.recognizer, list(read.values()), *how)
+        give_back_memory()
         if self.times:
             self.encoded |= zip(read, encoded.rows(), strict=True)
         return list(read), encoded.H, encoded.H_lens

@@ -137,7 +137,8 @@ def _blocks(
 def _levels(waveform: np.ndarray, size: int) -> np.ndarray:
     """The energy of frames of `size` samples, in decibels of full scale."""
     frames = np.resize(waveform, (-(-len(waveform) // size), size))
-    return 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)
+    power = np.einsum("ns,ns->n", frames, frames, dtype=np.float64) / size
+    return 10 * np.log10(power + 1e-12)
 
 
 def cut(

@@ -5,9 +5,10 @@
 The recordings of a manifest stand one after another in each file, with faint noise of --pause
 seconds between them; a minute into the first file, there is none for --breathless seconds. The errors
 of a joined text belong to the recordings whose words they touch, so the difference has a paired
-interval. Each decoding is a process of its own, which tells its peak memory; that of a file of a
-minute is the third. Words that are lost or too many right where speech without a pause was cut are
-counted; some would be wrong without a cut.
+interval. Each decoding is a process of its own, which tells its peak memory; a file of a minute is
+decoded, too. With --draws, they are decoded so often, alone and joined in turns, and medians are
+told. Words that are lost or too many right where speech without a pause was cut are counted; some
+would be wrong without a cut.
 """
 
 import argparse
@@ -132,14 +133,12 @@ def measure(args: argparse.Namespace, folder: Path) -> dict:
     ]
     rate = audio.info(utterances[0].path).rate
     files = [folder / f"{n}.flac" for n in range(args.files)]
-    alone = decode(args, ["--manifest", args.manifest], folder / "alone.json")
     references = {u.id: u.text for u in utterances}
-    texts = {id: line["text"] for id, line in alone["lines"].items()}
-    by_itself = list(aligned(references, texts, "word"))
-    draws, errors, joints = [], [], np.zeros(3, dtype=int)
+    turns, draws, errors, joints = [], [], [], np.zeros(3, dtype=int)
     for draw in range(args.draws):
+        turns.append(decode(args, ["--manifest", args.manifest], folder / f"alone-{draw}.json"))
         seconds = join_all(args, groups, rate, files, np.random.default_rng(draw))
-        draws.append(decode(args, [*map(str, files)], folder / "joined.json"))
+        draws.append(decode(args, [*map(str, files)], folder / f"joined-{draw}.json"))
         errors.append([])
         for group, file in zip(groups, files, strict=True):
             found = draws[-1]["lines"][str(file)]
@@ -147,7 +146,11 @@ def measure(args: argparse.Namespace, folder: Path) -> dict:
             joints += at_joints([u.text for u in group], found)
     minute = folder / "minute.flac"
     soundfile.write(minute, audio.load(files[0], rate, 0.0, 60.0), rate)
-    short = decode(args, [str(minute)], folder / "minute.json")
+    shorts = [
+        decode(args, [str(minute)], folder / f"minute-{draw}.json") for draw in range(args.draws)
+    ]
+    texts = {id: line["text"] for id, line in turns[0]["lines"].items()}
+    by_itself = list(aligned(references, texts, "word"))
     together = [sum(own) for own in zip(*errors, strict=True)]
     difference = compare(together, [sum([own] * args.draws) for own in by_itself])
     return {
@@ -156,13 +159,17 @@ def measure(args: argparse.Namespace, folder: Path) -> dict:
         "wer_joined": sum(together).rate,
         "difference": [difference.value, difference.low, difference.high],
         "joints_lost_added": joints.tolist(),
-        "time_ratio": statistics.median(draw["seconds"] for draw in draws) / alone["seconds"],
+        "time_ratio": _median(draws, "seconds") / _median(turns, "seconds"),
         "megabytes": {
-            "alone": alone["megabytes"],
-            "joined": max(draw["megabytes"] for draw in draws),
-            "minute": short["megabytes"],
+            "alone": _median(turns, "megabytes"),
+            "joined": _median(draws, "megabytes"),
+            "minute": _median(shorts, "megabytes"),
         },
     }
+
+
+def _median(decodings: list[dict], what: str) -> float:
+    return statistics.median(decoding[what] for decoding in decodings)
 
 
 def join_all(args: argparse.Namespace, groups, rate: int, files: list[Path], rng) -> float:
@@ -199,7 +206,10 @@ def main(argv):
     )
     add_decode(args)
     args.add_argument(
-        "--draws", type=int, default=1, help="of the pauses, whose errors are pooled (default 1)"
+        "--draws",
+        type=int,
+        default=1,
+        help="of the pauses, whose errors are pooled (default 1)",
     )
     args.add_argument("--json", metavar="FILE", help="write the figures there")
     args = args.parse_args(argv)
