@@ -9,7 +9,7 @@ from asr.errors import UserError
 VERSION = 1  # of the JSON, described in docs/guide.md; a change that breaks a reader raises it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Alternative:
     """One entry of an n-best list.
 
@@ -53,7 +53,7 @@ class Alternative:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Token:
     """One token of a word; from where CTC emits it to where it emits the next, within the word."""
 
@@ -67,7 +67,7 @@ class Token:
         return _timed(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Word:
     """One word; start and end count from the beginning of the recording.
 
@@ -95,7 +95,7 @@ class Word:
         return replace(self, start=at(self.start), end=at(self.end), tokens=tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A stretch of speech within a recording; start and end count from the beginning of the recording.
 

@@ -239,7 +239,8 @@ def _copied(state: PrefixState, other: PrefixState, T: int) -> tuple[Tensor, Ten
 
 
 def _padded(x: Tensor, T: int, value: float) -> Tensor:
-    return F.pad(x, (0, T - x.size(2)), value=value)
+    more = T - x.size(2)
+    return F.pad(x, (0, more), value=value) if more else x
 
 
 def _longer(state: PrefixState, T: int) -> PrefixState:

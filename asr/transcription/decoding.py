@@ -334,6 +334,7 @@ def _own(loader: ModelLoader, todo: Sequence[Recording]) -> Results:
     ):
         seconds = time.perf_counter() - before
         yield recording, result if isinstance(result, Failure) else result.as_json(), seconds
+        del result  # of an hour it takes megabytes, which the next search can use
         before = time.perf_counter()
 
 
@@ -360,6 +361,7 @@ def _kept(
             yield recording, result
         else:
             journal.add(keys[recording], result, recording.duration, seconds)
+            del result
             yield recording, None
 
 

@@ -147,6 +147,7 @@ def finished(
         clock.wall += time.perf_counter() - started
         clock.audio += recording.duration if isinstance(result, Transcript) else 0.0
         yield recording, result
+        del result
         started = time.perf_counter()
 
 

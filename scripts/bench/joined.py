@@ -36,8 +36,9 @@ from scripts import add_decode
 NOISE = 3e-4  # standard deviation between recordings
 BREATH = 60.0  # seconds of the first file before the recordings without pauses
 PEAK = """
-# runs asr-decode with pauses to cut at and silence around pieces, and tells its peak memory
-import resource, sys
+# runs asr-decode with pauses to cut at and silence around pieces, and tells its peak memory: not that of the process
+# that it was forked from, which getrusage counts
+import sys
 from dataclasses import replace
 from asr.cli.decode import main
 from asr.transcription import long, segmentation
@@ -48,7 +49,8 @@ if context:
     suited = long.Cutting.suited_to
     long.Cutting.suited_to = lambda *some: replace(suited(*some), context=float(context))
 main(argv)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)
+with open("/proc/self/status") as file:
+    print(next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024, file=sys.stderr)
 """
 
 
