@@ -38,7 +38,7 @@ from asr.transcription.encoding import encode
 from asr.transcription.endpoints import EndpointOptions, after_silence, between
 from asr.transcription.live import transcribe_live
 from asr.transcription.options import SearchOptions
-from asr.transcription.streams import Stream, Streams
+from asr.transcription.streams import ENDED, Stream, Streams
 
 
 @pytest.fixture
@@ -429,6 +429,22 @@ def test_one_large_portion_is_copied_once(streams, monkeypatch):
     for _ in range(9):
         stream.feed(np.zeros(0, np.float32))
     assert not stream._arrived
+
+
+def test_of_a_large_portion_few_segments_wait_for_the_search(recognizer, monkeypatch):
+    streams, waiting, conclude = Streams(recognizer, HOW), [], Streams._conclude
+
+    def spy(self, ends):
+        conclude(self, ends)
+        waiting.append(len(self._finals))
+
+    monkeypatch.setattr(Streams, "_conclude", spy)
+    waveform = say("".join(f"--{word}-------" for word in 10 * ("AB", "EB_D", "C")))
+    beside, stream = streams.open(), streams.open()
+    beside.feed(waveform[: len(waveform) // 3])
+    events = stream.push(waveform) + stream.finish()
+    assert 2 * ENDED in waiting and max(waiting) <= 2 * ENDED and len(finals(events)) == 30
+    assert_alike(events, run(Streams(recognizer, HOW).open(), waveform))
 
 
 @each(

@@ -14,7 +14,7 @@ width, V vocabulary.
 import math
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import cast
@@ -122,6 +122,7 @@ class Stream:
         self._count = 0  # samples from there on
         self._segment = streams.new_segment()
         self._waiting = deque[Partial | _Ended]()
+        self._sought = list[_Ended]()  # whose final results may still be searched for
 
     @property
     def position(self) -> float:
@@ -140,7 +141,8 @@ class Stream:
     @property
     def is_behind(self) -> bool:
         """Whether so many final results are searched for that reading should wait, to save memory."""
-        return sum(isinstance(x, _Ended) and not x.is_final for x in self._waiting) >= ENDED
+        self._sought = [ended for ended in self._sought if not ended.is_final]
+        return len(self._sought) >= ENDED
 
     @property
     def _now(self) -> float:
@@ -229,6 +231,7 @@ class Stream:
         encoded = streams.encoded(segment, frames) if spoken else None
         ended = _Ended(begin, end, self._now, bool(segment.shown), encoded, is_final=not spoken)
         self._waiting.append(ended)
+        self._sought.append(ended)
         return ended
 
 
@@ -295,20 +298,25 @@ class Streams:
         """Whether streams are open, or final results are still searched for."""
         return bool(self.running) or len(self._finals) > 0
 
+    @torch.no_grad()
     def advance(self) -> None:
         """Read all chunks that are complete, and search until all is final that has ended.
 
-        The events wait in their streams.
+        The events wait in their streams. However much has arrived, few segments wait for the search.
         """
+        while complete := self._complete():
+            if near := {stream: n for stream, n in complete.items() if not stream.is_behind}:
+                self._read(near)
+            else:
+                self._search_all()
         self.read()
-        while self.search():
-            pass
+        self._search_all()
 
     @torch.no_grad()
     def read(self) -> None:
         """Read all chunks that are complete; `search` finds the final results of segments that end."""
-        while ready := {s: n for s in self.running if (n := self._ready(s))}:
-            self._read(list(ready), list(ready.values()))
+        while complete := self._complete():
+            self._read(complete)
         for stream in self.running:
             stream._drop_read()
         ended = [s for s in self.running if s.ended]
@@ -325,6 +333,14 @@ class Streams:
                 ended.final, ended.is_final = self._final(ended, nbest, own), True
         return len(self._finals) > 0
 
+    def _search_all(self) -> None:
+        while self.search():
+            pass
+
+    def _complete(self) -> dict[Stream, int]:
+        """Streams that have another complete chunk, and its samples."""
+        return {stream: n for stream in self.running if (n := self._ready(stream))}
+
     def _ready(self, stream: Stream) -> int:
         """Samples of the chunk that can be read next; fewer at the end of the stream, or 0."""
         done, shortest = stream._segment.frames, self.recognizer.shortest_samples
@@ -335,8 +351,9 @@ class Streams:
         # a stream that is shorter than an encoder frame is padded with silence, as a file is
         return max(samples, shortest) if stream.ended and samples >= least else 0
 
-    def _read(self, streams: Sequence[Stream], sizes: Sequence[int]) -> None:
-        """Read a chunk of each, of some samples, and tell what is recognized."""
+    def _read(self, chunks: Mapping[Stream, int]) -> None:
+        """Read a chunk of each stream, of some samples, and tell what is recognized."""
+        streams, sizes = list(chunks), list(chunks.values())
         segments = [stream._segment for stream in streams]
         waveforms = torch.zeros(len(streams), max(sizes))
         for row, stream, size in zip(waveforms, streams, sizes, strict=True):
