@@ -40,6 +40,8 @@ from asr.transcription.live import transcribe_live
 from asr.transcription.options import SearchOptions
 from asr.transcription.streams import ENDED, Stream, Streams
 
+JOINT = SearchOptions(beam=3)
+
 
 @pytest.fixture
 def streams(recognizer):
@@ -98,19 +100,19 @@ def cuttings(count, length):
         yield np.sort(draw.integers(0, length, portions))
 
 
-@each("count", [10, pytest.param(1000, marks=slow)])
-def test_any_cutting_gives_the_same(streams, count):
-    waveform = say(TEXT[:20])
+@each("count, how", [(10, HOW), (10, JOINT), pytest.param(1000, HOW, marks=slow)])
+def test_any_cutting_gives_the_same(recognizer, count, how):
+    streams, waveform = Streams(recognizer, how), say(TEXT[:20])
     whole = run(streams.open(), waveform)
     for cuts in cuttings(count, len(waveform)):
         assert run(streams.open(), waveform, cuts) == whole  # to the bit: chunks are the same
 
 
-@each("company, number", partly([(7, 3), (1, 1), (31, 1)], 3))
-def test_a_stream_in_company_is_as_if_alone(recognizer, streams, threads, company, number):
+@each("company, number, how", partly([(7, 3, HOW), (1, 1, HOW), (31, 1, HOW), (3, 1, JOINT)], 3))
+def test_a_stream_in_company_is_as_if_alone(recognizer, threads, company, number, how):
     """Threads each encode some of the streams."""
     threads(number)
-    draw, texts = random.Random(company), [TEXT]
+    streams, draw, texts = Streams(recognizer, how), random.Random(company), [TEXT]
     for _ in range(company):
         texts.append("".join(draw.choices([*SOUNDS, *"-----"], k=draw.randint(2, 20))))
     waiting, rest, found = list(map(say, texts)), {}, []
@@ -127,7 +129,7 @@ def test_a_stream_in_company_is_as_if_alone(recognizer, streams, threads, compan
                 del rest[stream]
         streams.advance()
     for stream, text in zip(found, texts, strict=True):
-        assert_alike(stream.take(), run(Streams(recognizer, HOW).open(), say(text)))
+        assert_alike(stream.take(), run(Streams(recognizer, how).open(), say(text)))
 
 
 @each("chunks, more, frames", [
@@ -169,7 +171,7 @@ def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(
 def test_the_next_segment_is_read_while_the_last_one_is_searched(recognizer):
     """Steps of the search come at random times; the events stay the same, in the same order."""
     draw, waveform = random.Random(0), say(TEXT)
-    streams = Streams(recognizer, SearchOptions(beam=3))
+    streams = Streams(recognizer, JOINT)
     stream, events, behind = streams.open(), [], 0
     for samples in np.array_split(waveform, 60):
         stream.feed(samples)
