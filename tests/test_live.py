@@ -171,7 +171,7 @@ def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(
 def test_the_next_segment_is_read_while_the_last_one_is_searched(recognizer):
     """Steps of the search come at random times; the events stay the same, in the same order."""
     draw, waveform = random.Random(0), say(TEXT)
-    streams = Streams(recognizer, JOINT)
+    streams = Streams(recognizer, SearchOptions(beam=3))
     stream, events, behind = streams.open(), [], 0
     for samples in np.array_split(waveform, 60):
         stream.feed(samples)
@@ -445,6 +445,7 @@ def test_of_a_large_portion_few_segments_wait_for_the_search(recognizer, monkeyp
     beside, stream = streams.open(), streams.open()
     beside.feed(waveform[: len(waveform) // 3])
     events = stream.push(waveform) + stream.finish()
+    assert len(stream._sought) <= ENDED  # what was found holds no memory
     assert 2 * ENDED in waiting and max(waiting) <= 2 * ENDED and len(finals(events)) == 30
     assert_alike(events, run(Streams(recognizer, HOW).open(), waveform))
 

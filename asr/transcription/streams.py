@@ -141,8 +141,7 @@ class Stream:
     @property
     def is_behind(self) -> bool:
         """Whether so many final results are searched for that reading should wait, to save memory."""
-        self._sought = [ended for ended in self._sought if not ended.is_final]
-        return len(self._sought) >= ENDED
+        return sum(not ended.is_final for ended in self._sought) >= ENDED
 
     @property
     def _now(self) -> float:
@@ -231,7 +230,7 @@ class Stream:
         encoded = streams.encoded(segment, frames) if spoken else None
         ended = _Ended(begin, end, self._now, bool(segment.shown), encoded, is_final=not spoken)
         self._waiting.append(ended)
-        self._sought.append(ended)
+        self._sought = [one for one in (*self._sought, ended) if not one.is_final]
         return ended
 
 
