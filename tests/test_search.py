@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 from partly import partly
@@ -28,6 +29,8 @@ from searches import (
 
 from asr.search.beam import BeamSearch, beam_search
 from asr.search.length import LengthBonus
+from asr.transcription.options import SearchOptions
+from asr.transcription.searcher import Searcher
 
 each = pytest.mark.parametrize
 WIDE = {"beam": 500, "pre_beam": 1.0}  # wider than all that tiny vocabularies go on
@@ -149,6 +152,31 @@ def test_any_slot_schedule_changes_nothing(seed, full):
         confidences = [[[h.confidence, *h.confidences] for h in some] for some in (got, alone)]
         for one, other in zip(*confidences, strict=True):
             assert one == pytest.approx(other, abs=1e-4)
+
+
+@each("seed", range(4))
+def test_utterances_enter_where_padding_takes_no_more_than_two_batches(seed, monkeypatch):
+    """Batches of a few long utterances and of many short ones, in any order; nothing is lost."""
+    draw, frames, step = random.Random(seed), [], BeamSearch.step
+    sizes = [2000 // (longest := draw.choice([30, 100, 400])) * [longest] for _ in range(6)]
+    model, H, H_lens, _ = tiny(V=6, seed=seed, lens=list(itertools.chain(*sizes)))
+    recognizer = SimpleNamespace(model=model, tokenizer=None, parameters=model.parameters)
+    searcher = Searcher(recognizer, SearchOptions("joint", beam=3))
+    ends = list(itertools.accumulate(map(len, sizes)))
+    spans = [range(end - len(size), end) for size, end in zip(sizes, ends, strict=True)]
+    batches = [(rows, H[rows, : H_lens[rows].max()], H_lens[rows]) for rows in spans]
+
+    def counted(search):
+        frames.append(len(search) * search.batch.states[1].r_n.size(2))
+        step(search)
+
+    monkeypatch.setattr(BeamSearch, "step", counted)
+    found = dict(searcher.stream(batches))
+    assert max(frames) <= 2 * max(len(H) * H.size(1) for _, H, _ in batches)
+    for rows, *batch in batches:
+        alone = searcher.search(*batch)
+        assert [found.pop(n)[0].tokens for n in rows] == [nbest[0].tokens for nbest in alone]
+    assert not found
 
 
 def test_patience_shortens_the_list_but_not_the_best():

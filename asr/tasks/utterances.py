@@ -177,7 +177,7 @@ def fit_cmvn(recognizer: Recognizer, split: Split, data: DataSettings, seed: int
 
 
 def edge_seconds(utterances: Table) -> float:
-    """Measure the silence before and after the speech of some utterances: the seconds that a quarter of them exceed.
+    """Measure the silence before and after the speech of some utterances, the median in seconds.
 
     Those that can't be read are left out; training names the first that it meets.
     """
@@ -186,7 +186,7 @@ def edge_seconds(utterances: Table) -> float:
     for u in (utterances[n] for n in drawn.tolist()):
         with suppress(UserError):
             seconds += edges(u.path, u.rate, u.start, u.duration, u.channel) or ()
-    return round(float(np.quantile(seconds, 0.75)), 2) if seconds else 0.0
+    return round(float(np.median(seconds)), 2) if seconds else 0.0
 
 
 def fit_boundaries(recognizer: Recognizer, split: Split) -> Boundaries | None:

@@ -31,6 +31,7 @@ Key = TypeVar("Key")
 M = TypeVar("M", bound=nn.Module)
 FEW_LABELS = 1000  # up to this number, CTC helps attention to pre-select candidates; with more it would be too slow
 REFILL = 1 / 2  # share of a batch that is still being searched when the next one enters
+MOST = 2  # times the frames of a batch, padding included, that are searched at once
 NOTHING = Hypothesis([], -float("inf"), reason="limit")  # if every label sequence is impossible
 
 
@@ -138,7 +139,7 @@ class Searcher:
         """Yield n-best lists of utterances as they are done.
 
         batches:  keys of the utterances, H, H_lens; the next is read when half of the last one is
-                  done
+                  done, and enters when padding all to the longest takes no more than MOST batches
         returns   pairs of key and n-best list
         """
         return chain.from_iterable(self.groups(batches))
@@ -150,6 +151,7 @@ class Searcher:
         """Do as `stream`, and yield together what is done at the same time."""
         running = Running[Key](self)
         for keys, H, H_lens in batches:
+            yield from running.until(running.room_beside(*H.shape[:2]))
             running.add(keys, H, H_lens)
             yield from running.until(int(len(H) * REFILL))
         yield from running.until(0)
@@ -210,6 +212,8 @@ class Running(Generic[Key]):
         share = 0.0 if prompt else REMOVAL_SHARE
         self._search = searcher.beam(nbest, share) if one_by_one else None
         self._keys = dict[int, Key]()  # of the utterances that are being searched, by number
+        self._frames = dict[int, int]()  # of the batches that these entered with, padding included
+        self._most = 0  # frames of a batch so far, padding included
         # found, where a batch is searched at once
         self._done = list[tuple[Key, list[Hypothesis]]]()
 
@@ -222,6 +226,11 @@ class Running(Generic[Key]):
         """Whether it goes on label by label; else all is found when an utterance enters."""
         return self._search is not None
 
+    def room_beside(self, B: int, T: int) -> int:
+        """Count the utterances beside which B of T frames may enter, since all are padded to the longest."""
+        longest, frames = max(T, *self._frames.values(), 0), max(B * T, self._most)
+        return max(0, MOST * frames // longest - B)
+
     @torch.no_grad()
     def add(self, keys: Sequence[Key], H: Tensor, H_lens: Tensor) -> None:
         """Let utterances enter: H (B, T', D), H_lens (B,)."""
@@ -229,6 +238,9 @@ class Running(Generic[Key]):
         if self._search is None:
             self._done += zip(keys, self._searcher.batch(H, H_lens), strict=True)
             return
+        B, T, _ = H.shape
+        self._most = max(self._most, B * T)
+        self._frames |= dict.fromkeys(range(self._search.added, self._search.added + B), T)
         self._keys |= dict(enumerate(keys, self._search.added))
         self._search.add(H, H_lens, self._searcher.model.limits(H_lens))
 
@@ -238,6 +250,8 @@ class Running(Generic[Key]):
         if self._search is not None and len(self._search):
             self._search.step()
             nbests, most = self._search.take(), self._searcher.options.nbest
+            for number, _ in nbests:
+                del self._frames[number]
             found = [
                 (self._keys.pop(number), nbest[:most] or [NOTHING]) for number, nbest in nbests
             ]
@@ -256,6 +270,7 @@ class Running(Generic[Key]):
         if self._search is not None and numbers:
             self._search.drop(numbers)
             self._keys = {n: key for n, key in self._keys.items() if n not in numbers}
+            self._frames = {n: T for n, T in self._frames.items() if n not in numbers}
 
 
 def for_search(model: M, precision: str) -> M:

@@ -18,12 +18,14 @@ from typing import TypeVar
 import numpy as np
 
 from asr.audio import load as audio
+from asr.device import in_threads
 from asr.transcription.nonspeech import SHORTEST as JUDGED
 from asr.transcription.nonspeech import Spectra
 from asr.transcription.silero import Silero, speech
 
 HOP = 0.01  # seconds of an energy frame
 READ = 64.0  # seconds that are read at once: a multiple of what all three statistics take together
+TOGETHER = 4  # blocks that are measured by as many threads; more would only take memory
 RATE = 16_000  # Hz, if their frames don't have whole numbers of samples at the model's rate
 BLOCK = 60.0  # seconds whose quiet and loud parts make the threshold
 SMOOTH = 5  # frames of the mean that takes single clicks and closures out
@@ -71,26 +73,51 @@ def segment(
 ) -> Generator[float, None, list[Piece]]:
     """Cut a part of a sound file into pieces of at most `longest` seconds, in order; silence between them is left out.
 
-    The file is read block by block; the seconds of each are yielded. `finish` gives what is returned.
+    The file is read some blocks at a time; the seconds of each are yielded. `finish` gives what is returned.
     vad      "energy", or "silero" for Silero's network
     context  seconds of silence around its speech that are searched with a piece
     raises   UserError if it can't be read, or the network isn't installed
     """
-    network = Silero(rate) if vad == "silero" else None
-    rate = network.rate if network else RATE if rate % 1000 else rate
-    levels, chances, spectra = [], [], []
-    for waveform in _blocks(path, rate, start, duration, channel):
-        levels.append(_levels(waveform, round(HOP * rate)))
-        if network:
-            chances.append(network(waveform))
-        else:
-            spectra.append(Spectra.of(waveform, rate))
+    part = start, duration, channel
+    if vad == "silero":
+        levels, heard = yield from _by_network(path, Silero(rate), *part)
+        pieces = cut(levels, longest, heard=heard, context=context)
+    else:
+        levels, spectra = yield from _by_energy(path, RATE if rate % 1000 else rate, *part)
+        pieces = cut(levels, longest, spectra=spectra, context=context)
+    return [_within(piece, start, duration) for piece in pieces]
+
+
+def _by_energy(
+    path: str, rate: int, start: float, duration: float, channel: int | None
+) -> Generator[float, None, tuple[np.ndarray, Spectra]]:
+    """Measure the levels, (N,), and the spectra of a part of a sound file, some blocks at a time."""
+    spans, found = _spans(start, duration), dict[int, tuple[np.ndarray, Spectra]]()
+
+    def measure(n: int) -> None:
+        waveform = audio.load(path, rate, *spans[n], channel)
+        found[n] = _levels(waveform, round(HOP * rate)), Spectra.of(waveform, rate)
+
+    for first in range(0, len(spans), TOGETHER):
+        some = range(len(spans))[first : first + TOGETHER]
+        in_threads(measure, some)
+        yield from [READ] * len(some)
+    levels, spectra = zip(*(found[n] for n in range(len(spans))), strict=True)
+    return np.concatenate(levels), Spectra.join(spectra)
+
+
+def _by_network(
+    path: str, network: Silero, start: float, duration: float, channel: int | None
+) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
+    """Measure the levels, (N,), of a part of a sound file, and which frames are speech, (N,) bool, block by block."""
+    levels, chances = [], []
+    for span in _spans(start, duration):
+        waveform = audio.load(path, network.rate, *span, channel)
+        levels.append(_levels(waveform, round(HOP * network.rate)))
+        chances.append(network(waveform))
         yield READ
     level = np.concatenate(levels)
-    heard = speech(np.concatenate(chances), len(level), HOP) if network else None
-    known = None if network else Spectra.join(spectra)
-    pieces = cut(level, longest, heard, known, context)
-    return [_within(piece, start, duration) for piece in pieces]
+    return level, speech(np.concatenate(chances), len(level), HOP)
 
 
 def finish(work: Generator[object, None, Made]) -> Made:
@@ -117,21 +144,18 @@ def edges(
     raises   UserError if it can't be read
     """
     rate = RATE if rate % 1000 else rate
-    size, blocks = round(HOP * rate), _blocks(path, rate, start, duration, channel)
-    smooth = _smooth(np.concatenate([_levels(waveform, size) for waveform in blocks]))
+    blocks = (audio.load(path, rate, *span, channel) for span in _spans(start, duration))
+    levels = [_levels(waveform, round(HOP * rate)) for waveform in blocks]
+    smooth = _smooth(np.concatenate(levels))
     found = _stretches(smooth > _threshold(smooth))
     return (found[0][0] * HOP, (len(smooth) - found[-1][1]) * HOP) if found else None
 
 
-def _blocks(
-    path: str, rate: int, start: float, duration: float, channel: int | None
-) -> Iterator[np.ndarray]:
-    """Read a part of a sound file, block by block."""
-    for n in range(
-        max(1, math.ceil(duration / READ - 1e-4))
-    ):  # a rest of some samples says nothing
-        begin = start + n * READ
-        yield audio.load(path, rate, begin, min(READ, start + duration - begin), channel)
+def _spans(start: float, duration: float) -> list[tuple[float, float]]:
+    """Divide a part of a sound file into blocks: the start and duration of each, in seconds."""
+    count = max(1, math.ceil(duration / READ - 1e-4))  # a rest of some samples says nothing
+    begins = [start + n * READ for n in range(count)]
+    return [(begin, min(READ, start + duration - begin)) for begin in begins]
 
 
 def _levels(waveform: np.ndarray, size: int) -> np.ndarray:
