@@ -51,6 +51,7 @@ from asr.models.transfer import load_what_fits, unlike_settings
 from asr.nn.encoders import pretrained_source as source
 from asr.nn.encoders.families.waveform import UtteranceNorm
 from asr.nn.encoders.pretrained import PretrainedSettings, fixed_spans, read_architecture
+from asr.ops import zero_padding
 from asr.serving.engine import Engine
 from asr.training import build as building
 from asr.training.build import build
@@ -118,6 +119,15 @@ def test_in_a_batch_each_utterance_is_what_transformers_gives_of_it_alone(
     for x, length, h, frames in zip(X, X_lens, H, H_lens, strict=True):
         alone = prepare(x[:length].numpy(), sampling_rate=8000, return_tensors="pt").input_values
         near(h[None, :frames], reference(alone).last_hidden_state, 1e-5)
+
+
+@EACH
+def test_a_batch_is_convolved_at_once_on_a_gpu_and_gives_the_same(folder, family):
+    way, (X, X_lens) = encoder_of(folder(family)).way, waves()
+    X = zero_padding(X.unsqueeze(2), X_lens)
+    for Z, x, length in zip(way.convolved(X, X_lens), X, X_lens, strict=True):
+        alone = way.convolved(x[None, :length], length[None])
+        near(Z[None, : alone.size(1)], alone, 1e-5)
 
 
 def test_the_norm_of_an_utterance_has_the_gradient_of_its_formula():
