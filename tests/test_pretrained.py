@@ -11,6 +11,7 @@ import pickle
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -27,11 +28,15 @@ from runs import (
     assert_same,
     assert_uninterrupted,
     dev_losses,
+    end,
     experiment,
+    history,
+    launch,
     make_root,
     status_of,
     stop,
     train,
+    wait_for_state,
     weights,
 )
 from safetensors.torch import load_file, save_file
@@ -407,6 +412,24 @@ def test_shards_change_nothing_but_rounding(trained, adapted, tmp_path, adds):
         train(trained[0], tmp_path / name, *more, f"training.shard={name}")
     whole, shards = (dev_losses(tmp_path / name) for name in ("false", "true"))
     assert shards == pytest.approx(whole, abs=1e-4)
+
+
+@slow
+def test_a_resumed_run_in_shards_is_an_uninterrupted_one(trained, tmp_path):
+    """Stopped while the encoder is frozen, whose moments aren't there yet."""
+    root, still = trained[0], ("model.encoder.layer_dropout=0", "data.batch_seconds=2")
+    more = *still, "training.accumulate=2", "training.processes=2", "training.shard=true"
+    whole = tmp_path / "whole", weights(train(root, tmp_path / "whole", *more))
+    process = launch(root, tmp_path / "m", *more, "training.save_steps=1")
+    wait_for_state(tmp_path / "m", 1, process)
+    process.terminate()
+    assert "continu" not in end(process, 128 + signal.SIGTERM)
+    [first] = [line for line in history(whole[0]) if line["epoch"] == 1 and line["kind"] == "dev"]
+    stopped_at = max(
+        int(path.name.split("-")[1]) for path in (tmp_path / "m/checkpoints").glob("state-*")
+    )
+    assert stopped_at < first["step"]
+    assert_uninterrupted(root, tmp_path / "m", whole, *more, "training.save_steps=1")
 
 
 @slow

@@ -6,7 +6,7 @@ B batch, S samples, T' frames of the family, T'' frames of the output, D model w
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -147,6 +147,11 @@ class PretrainedEncoder(nn.Module):
     def layers(self) -> nn.ModuleList:
         """The N layers."""
         return self.way.layers
+
+    @property
+    def by_utterance(self) -> Iterable[nn.Module]:
+        """Layers that may be called once for each utterance, rather than for a batch."""
+        return self.way.by_utterance
 
     @property
     def transferred(self) -> Iterator[nn.Parameter]:

@@ -45,7 +45,7 @@ class ShardedModel:
         policy = MixedPrecisionPolicy()
         if bf16 and mesh.device_type != "cpu":  # half the traffic of weights, which autocast casts
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
-        for part in (*blocks(self.model), self.model):
+        for part in (*units(self.model), self.model):
             fully_shard(part, mesh=mesh, mp_policy=policy)
         register_fsdp_forward_method(self.model, "loss")
         for module in self.model.modules():
@@ -106,12 +106,28 @@ class ShardedModel:
         options = states.StateDictOptions(full_state_dict=True)
         states.set_model_state_dict(self.model, state["model"], options=options)
         moments = renamed(state["optimizer"], range(len(self._names())), self._names())
+        options = states.StateDictOptions(full_state_dict=True, strict=False)
         states.set_optimizer_state_dict(self.model, self.optimizer, moments, options=options)
+        for name, parameter in self.model.named_parameters():
+            if name not in moments["state"]:  # frozen so far; PyTorch has counted a step of it
+                self.optimizer.state.pop(parameter, None)
 
     def _names(self) -> list[str]:
         """The optimizer's parameters, in its order."""
         names = {parameter: name for name, parameter in self.model.named_parameters()}
         return [names[p] for group in self.optimizer.param_groups for p in group["params"]]
+
+
+def units(model: nn.Module) -> list[nn.Module]:
+    """The layers whose weights are gathered when they are needed: all but those that each utterance passes by itself.
+
+    Processes with other numbers of utterances would wait for each other; these are gathered with the
+    rest of the model.
+    """
+    by_utterance = {
+        part for module in model.modules() for part in getattr(module, "by_utterance", ())
+    }
+    return [block for block in blocks(model) if block not in by_utterance]
 
 
 def renamed(state: dict, old: Sequence, new: Sequence) -> dict:

@@ -124,6 +124,11 @@ class Way(ABC):
     def layers(self) -> nn.ModuleList:
         """The N layers."""
 
+    @property
+    def by_utterance(self) -> Iterable[nn.Module]:
+        """Layers that `begin` may call once for each utterance."""
+        return ()
+
     @abstractmethod
     def begin(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
         """X (B, S, 1), zeros beyond X_lens → H (B, T', D), H_lens (B,)"""

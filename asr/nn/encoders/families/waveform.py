@@ -167,6 +167,11 @@ class WaveformWay(Way):
         """The N layers."""
         return self.module.encoder.layers
 
+    @property
+    def by_utterance(self) -> nn.ModuleList:
+        """The convolutions that read samples."""
+        return self.module.feature_extractor.conv_layers
+
     def begin(self, X: Tensor, X_lens: Tensor) -> tuple[Tensor, Tensor]:
         """Shorten time by convolutions without padding, and project: X (B, S, 1) → (B, T', D) and lengths (B,).
 
@@ -187,7 +192,7 @@ class WaveformWay(Way):
     def convolved(self, X: Tensor, X_lens: Tensor) -> Tensor:
         """Read samples: X (B, S, 1), X_lens (B,) → (B, T', C)"""
         Z = X.transpose(1, 2)  # (B, 1, S)
-        for convolution in self.module.feature_extractor.conv_layers:
+        for convolution in self.by_utterance:
             if isinstance(convolution, UtteranceNormConvolution):
                 Z = convolution(Z, X_lens)  # (B, C, T)
             else:
