@@ -17,7 +17,7 @@ from asr.failures import Failure
 from asr.models.recognizer import load
 from asr.tasks.utterances import edge_seconds
 from asr.transcript import Alternative, Segment, Transcript, Word
-from asr.transcription import long
+from asr.transcription import long, segmentation
 from asr.transcription.long import SURE, SURE_CTC, Cutting, Pieces, in_pieces, joined, merged
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording
@@ -83,6 +83,20 @@ def pieces_of(recorded):
         return finish(found)
 
     return pieces_of
+
+
+@each("together", [2, 4, 50])
+def test_blocks_that_threads_read_at_once_give_the_same_pieces(
+    recorded, rng, threads, monkeypatch, together
+):
+    monkeypatch.setattr(segmentation, "READ", 3.2)
+    threads(3)
+    spans = rng.uniform((0.5, 0.2), (4, 2), (20, 2))
+    one = recorded(*(part for a, b in spans for part in (syllables(a), silence(b))), noise=1e-4)
+    how = one.path, RATE, 0.0, one.duration, None, 8.0
+    assert [*segment(*how, together=together)] == [3.2] * math.ceil(one.duration / 3.2)
+    pieces = finish(segment(*how, together=together))
+    assert pieces == finish(segment(*how)) and len(pieces) > 10
 
 
 @each("noise", [0.0, 1e-4, 1e-2])

@@ -14,7 +14,14 @@ from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording
-from asr.transcription.segmentation import CONTEXT, MARGIN, Piece, finish, segment
+from asr.transcription.segmentation import (
+    CONTEXT,
+    MARGIN,
+    TOGETHER,
+    Piece,
+    finish,
+    segment,
+)
 
 # of a text that is believed in what sounds like music; chosen on mini's dev with music, and on music
 SURE = 0.6  # confidence
@@ -106,7 +113,7 @@ class _Parts:
                 yield recording
                 continue
             try:
-                pieces = finish(cut_up(recording, self.cutting))
+                pieces = finish(cut_up(recording, self.cutting, TOGETHER))
             except UserError as error:
                 failure = Failure(recording.id, recording.path, str(error))
                 self._settled.append((recording, failure))
@@ -127,14 +134,17 @@ def sure_of(mode: str) -> float:
     return SURE_CTC if mode in ("ctc-greedy", "ctc-beam") else SURE
 
 
-def cut_up(recording: Recording, cutting: Cutting) -> Generator[float, None, "Pieces"]:
+def cut_up(
+    recording: Recording, cutting: Cutting, together: int = 1
+) -> Generator[float, None, "Pieces"]:
     """Cut a recording, however short it is; yield the seconds of each block that is read.
 
-    raises   UserError if it can't be read
+    together  blocks that are read at once, each in a thread
+    raises    UserError if it can't be read
     """
     span = recording.start, recording.duration, recording.channel
     how = cutting.longest, cutting.vad, cutting.context
-    pieces = yield from segment(recording.path, cutting.rate, *span, *how)
+    pieces = yield from segment(recording.path, cutting.rate, *span, *how, together)
     return Pieces(recording, tuple(pieces), cutting.sure)
 
 

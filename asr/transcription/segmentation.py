@@ -25,7 +25,7 @@ from asr.transcription.silero import Silero, speech
 
 HOP = 0.01  # seconds of an energy frame
 READ = 64.0  # seconds that are read at once: a multiple of what all three statistics take together
-TOGETHER = 4  # blocks that are measured by as many threads; more would only take memory
+TOGETHER = 4  # blocks that threads may measure at once; more would only take memory
 RATE = 16_000  # Hz, if their frames don't have whole numbers of samples at the model's rate
 BLOCK = 60.0  # seconds whose quiet and loud parts make the threshold
 SMOOTH = 5  # frames of the mean that takes single clicks and closures out
@@ -70,26 +70,29 @@ def segment(
     longest: float,
     vad: str = "energy",
     context: float = 0.0,
+    together: int = 1,
 ) -> Generator[float, None, list[Piece]]:
     """Cut a part of a sound file into pieces of at most `longest` seconds, in order; silence between them is left out.
 
-    The file is read some blocks at a time; the seconds of each are yielded. `finish` gives what is returned.
-    vad      "energy", or "silero" for Silero's network
-    context  seconds of silence around its speech that are searched with a piece
-    raises   UserError if it can't be read, or the network isn't installed
+    The file is read block by block; the seconds of each are yielded. `finish` gives what is returned.
+    vad       "energy", or "silero" for Silero's network
+    context   seconds of silence around its speech that are searched with a piece
+    together  blocks that are read at once, each in a thread; the network hears one after another
+    raises    UserError if it can't be read, or the network isn't installed
     """
     part = start, duration, channel
     if vad == "silero":
         levels, heard = yield from _by_network(path, Silero(rate), *part)
         pieces = cut(levels, longest, heard=heard, context=context)
     else:
-        levels, spectra = yield from _by_energy(path, RATE if rate % 1000 else rate, *part)
+        rate = RATE if rate % 1000 else rate
+        levels, spectra = yield from _by_energy(path, rate, *part, together)
         pieces = cut(levels, longest, spectra=spectra, context=context)
     return [_within(piece, start, duration) for piece in pieces]
 
 
 def _by_energy(
-    path: str, rate: int, start: float, duration: float, channel: int | None
+    path: str, rate: int, start: float, duration: float, channel: int | None, together: int
 ) -> Generator[float, None, tuple[np.ndarray, Spectra]]:
     """Measure the levels, (N,), and the spectra of a part of a sound file, some blocks at a time."""
     spans, found = _spans(start, duration), dict[int, tuple[np.ndarray, Spectra]]()
@@ -98,8 +101,8 @@ def _by_energy(
         waveform = audio.load(path, rate, *spans[n], channel)
         found[n] = _levels(waveform, round(HOP * rate)), Spectra.of(waveform, rate)
 
-    for first in range(0, len(spans), TOGETHER):
-        some = range(len(spans))[first : first + TOGETHER]
+    for first in range(0, len(spans), together):
+        some = range(len(spans))[first : first + together]
         in_threads(measure, some)
         yield from [READ] * len(some)
     levels, spectra = zip(*(found[n] for n in range(len(spans))), strict=True)
