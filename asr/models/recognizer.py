@@ -57,9 +57,7 @@ class Recognizer(nn.Module):
         self.calibration: Calibration | None = None  # of its confidences
         # seconds of the longest recording of its training, as far as known; less if the encoder can't take FAR times it
         self.longest = math.inf
-        self.edges = (
-            0.0  # seconds of silence at each end of its training's recordings, the median, if known
-        )
+        self.edges = 0.0  # seconds of silence at an end of its training's recordings, the median
         self.boundaries: Boundaries | None = None  # of words, if it has learned them
 
     @property
