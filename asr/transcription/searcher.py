@@ -211,8 +211,8 @@ class Running(Generic[Key]):
         nbest = max(options.beam, options.nbest) if options.length_norm else options.nbest
         share = 0.0 if prompt else REMOVAL_SHARE
         self._search = searcher.beam(nbest, share) if one_by_one else None
-        self._keys = dict[int, Key]()  # of the utterances that are being searched, by number
-        self._frames = dict[int, int]()  # of the batches that these entered with, padding included
+        # of the utterances that are being searched, by number: key, and frames of the batch they entered with
+        self._within = dict[int, tuple[Key, int]]()
         self._most = 0  # frames of a batch so far, padding included
         # found, where a batch is searched at once
         self._done = list[tuple[Key, list[Hypothesis]]]()
@@ -228,7 +228,8 @@ class Running(Generic[Key]):
 
     def room_beside(self, B: int, T: int) -> int:
         """Count the utterances beside which B of T frames may enter, since all are padded to the longest."""
-        longest, frames = max(T, *self._frames.values(), 0), max(B * T, self._most)
+        longest = max([T, *(entered for _, entered in self._within.values())])
+        frames = max(B * T, self._most)
         return max(0, MOST * frames // longest - B)
 
     @torch.no_grad()
@@ -240,8 +241,7 @@ class Running(Generic[Key]):
             return
         B, T, _ = H.shape
         self._most = max(self._most, B * T)
-        self._frames |= dict.fromkeys(range(self._search.added, self._search.added + B), T)
-        self._keys |= dict(enumerate(keys, self._search.added))
+        self._within |= {n: (key, T) for n, key in enumerate(keys, self._search.added)}
         self._search.add(H, H_lens, self._searcher.model.limits(H_lens))
 
     def step(self) -> list[tuple[Key, list[Hypothesis]]]:
@@ -250,11 +250,7 @@ class Running(Generic[Key]):
         if self._search is not None and len(self._search):
             self._search.step()
             nbests, most = self._search.take(), self._searcher.options.nbest
-            for number, _ in nbests:
-                del self._frames[number]
-            found = [
-                (self._keys.pop(number), nbest[:most] or [NOTHING]) for number, nbest in nbests
-            ]
+            found = [(self._within.pop(n)[0], nbest[:most] or [NOTHING]) for n, nbest in nbests]
         return found
 
     def until(self, enough: int) -> Iterator[list[tuple[Key, list[Hypothesis]]]]:
@@ -266,11 +262,10 @@ class Running(Generic[Key]):
     def drop(self, unwanted: Container[Key]) -> None:
         """Leave utterances whose keys are in it."""
         self._done = [(key, nbest) for key, nbest in self._done if key not in unwanted]
-        numbers = {number for number, key in self._keys.items() if key in unwanted}
+        numbers = {number for number, (key, _) in self._within.items() if key in unwanted}
         if self._search is not None and numbers:
             self._search.drop(numbers)
-            self._keys = {n: key for n, key in self._keys.items() if n not in numbers}
-            self._frames = {n: T for n, T in self._frames.items() if n not in numbers}
+            self._within = {n: one for n, one in self._within.items() if n not in numbers}
 
 
 def for_search(model: M, precision: str) -> M:
