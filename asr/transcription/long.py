@@ -14,14 +14,7 @@ from asr.text.normalize import join_han
 from asr.transcript import Segment, Transcript, Word
 from asr.transcription.options import SearchOptions
 from asr.transcription.recordings import Recording
-from asr.transcription.segmentation import (
-    CONTEXT,
-    MARGIN,
-    TOGETHER,
-    Piece,
-    finish,
-    segment,
-)
+from asr.transcription.segmentation import CONTEXT, MARGIN, TOGETHER, Piece, finish, segment
 
 # of a text that is believed in what sounds like music; chosen on mini's dev with music, and on music
 SURE = 0.6  # confidence
