@@ -7,6 +7,7 @@ are tones.
 import asyncio
 import random
 import threading
+import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -142,8 +143,9 @@ def test_a_long_recording_does_not_starve_a_short_one(short, tmp_path):
 
 
 def test_recordings_enter_a_running_search_some_steps_apart(short, tmp_path, monkeypatch):
-    """An empty one at once."""
-    path, batch, entries, steps = write(tmp_path, "a", spoken(1, 8)), jobs.RunningBatch, [], [0]
+    """An empty one at once. They end at unlike steps, and steps are slow enough to read others meanwhile."""
+    paths = [write(tmp_path, n, spoken(n, 2 + 3 * (n % 4))) for n in range(12)]
+    batch, entries, steps = jobs.RunningBatch, [], [0]
 
     def add(self, parts, enter=batch.add):
         entries.append((len(self.encoded), steps[-1]))
@@ -152,12 +154,13 @@ def test_recordings_enter_a_running_search_some_steps_apart(short, tmp_path, mon
 
     def step(self, go_on=batch.step):
         steps[-1] += 1
+        time.sleep(0.01)
         return go_on(self)
 
     monkeypatch.setattr(batch, "add", add)
     monkeypatch.setattr(batch, "step", step)
     with Engine(short, JOINT, bounds=Bounds(batch_seconds=6.0)) as engine:
-        wait([engine.submit(path) for _ in range(12)])
+        wait([engine.submit(path) for path in paths])
     apart = [since for running, since in entries if running]
     assert len(apart) > 2 and min(apart) == BETWEEN
 
