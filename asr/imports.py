@@ -50,6 +50,12 @@ def huggingface_hub(module: str) -> ModuleType:
 
 def transformers(module: str) -> ModuleType:
     """Import a module of transformers, or of what comes with it; see `_extra`."""
+    if sys.version_info < (3, 11):  # for which pip passes over the extra
+        ours = ".".join(map(str, sys.version_info[:2]))
+        raise UserError(
+            f"pretrained encoders need transformers 5, and that Python 3.11 or later; this is Python {ours}: install "
+            "the toolkit into an environment of a newer one"
+        )
     return _extra(module, "transformers", "asr-toolkit[pretrained]")
 
 
