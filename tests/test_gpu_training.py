@@ -18,6 +18,7 @@ from asr.cli import train as command
 from asr.data.dataset import collate
 from asr.features.frontend import FrontendSettings
 from asr.models.recognizer import Recognizer
+from asr.models.stage import LATE
 from asr.tasks.recognizer import RecognizerTask
 from asr.training.distributed.flat import FlatWeights
 from asr.training.distributed.group import Group
@@ -126,7 +127,7 @@ def test_budgets_of_a_step(encoder, precision, budget):
         trainer, batch = make_trainer(encoder, precision=precision)
         trainer.train_step([batch], 1)
         with gpu.counting() as micro:
-            trainer.accumulate([batch], 1, 0, 2)
+            trainer.accumulate([batch], 1, LATE, 2)
         with gpu.counting() as step:
             trainer.train_step([batch, batch._replace(path=(1,))], 2)
     micro.within(launches=budget, synchronizations=0, copies=8)
@@ -204,10 +205,10 @@ def test_memory_that_is_out_is_split_on_a_gpu(monkeypatch):
         trainers = [make_trainer(ENCODERS[0], precision="fp32", p=0, layers=(1, 1)) for _ in "ab"]
         norms, loss = [], RecognizerTask.loss
 
-        def without_memory(self, model, batch, epoch):
+        def without_memory(self, model, batch, stage):
             if len(batch) > 1 and norms:
                 raise RuntimeError("CUDA error: out of memory")
-            return loss(self, model, batch, epoch)
+            return loss(self, model, batch, stage)
 
         monkeypatch.setattr(RecognizerTask, "loss", without_memory)
         for trainer, batch in trainers:

@@ -36,9 +36,9 @@ def noted(monkeypatch):
     def noted(note):
         loss, notes = RecognizerTask.loss, []
 
-        def noting(self, model, batch, epoch):
+        def noting(self, model, batch, stage):
             notes.append(note(model, batch))
-            return loss(self, model, batch, epoch)
+            return loss(self, model, batch, stage)
 
         monkeypatch.setattr(RecognizerTask, "loss", noting)
         return notes

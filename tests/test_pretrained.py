@@ -46,6 +46,7 @@ from tones import CONFIG
 from torch import nn
 
 import asr
+from asr import imports
 from asr.cli.train import main
 from asr.data import manifest
 from asr.errors import UserError
@@ -285,12 +286,12 @@ def test_names_in_published_files_are_understood(folder, tmp_path, family, prefi
 
 ENCODER = """encoder: {{kind: pretrained, source: {root}/source, dropout: 0.05, layer_dropout: 0.2,
     mask: {{time_ratio: 0.1, time_width: 2}}}}
-  fine_tuning: {{freeze_epochs: 1, rate: 0.5, layer_decay: 0.9}}"""
+  fine_tuning: {{freeze_steps: 7, rate: 0.5, layer_decay: 0.9}}"""
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, folder):
-    """A run of three epochs, of which the encoder is frozen in the first: root, its folder, its weights."""
+    """A run of three epochs, 15 steps, of which the encoder is frozen in the first 7: root, its folder, its weights."""
     root = make_root(tmp_path_factory.mktemp("pretrained"))
     shutil.copytree(folder("wavlm large"), root / "source")
     text = re.sub("encoder: .*", ENCODER, CONFIG.replace("average: 2", "average: 2, best_by: loss"))
@@ -304,6 +305,8 @@ def test_training_lowers_the_loss_and_keeps_the_frozen_encoder(trained):
     losses = dev_losses(out)
     assert losses[-1] < losses[0] - 0.2
     frozen = train(root, root / "frozen", "training.epochs=1").model.encoder
+    said = "freeze_steps: got 7, but the training has about 5 steps, so the encoder stays as it is"
+    assert [said in (path / "train.log").read_text() for path in (out, root / "frozen")] == [0, 1]
     begun = transformers.AutoModel.from_pretrained(root / "source").state_dict()
     assert_same(frozen.pretrained.state_dict(), begun)
     thawed = load(out).model.encoder.pretrained.state_dict()
@@ -418,18 +421,18 @@ def test_shards_change_nothing_but_rounding(trained, adapted, tmp_path, adds):
 def test_a_resumed_run_in_shards_is_an_uninterrupted_one(trained, tmp_path):
     """Stopped while the encoder is frozen, whose moments aren't there yet."""
     root, more = trained[0], ["training.processes=2", "training.shard=true"]
-    more += ["model.encoder.layer_dropout=0", "model.fine_tuning.freeze_epochs=2"]
+    more += ["model.encoder.layer_dropout=0", "model.fine_tuning.freeze_steps=20"]
     more += ["training.accumulate=2", "data.batch_seconds=2"]
     whole = tmp_path / "whole", weights(train(root, tmp_path / "whole", *more))
     process = launch(root, tmp_path / "m", *more, "training.save_steps=1")
     wait_for_state(tmp_path / "m", 1, process)
     process.terminate()
     end(process, 128 + signal.SIGTERM)
-    _, thaws, _ = [line["step"] for line in history(whole[0]) if line["kind"] == "dev"]
+    steps = max(line["step"] for line in history(whole[0]))
     stopped_at = max(
         int(path.name.split("-")[1]) for path in (tmp_path / "m/checkpoints").glob("state-*")
     )
-    assert stopped_at < thaws
+    assert stopped_at < 20 < steps - 5
     assert_uninterrupted(root, tmp_path / "m", whole, *more, "training.save_steps=1")
 
 
@@ -497,6 +500,22 @@ def test_fine_tuning_a_model_folder_reads_no_source(trained, tmp_path, monkeypat
     assert_same(tuned.model.encoder.state_dict(), load(out).model.encoder.state_dict())  # frozen
 
 
+def test_a_look_before_training_says_that_the_encoder_stays_frozen(trained, capsys):
+    arguments = "--config", str(trained[0] / "x.yaml"), f"out={trained[0] / 'looked'}", "--check"
+    for epochs, said in ((1, True), (2, False)):
+        assert status_of(main, *arguments, f"training.epochs={epochs}") == 0
+        found = "freeze_steps: got 7, but the training has about 5 steps" in capsys.readouterr().out
+        assert found == said
+
+
+def test_before_python_3_11_the_version_is_named(monkeypatch):
+    """For which pip installs nothing of the extra."""
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13))
+    refused(
+        "need.* Python 3.11 or later; this is Python 3.10", imports.transformers, "transformers"
+    )
+
+
 def test_rates_fall_from_layer_to_layer(trained):
     """rate · decay^(N - n); what is in no layer is one below the first; what is new has the optimizer's."""
     model = load(trained[1])
@@ -507,10 +526,12 @@ def test_rates_fall_from_layer_to_layer(trained):
         layer = re.search(r"pretrained.*encoder\.layers\.(\d)", name)
         rate = 0.5 * 0.9 ** (2 - int(layer[1]) if layer else 3)
         inside = name.startswith("model.encoder.")
-        expected[name] = (pytest.approx(rate), 1) if inside else (1.0, 0)
+        expected[name] = (pytest.approx(rate), 7) if inside else (1.0, 0)
     for groups in (parameter_groups(model, settings), settings.build(model).param_groups):
         assert expected == {
-            names[p]: (g["initial_lr"], g.get("from_epoch", 0)) for g in groups for p in g["params"]
+            names[p]: (g["initial_lr"], g.get("frozen_steps", 0))
+            for g in groups
+            for p in g["params"]
         }
 
 

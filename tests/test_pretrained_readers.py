@@ -6,9 +6,11 @@ encoder (contracts.py) and of training (runs.py).
 
 import json
 import re
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import soundfile
 import torch
@@ -65,17 +67,26 @@ def waves(samples=SAMPLES):
 
 
 def reference(path, family, wave, monkeypatch):
-    """The hidden states (N + 1 of (T', D)) of one waveform (S,), as transformers computes them."""
+    """The hidden states (N + 1 of (T', D)) of one waveform (S,), as transformers computes them.
+
+    Its features of w2v-BERT are in float64 up to the mean of a bin, which is off by 1e-5 in float32.
+    """
+    if family == "w2v-bert":
+        module = "transformers.models.seamless_m4t.feature_extraction_seamless_m4t"
+        own = import_module(module)
+        spectrogram = partial(transformers.audio_utils.spectrogram, dtype=np.float64)
+        monkeypatch.setattr(own, "spectrogram", spectrogram)
     extract = transformers.AutoFeatureExtractor.from_pretrained(path)
     given = extract(wave.numpy(), sampling_rate=RATE, return_tensors="pt", padding="longest")
+    given = {name: x.float() if x.is_floating_point() else x for name, x in given.items()}
     model = getattr(transformers, READERS[family][0]).from_pretrained(path).eval()
     if family == "whisper":
-        encoder, T = model.model.encoder, given.input_features.size(2)
+        encoder, T = model.model.encoder, given["input_features"].size(2)
         # else it wants all of its positions
         monkeypatch.setitem(vars(encoder.config), "max_source_positions", T / 2)
         own = encoder.embed_positions.weight[: -(-T // 2)]
         encoder.embed_positions = nn.Embedding.from_pretrained(own)
-        states = encoder(given.input_features, output_hidden_states=True).hidden_states
+        states = encoder(given["input_features"], output_hidden_states=True).hidden_states
         return [encoder.layer_norm(H)[0] for H in states[:-1]] + [states[-1][0]]
     encoder = model.encoder if family == "parakeet" else model
     states = encoder(**given, output_hidden_states=True).hidden_states
@@ -100,7 +111,7 @@ def test_in_a_batch_each_utterance_is_what_transformers_gives_of_it_alone(
         for H, right in zip(
             (found.H, *found.layers), (expected[-1], expected[1], expected[-1]), strict=True
         ):
-            near(H[n, :frames], right[:frames], 5e-5)
+            near(H[n, :frames], right[:frames], 1e-5)
 
 
 def test_whisper_is_transformers_own_at_the_length_of_its_window(folder):
@@ -237,7 +248,7 @@ def test_threads_change_nothing(folder, threads, family):
 
 ENCODER = """encoder: {{kind: pretrained, source: {root}/source, dropout: 0.05, layer_dropout: 0.2,
     mask: {{time_ratio: 0.1, time_width: 2}}}}
-  fine_tuning: {{freeze_epochs: 1, rate: 0.5, layer_decay: 0.9}}"""
+  fine_tuning: {{freeze_steps: 7, rate: 0.5, layer_decay: 0.9}}"""
 
 
 def configured(root, family):

@@ -32,7 +32,7 @@ features: {{waveform: {{sample_rate: 16000}}}}
 model:
   kind: hybrid
   encoder: {{kind: pretrained, source: {root}/source, mask: {{time_ratio: 0.1, time_width: 4}}, stride: 2}}
-  fine_tuning: {{freeze_epochs: 1, rate: 0.5, layer_decay: 0.9}}
+  fine_tuning: {{freeze_steps: 8, rate: 0.5, layer_decay: 0.9}}
   decoder: {{kind: transformer, d_model: 32, layers: 1, heads: 2, ff: 64, dropout: 0.1}}
   ctc_weight: 0.5
 optimizer: {{kind: adamw, lr: 2e-3}}

@@ -5,7 +5,6 @@ to the bit, alone = in a padded batch, stopped and continued = uninterrupted wit
 """
 
 import itertools
-import math
 import re
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from asr.features.frontend import FrontendSettings
 from asr.models import loss as criterion
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.recognizer import Recognizer
+from asr.models.stage import LATE, Stage
 from asr.nn.encoder import WHOLE
 from asr.preflight import check as preflight
 from asr.tasks.recognizer import RecognizerTask
@@ -36,7 +36,7 @@ MASKS = options(
     "freq_masks: 1, freq_width: 6, time_masks: 2, time_width: 9, time_ratio: 0.3, time_warp: 4"
 )
 TERMS = ("total", "ctc", "attention", "inter", "cr", "correct", "tokens")
-LATE, FIRST = math.inf, 0  # epochs
+FIRST, SECOND = Stage(epoch=0), Stage(epoch=1)
 
 
 def settings(both="layers: 3, dropout: 0", encoder="", more=""):
@@ -160,16 +160,16 @@ def test_no_gradient_reaches_the_targets_or_the_padding():
     assert_close(log_probs.grad, expected)
 
 
-@each("epoch", [FIRST, LATE])
-def test_the_loss_of_two_views_is_the_mean_of_theirs_and_their_consistency(epoch):
+@each("stage", [FIRST, LATE])
+def test_the_loss_of_two_views_is_the_mean_of_theirs_and_their_consistency(stage):
     """Also in a flat start."""
     flat, batch = f"flat_start_epochs: 1, {INTER}", speech()
     model, plain = recognizer(f"{flat}, {CONSISTENCY}"), recognizer(flat)
-    loss, (waveforms, lens, Y, Y_lens, seeds) = model.loss(*batch, epoch), batch
+    loss, (waveforms, lens, Y, Y_lens, seeds) = model.loss(*batch, stage), batch
     X, X_lens = model.frontend(waveforms, lens, seeds, views=2)
     assert not X[:3].equal(X[3:])
     views = [
-        figures(plain.model.loss(*view, Y, Y_lens, epoch))
+        figures(plain.model.loss(*view, Y, Y_lens, stage))
         for view in zip(X.split(3), X_lens.split(3), strict=True)
     ]
     H, H_lens = encode(model.model.encoder, X, X_lens)
@@ -191,7 +191,8 @@ def test_weights_of_0_are_the_plain_loss_to_the_bit():
 
 def test_views_are_made_in_training_and_where_masks_are():
     model, batch = recognizer(CONSISTENCY, MASKS | {"from_epoch": 1}), speech()
-    assert [int(model.loss(*batch, epoch).terms["cr"] > 0) for epoch in (0, 1, LATE)] == [0, 1, 1]
+    found = [int(model.loss(*batch, stage).terms["cr"] > 0) for stage in (FIRST, SECOND, LATE)]
+    assert found == [0, 1, 1]
     for loss in (model.loss(*batch[:4]), model.eval().loss(*batch)):
         assert not loss.terms.get("cr")
 
@@ -203,12 +204,12 @@ def test_a_flat_start_takes_the_place_of_ctc_in_training():
         criterion.flat_start(model.model.ctc_log_probs(Z), encoded.H_lens, *batch[2:])
         for Z in (encoded.H, *encoded.layers)
     )
-    first, second, late = (model.loss(*batch, seeds, epoch) for epoch in (FIRST, 1, LATE))
+    first, second, late = (model.loss(*batch, seeds, stage) for stage in (FIRST, SECOND, LATE))
     ctc, inter, attention = flat, sum(inter) / 2, first.terms["attention"]
     total = 0.3 * (0.7 * ctc + 0.3 * inter) + 0.7 * attention
     assert_close((first.terms["ctc"], first.terms["inter"], first.total), (ctc, inter, total))
     assert first.terms["ctc"] != second.terms["ctc"] == late.terms["ctc"]
-    first, late = (model.eval().loss(*batch, epoch=epoch) for epoch in (FIRST, LATE))
+    first, late = (model.eval().loss(*batch, stage=stage) for stage in (FIRST, LATE))
     assert first.terms["ctc"] == late.terms["ctc"]
 
 
@@ -374,9 +375,9 @@ def test_training_reads_other_token_ids_each_epoch_and_validation_the_plain_ones
 def test_the_look_before_training_computes_what_late_epochs_do(root, monkeypatch):
     met, loss = [], RecognizerTask.loss
 
-    def spy(self, model, batch, epoch):
-        made = loss(self, model, batch, epoch)
-        met.append((float(made.terms["cr"]) > 0, epoch >= model.model.flat_start_epochs))
+    def spy(self, model, batch, stage):
+        made = loss(self, model, batch, stage)
+        met.append((float(made.terms["cr"]) > 0, stage.epoch >= model.model.flat_start_epochs))
         return made
 
     monkeypatch.setattr(RecognizerTask, "loss", spy)

@@ -64,7 +64,7 @@ class NumbersTask:
     def amount(self, batch):
         return float(len(batch))
 
-    def loss(self, model, batch, epoch):
+    def loss(self, model, batch, stage):
         X = batch.rows.clone()
         if len(batch) > self.fits:
             if self.where == "forward":
@@ -212,8 +212,8 @@ def test_faulty_utterances_are_named_and_left_out(root, tmp_path, monkeypatch, s
     """How many may follow each other, test_monitor.py proves."""
     loss = RecognizerTask.loss
 
-    def poisoned(self, model, batch, epoch):
-        made = loss(self, model, batch, epoch)
+    def poisoned(self, model, batch, stage):
+        made = loss(self, model, batch, stage)
         return replace(made, total=made.total * (math.nan if part in " ".join(batch.ids) else 1.0))
 
     part, how = "train007", ["training.epochs=1", "training.processes=1"]

@@ -3,7 +3,6 @@
 B batch, T frames, F features, T' encoder frames, D model width, U labels, V vocabulary.
 """
 
-import math
 from functools import partial
 from typing import Literal
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from asr.config import Settings
 from asr.models import loss as criterion
 from asr.models.loss import Consistency, IntermediateCTC, Loss, Scored, terms_of
+from asr.models.stage import LATE, Stage
 from asr.nn.decoder import DecoderOutput, TransformerDecoder
 from asr.nn.encoder import EncoderOutput
 from asr.nn.encoders import AnyEncoder
@@ -31,7 +31,7 @@ class DecoderSettings(StackSettings):
 class FineTuningSettings(Settings):
     """How the encoder is trained where its weights are those of another training, and the rest is new."""
 
-    freeze_epochs: int = Field(0, ge=0)  # first ones, in which the rest is trained alone
+    freeze_steps: int = Field(0, ge=0)  # first ones, in which the rest is trained alone
     rate: float = Field(1.0, gt=0, le=1)  # times the optimizer's learning rate
     layer_decay: float = Field(1.0, gt=0, le=1)  # times the rate of the layer above
 
@@ -133,7 +133,7 @@ class Hybrid(nn.Module):
         return max((term.views for term in self.terms), default=1)
 
     def rates(self) -> dict[nn.Parameter, tuple[float, int]]:
-        """Map parameters to the factor on their learning rate, and the epoch from which they are trained.
+        """Map parameters to the factor on their learning rate, and the steps for which they are frozen.
 
         Of the encoder's N layers the last has the factor `rate`, and each one below `layer_decay`
         times that of the one above; what is in no layer has that of one below the first. What a
@@ -143,10 +143,10 @@ class Hybrid(nn.Module):
         if s == NO_FINE_TUNING:
             return {}
         below = s.rate * s.layer_decay ** len(layers)
-        rates = dict.fromkeys(self.encoder.transferred, (below, s.freeze_epochs))
+        rates = dict.fromkeys(self.encoder.transferred, (below, s.freeze_steps))
         for n, layer in enumerate(layers, start=1):
             factor = s.rate * s.layer_decay ** (len(layers) - n)
-            rates |= dict.fromkeys(layer.parameters(), (factor, s.freeze_epochs))
+            rates |= dict.fromkeys(layer.parameters(), (factor, s.freeze_steps))
         return rates
 
     def loss(
@@ -155,7 +155,7 @@ class Hybrid(nn.Module):
         X_lens: Tensor,
         Y: Tensor,
         Y_lens: Tensor,
-        epoch: float = math.inf,
+        stage: Stage = LATE,
         on_cpu: tuple[Tensor, Tensor] | None = None,
         seeds: Tensor | None = None,
         encoded: EncoderOutput | None = None,
@@ -167,7 +167,7 @@ class Hybrid(nn.Module):
 
         X, X_lens:  (views · B, T, F) and (views · B,): one view of the batch behind the other
         Y, Y_lens:  (B, U) and (B,)
-        epoch:      of the training, from 0; a late one unless given
+        stage:      of the training; a late one unless given
         on_cpu:     H_lens and Y_lens, (B,), where CTC needs them; else a GPU is waited for
         seeds:      (B,), which in training draw the encoder's chunks or masks. Both views have the same:
                     what one can't hear yet, it can't agree on with the other
@@ -181,13 +181,13 @@ class Hybrid(nn.Module):
         Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
         layers = [n for term in extra for n in term.encoder_layers]
         seeds = None if seeds is None else seeds.repeat(views)  # (N,)
-        frozen = self.training and epoch < self.fine_tuning.freeze_epochs
+        frozen = self.training and stage.step <= self.fine_tuning.freeze_steps
         encode = self.encoder.frozen if frozen else self.encoder
         encoded = encoded or encode(X, X_lens, layers, seeds=seeds)
         H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
         lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
         align = partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])
-        if self.training and epoch < self.flat_start_epochs:
+        if self.training and stage.epoch < self.flat_start_epochs:
             align = partial(criterion.flat_start, H_lens=H_lens, Y=Y, Y_lens=Y_lens)
         logits = self.decode(H, H_lens, Y, Y_lens).logits  # (N, U + 1, V)
         targets = criterion.add_end(Y, Y_lens, self.sos_eos)  # (N, U + 1)

@@ -23,6 +23,7 @@ from asr.models.boundaries import Boundaries
 from asr.models.folder import WEIGHTS, save_weights
 from asr.models.hybrid import Hybrid, HybridSettings
 from asr.models.loss import Loss
+from asr.models.stage import LATE, Stage
 from asr.nn.encoder import WHOLE
 from asr.text import tokenizer as tokenizers
 from asr.text.tokenizer import Tokenizer
@@ -72,22 +73,22 @@ class Recognizer(nn.Module):
         Y: Tensor,
         Y_lens: Tensor,
         seeds: Tensor | None = None,
-        epoch: float = math.inf,
+        stage: Stage = LATE,
         on_cpu: tuple[Tensor, Tensor] | None = None,
     ) -> Loss:
         """Loss of a padded batch: waveforms (B, S), labels Y (B, U) padded with -1.
 
-        seeds (B,) augment it and draw the encoder's chunks in training mode, as is due in the
-        epoch, a late one unless given;
+        seeds (B,) augment it and draw the encoder's chunks in training mode, as is due at
+        that stage of the training, a late one unless given;
         on_cpu: wave_lens and Y_lens there, so that a GPU needn't be waited for
         """
         X, X_lens = self.frontend(
-            waveforms, wave_lens, seeds, epoch, self.model.views
+            waveforms, wave_lens, seeds, stage.epoch, self.model.views
         )  # (B or 2B, T, F)
         if on_cpu:
             subsampling, extractor = self.model.encoder.subsampling, self.frontend.extractor
             on_cpu = subsampling.lengths(extractor.lengths(on_cpu[0])), on_cpu[1]
-        return self.model.loss(X, X_lens, Y, Y_lens, epoch, on_cpu, seeds)
+        return self.model.loss(X, X_lens, Y, Y_lens, stage, on_cpu, seeds)
 
     def chunk_frames(self, chunk: float | str) -> int:
         """Find the encoder's chunk of a length in seconds, or "whole": in encoder frames.

@@ -8,6 +8,7 @@ from asr.errors import UserError
 from asr.preflight.prediction import Measurement, Prediction, measure, predict, rows, settle
 from asr.preflight.problems import DataSet, Problem, shared
 from asr.training.build import build, fine_tune
+from asr.training.layers import never_thaws
 from asr.training.task import Experiment
 
 
@@ -69,6 +70,8 @@ def check(experiment: Experiment, tests: Sequence[str] = (), progress: bool = Fa
         try:
             experiment = settle(experiment, model, train)
             prediction = predict(experiment, model, train)
+            if frozen := never_thaws(model, prediction.epochs * prediction.steps):
+                problems.append(Problem(False, "settings", frozen))
             measurement = measure(experiment, model, train)
         except UserError as error:
             problems.append(Problem(True, "settings", str(error)))

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from asr import device as devices
+from asr.models.stage import LATE
 from asr.training.build import choose_device
 from asr.training.distributed import launch
 from asr.training.distributed.group import Group
@@ -194,7 +195,7 @@ def step(trainer: Trainer, batch: list[int]) -> Seconds:
     read = next(iter(trainer.task.load(trainer.task.fullest_epoch, [batch])))
     times.append(time.perf_counter())
     replicas.zero_grad(1)
-    rows = trainer.accumulate([MicroBatch((0,), read)], 1, epoch=settings.epochs, step=1)
+    rows = trainer.accumulate([MicroBatch((0,), read)], 1, LATE, number=1)
     totals = rows.over(trainer.group, NONE)  # waits for a GPU
     times.append(time.perf_counter())
     if torch.isfinite(replicas.reduce_and_clip(totals.sums["tokens"], settings.clip)):

@@ -17,6 +17,7 @@ from asr.errors import shorten
 from asr.logging import logger
 from asr.models.lm import LanguageModel, LMSettings
 from asr.models.loss import Loss
+from asr.models.stage import Stage
 from asr.preflight.problems import Look, look_at_text
 from asr.tasks.texts import TextExperiment, dev_sums, exp
 from asr.text.tokenizer import Tokenizer
@@ -106,7 +107,7 @@ class LanguageModelTask:
         """Target tokens: labels and sentence ends."""
         return float((batch.Y_lens + 1).sum())
 
-    def loss(self, model: LanguageModel, batch: SentenceBatch, epoch: float) -> Loss:
+    def loss(self, model: LanguageModel, batch: SentenceBatch, stage: Stage) -> Loss:
         """-ln P, summed."""
         return model.loss(batch.Y, batch.Y_lens)
 

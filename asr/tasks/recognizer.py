@@ -20,6 +20,7 @@ from asr.logging import logger
 from asr.models.hybrid import HybridSettings
 from asr.models.loss import Loss, terms_of
 from asr.models.recognizer import Recognizer, RecognizerSettings
+from asr.models.stage import Stage
 from asr.preflight.problems import Look, Problem, look_at_speech
 from asr.tasks.pretrained import begin, check_limit, resolve
 from asr.tasks.utterances import (
@@ -259,15 +260,15 @@ class RecognizerTask:
         """Seconds of audio."""
         return float(batch.wave_lens.sum()) / self.model.sample_rate
 
-    def loss(self, model: Recognizer, batch: Batch, epoch: float) -> Loss:
-        """The hybrid loss, as is due in the epoch."""
+    def loss(self, model: Recognizer, batch: Batch, stage: Stage) -> Loss:
+        """The hybrid loss, as is due at that stage."""
         return model.loss(
             batch.waveforms,
             batch.wave_lens,
             batch.Y,
             batch.Y_lens,
             batch.seeds,
-            epoch,
+            stage,
             batch.on_cpu,
         )
 

@@ -9,6 +9,7 @@ import torch
 
 from asr.data.bucketing import plan
 from asr.device import autocast
+from asr.models.stage import LATE
 from asr.training.distributed.group import Group
 from asr.training.settings import RunSettings
 from asr.training.task import Remember, Task, call
@@ -54,7 +55,7 @@ def dev_sums(
     batches, sums = plan(sizes, batch_tokens, 0, 0), []
     for [batch] in batches[group.rank :: group.size]:
         with autocast(device, precision):
-            loss = task.loss(model, load(batch).to(device), 0)
+            loss = task.loss(model, load(batch).to(device), LATE)
         sums.append([float(loss.sums[name]) for name in task.sums])
     rows = torch.tensor(sums, dtype=torch.float64).view(-1, len(task.sums))
     return group.sum_of_rows(rows, len(batches)).tolist()

@@ -17,6 +17,7 @@ from asr.data.tokens import stored
 from asr.errors import shorten
 from asr.logging import logger
 from asr.models.loss import Loss
+from asr.models.stage import Stage
 from asr.models.translator import Translator, TranslatorSettings
 from asr.preflight.problems import Look, look_at_pairs
 from asr.tasks.texts import TextExperiment, dev_sums, exp
@@ -119,7 +120,7 @@ class TranslatorTask:
         """Target tokens: labels and sentence ends."""
         return float((batch.target.Y_lens + 1).sum())
 
-    def loss(self, model: Translator, batch: PairBatch, epoch: float) -> Loss:
+    def loss(self, model: Translator, batch: PairBatch, stage: Stage) -> Loss:
         """Cross-entropy, summed."""
         X, Y = batch.source, batch.target
         return model.loss(X.Y, X.Y_lens, Y.Y, Y.Y_lens)

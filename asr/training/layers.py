@@ -77,6 +77,17 @@ def all_take_part(model: nn.Module) -> Iterator[None]:
             stack.layer_dropout = p
 
 
+def never_thaws(model: nn.Module, steps: int) -> str:
+    """Say, for a training of so many optimizer steps, that `freeze_steps` isn't less; empty where it is."""
+    frozen = [n for module in model.modules() for _, n in getattr(module, "rates", dict)().values()]
+    if max(frozen, default=0) < max(steps, 1):
+        return ""
+    return (
+        f"model.fine_tuning.freeze_steps: got {max(frozen)}, but the training has about {steps} steps, so the encoder "
+        "stays as it is; give fewer, or more epochs"
+    )
+
+
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     """Take the gradient from the parameters that match; dropout within frozen layers goes on.
 

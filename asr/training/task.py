@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from torch import Tensor, nn
 
+from asr.models.stage import Stage
 from asr.text.tokenizer import Tokenizer
 from asr.training.distributed.group import Group
 from asr.training.settings import LoopSettings
@@ -55,7 +56,7 @@ class Task(Protocol):
     def amount(self, batch: Any) -> float:
         """How much data a batch is, in `unit`, without its padding."""
 
-    def loss(self, model: Any, batch: Any, epoch: float) -> Any:
+    def loss(self, model: Any, batch: Any, stage: Stage) -> Any:
         """Loss of a batch: an object with scalar `total`, with gradient, and its `sums` by name; they add over batches.
 
         model   the task's, or a replica of it in shards

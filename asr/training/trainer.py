@@ -17,11 +17,12 @@ from asr.errors import UserError
 from asr.logging import logger
 from asr.memory import is_oom
 from asr.models.folder import WEIGHTS, save_weights
+from asr.models.stage import LATE, Stage
 from asr.seeding import utterance_seed
 from asr.training.checkpoint import RunningAverage
 from asr.training.distributed.group import Group
 from asr.training.distributed.replicas import Replicas
-from asr.training.layers import all_take_part
+from asr.training.layers import all_take_part, never_thaws
 from asr.training.session import Progress, Session
 from asr.training.settings import LoopSettings
 from asr.training.signals import Stopped
@@ -156,7 +157,8 @@ class Trainer:
         """
         progress, replicas, number = self.progress, self.replicas, self.progress.step + 1
         replicas.zero_grad(count)
-        rows = self.accumulate(batches, count, progress.epoch, number)  # forward, backward
+        stage = Stage(progress.epoch, number)
+        rows = self.accumulate(batches, count, stage, number)  # forward, backward
         totals = rows.over(self.group, requests)
         norm = float(replicas.reduce_and_clip(totals.sums["tokens"], self.settings.clip))
         for group in replicas.optimizer.param_groups:
@@ -165,7 +167,7 @@ class Trainer:
             )
         result = StepResult(totals, norm)
         if result.applied:
-            with left_out(replicas.optimizer.param_groups, progress.epoch):
+            with left_out(replicas.optimizer.param_groups, number):
                 replicas.optimizer.step()
             if self.average:
                 self.average.update(number)
@@ -173,10 +175,12 @@ class Trainer:
         return result
 
     def accumulate(
-        self, batches: Sequence[MicroBatch], count: int, epoch: int, step: int
+        self, batches: Sequence[MicroBatch], count: int, stage: Stage, number: int
     ) -> StepRows:
         """Add up the gradients of batches; one that doesn't fit in memory is halved, and all begun again.
 
+        stage    of the training, which decides what the loss has
+        number   of the step, by which dropout is drawn
         returns  the loss's sums, by slot
         raises   UserError if a single example doesn't fit
         """
@@ -191,16 +195,16 @@ class Trainer:
                 ):
                     break
                 try:
-                    torch.manual_seed(utterance_seed(self.seed, "dropout", step, *path))
+                    torch.manual_seed(utterance_seed(self.seed, "dropout", number, *path))
                     with self.replicas.computing(path[0]):
                         with autocast(self.device, self.settings.precision):
-                            loss = self.task.loss(self.replicas.model, batch.to(self.device), epoch)
+                            loss = self.task.loss(self.replicas.model, batch.to(self.device), stage)
                         (loss.total * weight).backward()
                     rows.add(path[0], loss, self.task.amount(batch), weight)
                 except RuntimeError as error:  # torch.OutOfMemoryError is one
                     if not is_oom(error):
                         raise
-                    self._note_too_large(batch, step, error)
+                    self._note_too_large(batch, number, error)
                     break
             else:
                 return rows
@@ -234,12 +238,16 @@ class Trainer:
         self.replicas.model.train()
         self.replicas.zero_grad(1)
         with all_take_part(self.replicas.model):
-            self.accumulate([MicroBatch((0,), batch)], 1, epoch=self.settings.epochs, step=0)
+            self.accumulate([MicroBatch((0,), batch)], 1, LATE, number=0)
 
     def _rest_of_epoch(self) -> Iterator[PlannedStep]:
         """Yield the steps of the running epoch that are left; their data is read ahead."""
         progress, settings = self.progress, self.settings
         plan = self.task.plan(progress.epoch, settings.accumulate)
+        if not progress.step and (
+            frozen := never_thaws(self.replicas.model, settings.epochs * len(plan))
+        ):
+            self.log(frozen)
         epoch, left = progress.epoch, range(progress.done, len(plan))
         shares = (self.replicas.share(plan[n]) for n in left)
         stream = self.task.load(epoch, (batch for share in shares for _, batch, _ in share))
@@ -385,9 +393,9 @@ class Trainer:
 
 
 @contextlib.contextmanager
-def left_out(groups: Sequence[dict], epoch: int) -> Iterator[None]:
-    """Within it, parameters whose `from_epoch` lies ahead have no gradient, so that an optimizer passes them over."""
-    frozen = [group["params"] for group in groups if epoch < group.get("from_epoch", 0)]
+def left_out(groups: Sequence[dict], step: int) -> Iterator[None]:
+    """Within it, parameters that are frozen in a step have no gradient, so that an optimizer passes them over."""
+    frozen = [group["params"] for group in groups if step <= group.get("frozen_steps", 0)]
     kept = [(parameter, parameter.grad) for part in frozen for parameter in part]
     for parameter, _ in kept:
         parameter.grad = None

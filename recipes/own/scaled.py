@@ -72,7 +72,7 @@ FINE_TUNING = (
     FineTuning(30, "ten hours", 20_000, 0.65, 0.26),
     FineTuning(inf, "a hundred hours", 50_000, 0.5, 0.51),
 )
-FROZEN, WARMUP = 10_000, 0.1  # steps; share of all
+WARMUP = 0.1  # share of all steps
 VALIDATIONS = 40
 
 
@@ -123,7 +123,6 @@ def pretrained(hours: float, source: str, data: str, exp: str) -> dict:
     per_epoch = ceil(3600 * hours / step)
     training["epochs"] = ceil(tuning.steps / per_epoch)
     training["validate_every"] = max(1, training["epochs"] // VALIDATIONS)
-    made["model"]["fine_tuning"]["freeze_epochs"] = ceil(FROZEN / per_epoch)
     made["schedule"]["warmup"] = round(WARMUP * tuning.steps)
     encoder["source"] = source
     encoder["mask"] |= {"time_ratio": tuning.time_ratio, "feature_ratio": tuning.feature_ratio}

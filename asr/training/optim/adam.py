@@ -77,7 +77,7 @@ def parameter_groups(
 def by_rate(model: nn.Module, parameters: Iterable[Tensor], lr: float) -> list[dict[str, Any]]:
     """Divide parameters by what `rates` of a model's modules say; those without a rate of their own come first.
 
-    returns  groups with `initial_lr`, and with `from_epoch` where they are frozen until then
+    returns  groups with `initial_lr`, and with `frozen_steps` where they are frozen at first
     """
     rates: dict[Any, tuple[float, int]] = {}
     for module in model.modules():
@@ -87,6 +87,6 @@ def by_rate(model: nn.Module, parameters: Iterable[Tensor], lr: float) -> list[d
     for parameter in parameters:
         groups.setdefault(rates.get(parameter, (1.0, 0)), []).append(parameter)
     return [
-        {"params": part, "initial_lr": factor * lr} | ({"from_epoch": epoch} if epoch else {})
-        for (factor, epoch), part in groups.items()
+        {"params": part, "initial_lr": factor * lr} | ({"frozen_steps": steps} if steps else {})
+        for (factor, steps), part in groups.items()
     ]
