@@ -1,11 +1,27 @@
-"""Tiny pretrained encoders with random weights, in transformers' own files."""
+"""Tiny pretrained encoders with random weights, in transformers' own files, and corpora to train them on."""
+
+import json
+import re
+from functools import cache
 
 import pytest
 import torch
+from runs import make_root
 from small import options
+from tones import CONFIG
 
 TINY = """hidden_size: 32, num_hidden_layers: 3, num_attention_heads: 2, intermediate_size: 48,
     conv_dim: [16, 16, 16, 16, 16, 16, 16], num_conv_pos_embedding_groups: 2"""
+
+FAMILIES = {  # one of each way through the code: norms of the convolutions, of the layers, positions
+    "wav2vec2 base": "model_type: wav2vec2",
+    "wav2vec2 large": "model_type: wav2vec2, feat_extract_norm: layer, do_stable_layer_norm: true, conv_bias: true",
+    "hubert base": "model_type: hubert, feat_proj_layer_norm: false",
+    "hubert large": "model_type: hubert, feat_extract_norm: layer, do_stable_layer_norm: true",
+    "wavlm base": "model_type: wavlm",
+    "wavlm large": "model_type: wavlm, feat_extract_norm: layer, do_stable_layer_norm: true",
+    "data2vec": "model_type: data2vec-audio, num_conv_pos_embeddings: 3, conv_pos_kernel_size: 19",
+}
 
 
 def write_source(path, text, rate, normalize=True):
@@ -20,6 +36,17 @@ def write_source(path, text, rate, normalize=True):
     for part in (model, transformers.Wav2Vec2FeatureExtractor(**features)):
         part.save_pretrained(path)
     return path
+
+
+def folders(tmp_path_factory):
+    """Give the folder of a family, for 8000 Hz, which is written when it is first asked for."""
+
+    @cache
+    def make(family, normalize=True):
+        path = tmp_path_factory.mktemp("source") / "model"
+        return write_source(path, FAMILIES[family], 8000, normalize)
+
+    return make
 
 
 SIZES = "hidden_size: 32, num_hidden_layers: 3, num_attention_heads: 2, intermediate_size: 48"
@@ -73,3 +100,29 @@ def encoder_of(path, text=""):
     given["architecture"] = read_architecture(pretrained_source.find(str(path)))
     encoder = PretrainedSettings(**given).build(1).eval()
     return encoder, encoder.load_source()
+
+
+ENCODER = """encoder: {{kind: pretrained, source: {root}/source, dropout: 0.05, layer_dropout: 0.2,
+    mask: {{time_ratio: 0.1, time_width: 2}}}}
+  fine_tuning: {{freeze_steps: 7, rate: 0.5, layer_decay: 0.9}}"""
+
+
+def configured(root, rate):
+    """A corpus, and a configuration for an encoder in root/source, of a sample rate in Hz: x.yaml."""
+    make_root(root)
+    text = re.sub("encoder: .*", ENCODER, CONFIG.replace("average: 2", "average: 2, best_by: loss"))
+    features = rf"\1 {{{{waveform: {{{{sample_rate: {rate}}}}}}}}}\n"
+    text = re.sub("(features:)\n.*\n.*\n", features, text)
+    (root / "x.yaml").write_text(text.format(root=root))
+    return root
+
+
+def edit(name, text):
+    """Change settings of a file; what is null is left out."""
+
+    def change(folder):
+        tree = json.loads((folder / name).read_text()) | options(text)
+        tree = {name: value for name, value in tree.items() if value is not None}
+        (folder / name).write_text(json.dumps(tree))
+
+    return change

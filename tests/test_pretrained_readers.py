@@ -5,7 +5,6 @@ encoder (contracts.py) and of training (runs.py).
 """
 
 import json
-import re
 from functools import cache, partial
 from importlib import import_module
 from unittest.mock import patch
@@ -13,6 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import soundfile
+import sources
 import torch
 from contracts import check_encoder, encode, padded, same
 from refusals import refused
@@ -21,14 +21,12 @@ from runs import (
     assert_uninterrupted,
     dev_losses,
     experiment,
-    make_root,
     stop,
     train,
     weights,
 )
 from small import each, near, options, rows, slow
 from sources import READERS, encoder_of, write_reader
-from tones import CONFIG
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
@@ -246,18 +244,12 @@ def test_threads_change_nothing(folder, threads, family):
 
 # --- training -------------------------------------------------------------------------------------
 
-ENCODER = """encoder: {{kind: pretrained, source: {root}/source, dropout: 0.05, layer_dropout: 0.2,
-    mask: {{time_ratio: 0.1, time_width: 2}}}}
-  fine_tuning: {{freeze_steps: 7, rate: 0.5, layer_decay: 0.9}}"""
-
 
 def configured(root, family):
     """A corpus, an encoder of a family, and a configuration: x.yaml."""
-    write_reader(make_root(root) / "source", family)
-    text = re.sub("encoder: .*", ENCODER, CONFIG.replace("average: 2", "average: 2, best_by: loss"))
-    text = re.sub("(features:)\n.*\n.*\n", r"\1 {{waveform: {{sample_rate: 16000}}}}\n", text)
-    text = text.replace("batch_seconds:", "max_seconds: 5\n  batch_seconds:")
-    (root / "x.yaml").write_text(text.format(root=root))
+    write_reader(sources.configured(root, 16000) / "source", family)
+    text = (root / "x.yaml").read_text()
+    (root / "x.yaml").write_text(text.replace("batch_seconds:", "max_seconds: 5\n  batch_seconds:"))
     return root
 
 
