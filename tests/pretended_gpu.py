@@ -185,7 +185,8 @@ def check_and_count(operation, args, kwargs):
         return gpu.note("synchronizations", "copy_ to the CPU")
     if strangers and (name == "copy_" or INDEXING.fullmatch(name) and isinstance(args[0], OnGPU)):
         gpu.note("copies", name)
-    elif strangers:
+    elif strangers and not (name == "cat" and all(not x.any() for x in strangers)):
+        # zeros: of a split of which a part has no gradient, PyTorch makes it without asking for the device
         raise RuntimeError(
             f"{operation} at {place()}: a CPU tensor {tuple(strangers[0].shape)} meets one on cuda:0"
         )
@@ -244,7 +245,7 @@ def formula(Q, K, V, bias, causal):
     return heads.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False):
+def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
     """F.scaled_dot_product_attention; a mask is turned into floats and its rows padded to eights, as there."""
     if torch.is_autocast_enabled("cuda"):
         Q, K, V = (x.to(torch.bfloat16) for x in (Q, K, V))
@@ -253,6 +254,7 @@ def attention(Q, K, V, attn_mask=None, dropout_p=0.0, is_causal=False):
         attn_mask = zeros.masked_fill(~OnGPU(attn_mask.values), -torch.inf)
     if attn_mask is not None and any(n % 8 for n in attn_mask.stride()[:-1]):
         gpu.note("launches", "attention's mask padded")
+    Q = Q if scale is None else Q * (scale * Q.size(-1) ** 0.5)
     return Attention.apply(Q, K, V, attn_mask, is_causal)
 
 

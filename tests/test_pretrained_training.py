@@ -14,6 +14,7 @@ import pytest
 import soundfile
 import sources
 import torch
+from pretended_gpu import pretended_gpu
 from refusals import refused
 from runs import (
     assert_processes_change_nothing,
@@ -30,7 +31,7 @@ from runs import (
     wait_for_state,
     weights,
 )
-from small import each, slow
+from small import each, rows, slow
 from spoken import assert_alike
 
 import asr
@@ -49,6 +50,7 @@ from asr.training.folder import continues
 from asr.training.identity import stamp_of
 from asr.training.optim.adam import parameter_groups
 from asr.training.optim.muon import MuonSettings
+from asr.training.trainer import Trainer
 from asr.transcription.options import SearchOptions
 from asr.transcription.times import place
 from asr.transcription.windows import ctc_log_probs, reader_of
@@ -81,6 +83,24 @@ def test_training_lowers_the_loss_and_keeps_the_frozen_encoder(trained):
     thawed = load(out).model.encoder.pretrained.state_dict()
     kept = [name for name in begun if torch.equal(thawed[name], begun[name])]
     assert all("k_proj.bias" in name for name in kept)
+
+
+def test_the_steps_of_which_the_encoder_is_frozen_are_counted_to_one(
+    trained, tmp_path, monkeypatch
+):
+    """In the first seven it has neither a gradient nor a step."""
+    begun = transformers.AutoModel.from_pretrained(trained[0] / "source").state_dict()
+    step, moved, pulled = Trainer.train_step, [], []
+
+    def noting(self, *arguments):
+        result, own = step(self, *arguments), self.replicas.model.model.encoder.pretrained
+        moved.append(any(not torch.equal(x, begun[name]) for name, x in own.state_dict().items()))
+        pulled.append(any(p.grad is not None and bool(p.grad.any()) for p in own.parameters()))
+        return result
+
+    monkeypatch.setattr(Trainer, "train_step", noting)
+    train(trained[0], tmp_path / "m", "training.epochs=2")
+    assert moved == pulled == 7 * [False] + 3 * [True]
 
 
 @pytest.fixture
@@ -203,6 +223,30 @@ def test_a_resumed_run_in_shards_is_an_uninterrupted_one(trained, tmp_path):
     )
     assert stopped_at < 20 < steps - 5
     assert_uninterrupted(root, tmp_path / "m", whole, *more, "training.save_steps=1")
+
+
+@slow
+@each(
+    "family, more",
+    rows("""
+    wavlm large   | training.activation_checkpointing=true
+    wav2vec2 base | model.encoder.lora={rank: 2, alpha: 8, targets: [q_proj, v_proj]}
+    data2vec      | model.encoder.weighted_layers=true
+    """),
+)
+def test_training_takes_a_gpus_branches(trained, folder, tmp_path, family, more):
+    """Without dropout its losses are a CPU's; in bf16, with dropout, they fall."""
+    dropouts = ("dropout", "attention_dropout", "activation_dropout", "layer_dropout")
+    more = [more, f"model.encoder.source={folder(family)}"]
+    still = [f"model.encoder.{name}=0" for name in dropouts] + ["model.decoder.dropout=0"]
+    train(trained[0], tmp_path / "cpu", *more, *still, "training.processes=1")
+    with pretended_gpu():
+        train(trained[0], tmp_path / "gpu", *more, *still, "training.device=cuda")
+        low = "training.device=cuda", "training.precision=bf16"
+        train(trained[0], tmp_path / "bf16", *more, *low)
+    cpu, gpu, bf16 = (dev_losses(tmp_path / name) for name in ("cpu", "gpu", "bf16"))
+    assert gpu == pytest.approx(cpu, rel=1e-4)
+    assert bf16 == sorted(bf16, reverse=True) and bf16 == pytest.approx(cpu, abs=0.2)
 
 
 @slow
