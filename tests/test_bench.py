@@ -375,9 +375,9 @@ def test_the_gpus_benchmark_runs_at_toy_size_and_passes_over_what_is_done(tmp_pa
         assert f"## {name}\n" in table
 
 
-def test_joeynmt_gets_the_texts_the_sizes_and_the_passes_of_the_recipe(tmp_path):
+def test_joeynmt_gets_the_texts_and_the_sizes_of_the_recipe(tmp_path):
     ours = config.load(Experiment, "conf/multi30k.yaml")
-    made = translation.settings(ours, tmp_path, 7)
+    made = translation.settings(ours, tmp_path)
     names = options("layers: num_layers, heads: num_heads, d_model: hidden_size, ff: ff_size")
     for side in ("encoder", "decoder"):
         for name, theirs in names.items():
@@ -385,7 +385,6 @@ def test_joeynmt_gets_the_texts_the_sizes_and_the_passes_of_the_recipe(tmp_path)
     for split in ("train", "dev"):
         files = [f"{made['data'][split]}.{made['data'][side]['lang']}" for side in ("src", "trg")]
         assert files == getattr(ours.data, split)
-    assert made["training"]["validation_freq"] == 7
     ours = config.load(Experiment, "conf/multi30k.yaml", ["data.dev=[a.en,b.de]"])
     refused("expected two files whose names differ in their suffix", translation.languages, ours)
 
