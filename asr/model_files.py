@@ -47,9 +47,10 @@ def kind_of(folder: str | Path) -> str | None:
 
     try:
         model = read_tree(Path(folder) / CONFIG)[0].get("model")
-        return model.get("kind") if isinstance(model, dict) else None
     except UserError:
         return None
+    kind = model.get("kind") if isinstance(model, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from asr.hub import find_model
 from asr.hub.cache import names_of_model
 from asr.hub.card import CARD, MARK, _install, is_unedited, seal
 from asr.model_files import BOUNDARIES, CALIBRATION, WEIGHTS
+from asr.stamp import read as read_stamp
 from asr.text import kneser_ney
 
 pytest.importorskip("huggingface_hub")
@@ -100,7 +101,7 @@ def test_what_is_pushed_comes_back_and_decodes_the_same(hub, run, model, decoded
     manifest = root / "data/dev.jsonl.gz"
     again = run("asr-decode", "--model", "me/tones", "--manifest", manifest)
     assert again.out == decoded.read_text(), again.err
-    assert name.partition("@")[2] in again.err  # what it is, before it is used
+    assert name.partition("@")[2] in again.err and "me/tones is a recognizer" in again.err
     assert {path for path, _ in hub.served} <= set(published) - {"README.md", ".gitattributes"}
 
     older, served = name, len(hub.served)
@@ -157,6 +158,17 @@ def test_the_card_has_the_run_s_own_figures(hub, run, model, decoded, root, tmp_
         in text
     )
     assert "0.01 hours, 40 utterances" in text and "asr-decode --model me/tones" in text
+    made, trained = (read_stamp(path)["made"] for path in (decoded, model))
+    [row] = [line for line in text.splitlines() if line.startswith("| data dev")]
+    cells = f"{made['rtf']:.3f}", made["hardware"], made["commit"]
+    assert all(f"| {cell} |" in row for cell in cells)
+    assert f"hours on {trained['hardware']}, code {trained['commit']}" in text
+    limits = text.partition("## Limits")[2]
+    assert "other kinds, rooms or accents may have far more errors" in limits
+    assert "commercial" not in limits
+    more = ["--license", "cc-by-nc-sa-4.0", "--dry-run"]
+    free = run("asr-push", model, "me/tones", *more).out.partition("## Limits")[2]
+    assert "- Its license (cc-by-nc-sa-4.0) allows no commercial use." in free
 
 
 def test_decodings_of_other_weights_or_manifests_are_left_out(run, model, decoded, tmp_path):

@@ -98,6 +98,12 @@ def test_without_a_network_the_cache_is_taken(hub, files, tmp_path, monkeypatch)
         "who/else: no such folder here, and the Hugging Face Hub doesn't", find, "who/else", None
     )
     settings(tmp_path).resolved()
+    with monkeypatch.context() as offline:
+        offline.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        served(hub)
+        assert settings(tmp_path).resolved().model.encoder.revision == commit
+        refused("who/else: no such folder here", find, "who/else", None)
+        assert served(hub) == []
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     assert settings(tmp_path).resolved().model.encoder.revision == commit
     refused(

@@ -105,7 +105,7 @@ def write_card(folder: Path, about: About, results: Sequence[Result]) -> str:
         f"## Use\n\n{_install(folder)}\n\n{USE[kind].format(name=about.name)}",
         f"## Results\n\n{_table(results)}",
         f"## Training\n\n{_training(folder, found)}",
-        f"## Limits\n\n{_limits(kind, found, results)}",
+        f"## Limits\n\n{_limits(kind, found, results, about.license)}",
         about.notes.strip(),
     ]
     text = "\n\n".join(filter(None, parts))
@@ -229,8 +229,10 @@ def _amount(path: str) -> str:
     return f"`{path}`, {facts['hours']:.2f} hours, {facts['utterances']:,} utterances{people}"
 
 
-def _limits(kind: str, found: Finding, results: Sequence[Result]) -> str:
+def _limits(kind: str, found: Finding, results: Sequence[Result], given: str) -> str:
     lines = []
+    if "nc" in given.split("-"):
+        lines.append(f"- Its license ({given}) allows no commercial use.")
     if kind == "hybrid":
         heard = found.facts.get("longest_heard_s")
         cut = (

@@ -15,7 +15,7 @@ from asr.errors import UserError, reason, shorten
 from asr.hub.cache import cached, check_place, check_room, names_of_model, remember
 from asr.hub.client import COMMIT, is_unreachable, refusing, sizes_of
 from asr.logging import logger
-from asr.model_files import CONFIG, WEIGHTS
+from asr.model_files import CONFIG, KINDS, WEIGHTS, kind_of
 
 NAME = re.compile(
     r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(@(?P<revision>(?!.*\.\.)[\w][\w./-]*))?", re.ASCII
@@ -68,7 +68,9 @@ def _find_published(repository: str, revision: str | None) -> Path:
             )
         else:
             folder = _download(given, repository, revision)
-        return check_place(folder)
+        check_place(folder)
+    logger.info(f"{given} is a {KINDS.get(kind_of(folder) or '', 'model of an unknown kind')}")
+    return folder
 
 
 def _is_offline(given: str) -> bool:
