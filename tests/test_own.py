@@ -8,6 +8,7 @@ doesn't fit; the corpus of the recipe is made of tones.
 import importlib
 import os
 import re
+import shutil
 from pathlib import Path
 
 import miniatures
@@ -15,6 +16,7 @@ import pytest
 import torch
 from checkouts import PATH, ROOT, bash, copy, needs_commands, write_program
 from partly import partly
+from runs import status_of
 from small import rows
 from sources import write_source
 from tones import write_corpus
@@ -109,9 +111,26 @@ UPDATES = {  # Baevski et al. 2020, table 6: hours → updates, probabilities th
 }
 
 
-def tuned(scaled, hours, source="facebook/wav2vec2-large-lv60"):
+def tuned(scaled, hours, source="facebook/w2v-bert-2.0"):
     tree = scaled.pretrained(hours, source, "data/x", "exp/x")
     return config.check(Experiment, tree, yaml_tree.Origins("scaled"))
+
+
+def test_a_published_model_is_begun_with(scaled, root, whole, tmp_path, monkeypatch, stderr):
+    """By its name; its encoder isn't new, so that it isn't frozen."""
+    folder = shutil.copytree(whole[0], tmp_path / "m", ignore=shutil.ignore_patterns("checkpoints"))
+    tree, _ = yaml_tree.read_tree(folder / "config.yaml")
+    tree["model"]["fine_tuning"] = {"freeze_steps": 9, "rate": 0.5}
+    (folder / "config.yaml").write_text(yaml_tree.write(tree))
+    monkeypatch.setattr(scaled, "find_model", {"me/tones": str(folder)}.get)
+    command = str(root / "data"), str(tmp_path / "exp"), "--init-from", "me/tones"
+    assert status_of(scaled.main, *command) == 0
+    made, _ = yaml_tree.read_tree(tmp_path / "exp/config.yaml")
+    assert made["init_from"] == "me/tones"
+    assert made["model"]["fine_tuning"] == {"freeze_steps": 0, "rate": 0.5}
+    (folder / "config.yaml").write_text("model: {kind: lm}")
+    assert status_of(scaled.main, *command) == 2
+    assert "--init-from me/tones: is no recognizer" in stderr()
 
 
 @each("hours", UPDATES)

@@ -20,8 +20,11 @@ from asr import yaml_tree
 from asr.cli.command import command, parser
 from asr.data import manifest
 from asr.data.statistics import Statistics
+from asr.errors import UserError
 from asr.files import make_folder, write_text
+from asr.hub import find_model
 from asr.logging import logger
+from asr.model_files import kind_of
 from asr.text.normalize import normalize
 from asr.text.units import mostly_spaceless
 
@@ -184,7 +187,9 @@ def main(argv):
     args.add_argument("exp", metavar="EXP")
     begin = args.add_mutually_exclusive_group()
     begin.add_argument(
-        "--init-from", metavar="MODEL", help="model folder whose weights to begin with"
+        "--init-from",
+        metavar="MODEL",
+        help="model whose weights to begin with: a folder, or owner/name on the Hugging Face Hub",
     )
     begin.add_argument(
         "--pretrained",
@@ -198,12 +203,17 @@ def main(argv):
     if args.pretrained:
         made = pretrained(counts.hours, args.pretrained, args.data, args.exp)
     if args.init_from:
-        theirs, _ = yaml_tree.read_tree(Path(args.init_from) / "config.yaml")
+        folder = find_model(args.init_from)
+        theirs, _ = yaml_tree.read_tree(Path(folder) / "config.yaml")
+        if kind_of(folder) != "hybrid":
+            raise UserError(f"--init-from {args.init_from}: is no recognizer; give one")
         flat, masks = made["model"].get(FLAT, 0), made["features"]["specaugment"] or {}
         made |= {name: theirs[name] for name in ("features", "model")} | {
             "init_from": args.init_from
         }
         made["model"][FLAT] = flat  # the schedule is this training's own
+        if tuning := made["model"].get("fine_tuning"):
+            tuning["freeze_steps"] = 0  # nothing of the model is new
         if made["features"]["specaugment"]:
             made["features"]["specaugment"]["from_epoch"] = masks.get("from_epoch", 0)
     dev = Path(args.data) / "dev.jsonl.gz"
