@@ -153,10 +153,10 @@ def test_what_another_process_has_finished_meanwhile_is_left_alone(root, monkeyp
 
 @pytest.mark.slow
 def test_memory_is_that_of_windows_not_of_the_text(tmp_path):
-    """A text of 100 MB, whose plan as a whole would take 40 MB more, in windows of an eighth of it."""
+    """A text of 100 MB, whose plan as a whole would take 40 MB more, in windows of an eighth; and pairs of texts."""
     code = """
 import numpy as np
-from asr.data import bucketing, columns
+from asr.data import bucketing, columns, parallel
 from asr.data.columns import Ragged
 from asr.data.dataset import collate_sentences
 from asr.data.texts import Sentences
@@ -171,12 +171,17 @@ sentences = Sentences("x", Ragged(np.asarray(ids), np.asarray(offsets)), offsets
 steps = bucketing.Windows(sentences.labels, 51 * 1024, 1, 0, 8)
 collate_sentences(sentences, steps[len(steps) // 2][0]), sentences.labels.longest(3)
 print(len(steps), anonymous() - before)
+pairs = parallel.join(sentences, sentences)
+steps = bucketing.Windows(pairs, 51 * 1024, 1, 0, 8)
+pairs.batch(steps[len(steps) // 2][0]), pairs.longest(3)
+print(len(steps), anonymous() - before)
 """
     if not Path("/proc/self/status").exists():
         pytest.skip("the system doesn't tell")
     out = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=tmp_path)
-    steps, taken = map(float, out.split())
-    assert steps == 8 * (1 << 17) / 1024 / 8 and taken < 35
+    for line in out.splitlines():
+        steps, taken = map(float, line.split())
+        assert steps == 8 * (1 << 17) / 1024 / 8 and taken < 35
 
 
 # ---- the plan

@@ -110,6 +110,18 @@ def join(source: Sentences, target: Sentences) -> Pairs:
             f"{source.path} and {target.path}: got {counts[0]} and {counts[1]} lines, expected as many: a line of "
             "the target translates the same line of the source"
         )
+    alike = np.array_equal(source.lines, target.lines)
+    pairs = Pairs(source, target, None if alike else shared_rows(source, target))
+    if not len(pairs):
+        raise none_to_use(pairs.path, len(pairs.long), None)
+    return pairs
+
+
+def shared_rows(source: Sentences, target: Sentences) -> tuple[np.ndarray, np.ndarray]:
+    """Find which sentences of two texts stand in the same lines, (P,) each.
+
+    raises   UserError if a line is empty in one text and not in the other
+    """
     for one, other in ((source, target), (target, source)):
         alone = np.setdiff1d(one.lines, other.lines, assume_unique=True)
         if len(alone := np.setdiff1d(alone, other.long, assume_unique=True)):
@@ -118,16 +130,8 @@ def join(source: Sentences, target: Sentences) -> Pairs:
                 f"{other.path}:{alone[0]}: empty, but {full} isn't "
                 f"({len(alone)} such lines); fill both sides of a pair, or empty both"
             )
-    if np.array_equal(source.lines, target.lines):
-        pairs = Pairs(source, target)
-    else:
-        _, *rows = np.intersect1d(
-            source.lines, target.lines, assume_unique=True, return_indices=True
-        )
-        pairs = Pairs(source, target, (rows[0], rows[1]))
-    if not len(pairs):
-        raise none_to_use(pairs.path, len(pairs.long), None)
-    return pairs
+    _, *rows = np.intersect1d(source.lines, target.lines, assume_unique=True, return_indices=True)
+    return rows[0], rows[1]
 
 
 def check_ids(source: str, target: str) -> None:
