@@ -50,7 +50,7 @@ def test_a_folder_is_loaded_for_a_recognizer_of_the_same_tokens(tmp_path):
         state = scorer.step(label.view(1, 1), state)
     expected = model.model(y, torch.tensor([2]))[0, -1].log_softmax(-1)
     assert_close(scorer.score(state, None)[0, 0], expected)
-    message = r"lm: a language model of other tokens than the recognizer's \(5 and 5 ids\)"
+    message = r"lm: a language model of other tokens than the model's \(5 and 5 ids\)"
     with pytest.raises(UserError, match=message):
         load_network(path, others, cpu)
     (tmp_path / "lm/config.yaml").write_text("features: {}\nmodel: {kind: hybrid}\n")

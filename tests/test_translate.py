@@ -9,6 +9,7 @@ from importlib import import_module
 from queue import Queue
 
 import pytest
+import spoken
 import torch
 from miniatures import write
 from pytest import approx
@@ -297,7 +298,14 @@ def test_a_recognizer_does_not_translate_nor_the_other_way_round(translator, let
     refused("holds a language model .*, expected a translator", translators.load, folder)
     options = SearchOptions("attention", lm=str(folder))
     found = translate(translators.load(translator[0]), [Text("x", 1, "a")], options)
-    refused("a language model of other tokens", next, found)
+    refused("a language model of other tokens than the model's", next, found)
+
+
+def test_a_recognizer_is_asked_to_translate(short, tmp_path, stderr):
+    folder, line = spoken.write_folder(tmp_path, short) / "model", write(tmp_path / "x", ["a"])
+    refused("holds a recognizer .*, expected a translator", translators.load, folder)
+    assert status_of(decode.main, "--model", folder, line) == 2
+    assert f"{line}: text, not sound, and {folder} is no translator" in stderr()
 
 
 def test_a_language_model_of_the_target_joins_the_search(translator, tmp_path):
@@ -393,6 +401,8 @@ def test_prepared_texts_are_clean_and_packed_ones_the_same(tmp_path, stderr):
 
 def test_scores_are_sacrebleu_s(tmp_path, capsys):
     sacrebleu = pytest.importorskip("sacrebleu")
+    from sacrebleu.significance import PairedTest
+
     draw = random.Random(1)
     words = "A dog , runs over the Grass and THE man sees it ."
     ref = [" ".join(draw.choices(words.split(), k=9)) for _ in range(30)]
@@ -410,6 +420,17 @@ def test_scores_are_sacrebleu_s(tmp_path, capsys):
     scores = bleu["score"], found["chrf"]["score"], bleu["difference"]
     assert scores == approx((best, chrf, best - least))
     assert bleu["p"] < 0.01 and bleu["low"] < best < bleu["high"] and found["lines"] == 30
+    for metric, its in (
+        (sacrebleu.BLEU(**how), bleu),
+        (sacrebleu.CHRF(lowercase=True), found["chrf"]),
+    ):
+        width = metric.corpus_score(hyp, [ref], n_bootstrap=1000)._ci  # half of it
+        assert (its["high"] - its["low"]) / 2 == approx(width, abs=1e-9)
+        named = [("other", other), ("hyp", hyp)]
+        paired = PairedTest(named, {"x": metric}, [ref], test_type="bs", n_samples=1000)()[1]
+        assert its["p"] == approx(
+            next(rows[1].p_value for name, rows in paired.items() if name != "System")
+        )
     assert "|case:lc|eff:no|tok:none|" in bleu["signature"]
     score.main([*paths[:2], "--bleu"])
     cased = sacrebleu.corpus_bleu(hyp, [ref]).score
@@ -461,7 +482,10 @@ def test_attention_is_drawn_source_by_target(translator, lettered, tmp_path, cap
 
 
 @slow
-def test_letters_are_reversed(tmp_path):
+@each("task", letters.TURN)
+def test_letters_are_copied_and_reversed(tmp_path, task):
     """All held-out words of the lengths of the training come out right."""
     lengths = range(letters.LEAST, letters.MOST + 1)
-    assert dict(letters.right(tmp_path, -1, lengths)) == dict.fromkeys(lengths, letters.EACH)
+    assert dict(letters.right(tmp_path, letters.TURN[task], lengths)) == dict.fromkeys(
+        lengths, letters.EACH
+    )

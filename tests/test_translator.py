@@ -34,6 +34,7 @@ from asr.data.manifest import Utterance
 from asr.data.parallel import join
 from asr.data.texts import tokenize
 from asr.models import translator as translators
+from asr.models.lm import FolderSettings, LanguageModel, LMSettings
 from asr.models.transfer import load_what_fits
 from asr.models.translator import TranslationModel, Translator, TranslatorSettings
 from asr.nn.positions import sinusoids
@@ -184,9 +185,9 @@ def test_the_base_model_has_the_paper_s_size():
 # search
 
 
-def searcher(model, limit, **options):
+def searcher(model, limit, tokenizer=None, **options):
     model.limits = lambda H_lens: torch.full_like(H_lens, limit)
-    fake = SimpleNamespace(model=model, tokenizer=None, parameters=model.parameters)
+    fake = SimpleNamespace(model=model, tokenizer=tokenizer, parameters=model.parameters)
     return Searcher(fake, SearchOptions("attention", beam=200, nbest=9, **options))
 
 
@@ -207,6 +208,36 @@ def test_the_search_is_exhaustive_on_a_tiny_vocabulary(options):
         every = exhaustive({"a": (log_probs, True, 1.0)}, b, limit, V)
         every = [(total / ((6 + len(y)) / 6) ** alpha, y) for total, y in every]
         scores, labels = zip(*sorted(every, reverse=True)[:9], strict=True)
+        assert [h.tokens for h in nbest] == [*labels]
+        assert [h.score for h in nbest] == approx(scores, abs=1e-5)
+
+
+@torch.no_grad()
+def test_with_a_language_model_the_search_is_exhaustive_too(tmp_path):
+    model, (X, X_lens, *_), limit = build(), batch(), 3
+    letters, settings = (
+        tokenizer.train("characters", ["abcde"]),
+        LMSettings(**PART | {"kind": "lm"}),
+    )
+    language = LanguageModel(settings, letters).eval()
+    language.save(tmp_path, config.dump(FolderSettings(model=settings)))
+
+    @functools.cache
+    def translated(b, labels):
+        S, y = X_lens[b], torch.tensor([labels], dtype=torch.long)
+        logits = model(X[b][None, :S], S[None], y, torch.tensor([len(labels)]))[0, -1]
+        return logits.log_softmax(0).tolist()
+
+    @functools.cache
+    def written(b, labels):
+        y = torch.tensor([labels], dtype=torch.long)
+        return language.model(y, torch.tensor([len(labels)]))[0, -1].log_softmax(0).tolist()
+
+    how = {"lm": str(tmp_path), "lm_weight": 0.7}
+    found = searcher(model, limit, letters, **how).search(*model.encode(X, X_lens))
+    for b, nbest in enumerate(found):
+        scorers = {"a": (translated, True, 1.0), "lm": (written, True, 0.7)}
+        scores, labels = zip(*exhaustive(scorers, b, limit, V)[:9], strict=True)
         assert [h.tokens for h in nbest] == [*labels]
         assert [h.score for h in nbest] == approx(scores, abs=1e-5)
 
@@ -244,7 +275,7 @@ def test_continued_equals_uninterrupted(lettered, translator, tmp_path, stop_at)
 
 @slow
 def test_the_number_of_processes_changes_nothing(lettered, tmp_path):
-    assert_processes_change_nothing(lettered, tmp_path)
+    assert_processes_change_nothing(lettered, tmp_path, counts=(1, 2, 4))
 
 
 def test_a_table_is_the_same_as_two_files(lettered, tmp_path):

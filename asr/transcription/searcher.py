@@ -286,15 +286,15 @@ def for_search(model: M, precision: str) -> M:
 def load_network(
     path: str, tokenizer: Tokenizer, device: torch.device, dtype: torch.dtype | None = None
 ) -> Network:
-    """Load a language model over the labels of a recognizer's tokenizer from its folder.
+    """Load a language model over the labels of a tokenizer from its folder.
 
     raises   UserError if it can't be read, or is a model of other tokens
     """
     model = lm.load(path, device)
     if model.tokenizer.symbols() != tokenizer.symbols():
         raise UserError(
-            f"{path}: a language model of other tokens than the recognizer's ({model.tokenizer.vocabulary} and "
-            f"{tokenizer.vocabulary} ids); train it with the recognizer's tokenizer"
+            f"{path}: a language model of other tokens than the model's ({model.tokenizer.vocabulary} and "
+            f"{tokenizer.vocabulary} ids); train it with the model's tokenizer"
         )
     return pack(model.model.decoder.to(dtype))
 
