@@ -53,8 +53,8 @@ def transformers(module: str) -> ModuleType:
     if sys.version_info < (3, 11):  # for which pip passes over the extra
         ours = ".".join(map(str, sys.version_info[:2]))
         raise UserError(
-            f"pretrained encoders need transformers 5, and that Python 3.11 or later; this is Python {ours}: install "
-            "the toolkit into an environment of a newer one"
+            f"pretrained encoders need transformers 5, which needs Python 3.11 or later; this is Python {ours}: "
+            "install the toolkit into an environment of a newer one"
         )
     return _extra(module, "transformers", "asr-toolkit[pretrained]")
 

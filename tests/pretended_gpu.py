@@ -185,8 +185,8 @@ def check_and_count(operation, args, kwargs):
         return gpu.note("synchronizations", "copy_ to the CPU")
     if strangers and (name == "copy_" or INDEXING.fullmatch(name) and isinstance(args[0], OnGPU)):
         gpu.note("copies", name)
-    elif strangers and not (name == "cat" and all(not x.any() for x in strangers)):
-        # zeros: of a split of which a part has no gradient, PyTorch makes it without asking for the device
+    elif strangers and not (name == "cat" and in_backward() and not any(map(torch.any, strangers))):
+        # these zeros are a split part's missing gradient: PyTorch makes them where the wrapper says
         raise RuntimeError(
             f"{operation} at {place()}: a CPU tensor {tuple(strangers[0].shape)} meets one on cuda:0"
         )
@@ -194,6 +194,11 @@ def check_and_count(operation, args, kwargs):
         gpu.note("synchronizations", name)
     if not (operation.is_view or EMPTY.fullmatch(name)):
         gpu.note("launches", str(operation).removeprefix("aten."), launches_of(name, args))
+
+
+def in_backward():
+    """Whether PyTorch's engine computes gradients now."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def has_mask(indices):

@@ -11,9 +11,7 @@ import pytest
 import sources
 import torch
 from contracts import check_encoder, encode, padded, same
-from runs import (
-    assert_same,
-)
+from runs import assert_same
 from safetensors.torch import load_file, save_file
 from small import each, near, options
 from torch import nn

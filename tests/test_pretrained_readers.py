@@ -67,7 +67,7 @@ def waves(samples=SAMPLES):
 def reference(path, family, wave, monkeypatch):
     """The hidden states (N + 1 of (T', D)) of one waveform (S,), as transformers computes them.
 
-    Its features of w2v-BERT are in float64 up to the mean of a bin, which is off by 1e-5 in float32.
+    Of w2v-BERT's features, logarithms and means are in float64: in float32 a bin's mean is off by 1e-5.
     """
     if family == "w2v-bert":
         module = "transformers.models.seamless_m4t.feature_extraction_seamless_m4t"

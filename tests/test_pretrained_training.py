@@ -77,7 +77,8 @@ def test_training_lowers_the_loss_and_keeps_the_frozen_encoder(trained):
     assert losses[-1] < losses[0] - 0.2
     frozen = train(root, root / "frozen", "training.epochs=1").model.encoder
     said = "freeze_steps: got 7, but the training has about 5 steps, so the encoder stays as it is"
-    assert [said in (path / "train.log").read_text() for path in (out, root / "frozen")] == [0, 1]
+    assert said in (root / "frozen/train.log").read_text()
+    assert "freeze_steps" not in (out / "train.log").read_text()
     begun = transformers.AutoModel.from_pretrained(root / "source").state_dict()
     assert_same(frozen.pretrained.state_dict(), begun)
     thawed = load(out).model.encoder.pretrained.state_dict()
@@ -85,9 +86,7 @@ def test_training_lowers_the_loss_and_keeps_the_frozen_encoder(trained):
     assert all("k_proj.bias" in name for name in kept)
 
 
-def test_the_steps_of_which_the_encoder_is_frozen_are_counted_to_one(
-    trained, tmp_path, monkeypatch
-):
+def test_the_encoder_is_frozen_for_exactly_its_steps(trained, tmp_path, monkeypatch):
     """In the first seven it has neither a gradient nor a step."""
     begun = transformers.AutoModel.from_pretrained(trained[0] / "source").state_dict()
     step, moved, pulled = Trainer.train_step, [], []
@@ -317,8 +316,7 @@ def test_a_look_before_training_says_that_the_encoder_stays_frozen(trained, caps
     arguments = "--config", str(trained[0] / "x.yaml"), f"out={trained[0] / 'looked'}", "--check"
     for epochs, said in ((1, True), (2, False)):
         assert status_of(main, *arguments, f"training.epochs={epochs}") == 0
-        found = "freeze_steps: got 7, but the training has about 5 steps" in capsys.readouterr().out
-        assert found == said
+        assert ("freeze_steps: got 7, but the training has" in capsys.readouterr().out) == said
 
 
 def test_before_python_3_11_the_version_is_named(monkeypatch):

@@ -162,7 +162,7 @@ def test_recordings_enter_a_running_search_some_steps_apart(short, tmp_path, mon
     with Engine(short, JOINT, bounds=Bounds(batch_seconds=6.0)) as engine:
         wait([engine.submit(path) for path in paths])
     apart = [since for running, since in entries if running]
-    assert len(apart) > 2 and min(apart) == BETWEEN
+    assert len(apart) > 2 and min(apart) >= BETWEEN
 
 
 def test_a_long_recording_leaves_room_and_steps_to_short_ones(short, tmp_path, monkeypatch):

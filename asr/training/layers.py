@@ -78,7 +78,7 @@ def all_take_part(model: nn.Module) -> Iterator[None]:
 
 
 def never_thaws(model: nn.Module, steps: int) -> str:
-    """Say, for a training of so many optimizer steps, that `freeze_steps` isn't less; empty where it is."""
+    """Warn if a training of so many steps ends before the encoder is trained; empty if it doesn't."""
     frozen = [n for module in model.modules() for _, n in getattr(module, "rates", dict)().values()]
     if max(frozen, default=0) < max(steps, 1):
         return ""

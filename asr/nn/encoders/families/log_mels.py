@@ -88,8 +88,8 @@ class ParakeetMels(LogMels):
 class KaldiMels(nn.Module):
     """Waveforms → Kaldi's filterbank in float64, of which each bin has mean 0 and variance 1 in an utterance.
 
-    In float64 whatever the encoder's type is, as transformers' extractor computes it: bins without
-    sound are rounding errors otherwise.
+    In float64 whatever the encoder's type is: bins without sound are rounding errors otherwise.
+    Transformers' extractor rounds spectra, logarithms and means to float32.
     """
 
     window: Tensor  # (WINDOW,)
