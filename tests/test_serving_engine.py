@@ -7,7 +7,6 @@ are tones.
 import asyncio
 import random
 import threading
-import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from asr.serving.batches import BETWEEN, LONG_EVERY, LONG_SHARE
 from asr.serving.clients import Closed, Full
 from asr.serving.engine import Bounds, Engine
 from asr.serving.fairness import FairQueue
+from asr.serving.readers import Readers
 from asr.transcript import Final
 from asr.transcription import segmentation
 from asr.transcription.encoding import encode
@@ -143,26 +143,32 @@ def test_a_long_recording_does_not_starve_a_short_one(short, tmp_path):
 
 
 def test_recordings_enter_a_running_search_some_steps_apart(short, tmp_path, monkeypatch):
-    """An empty one at once. They end at unlike steps, and steps are slow enough to read others meanwhile."""
-    paths = [write(tmp_path, n, spoken(n, 2 + 3 * (n % 4))) for n in range(12)]
-    batch, entries, steps = jobs.RunningBatch, [], [0]
+    """An empty one at once. The first is held until the others wait, and each is read before the next step."""
+    path, batch, entries, steps = write(tmp_path, "a", spoken(1, 8)), jobs.RunningBatch, [], [0]
+
+    def read(self, job, begin=Readers.read_ahead):
+        begin(self, job)
+        wait([part.waveform for part in job.ahead])
 
     def add(self, parts, enter=batch.add):
         entries.append((len(self.encoded), steps[-1]))
+        wait_until(lambda: len(engine._posted) == 11 or len(entries) > 1)
         steps.append(0)
         enter(self, parts)
 
     def step(self, go_on=batch.step):
         steps[-1] += 1
-        time.sleep(0.01)
         return go_on(self)
 
+    monkeypatch.setattr(Readers, "read_ahead", read)
     monkeypatch.setattr(batch, "add", add)
     monkeypatch.setattr(batch, "step", step)
     with Engine(short, JOINT, bounds=Bounds(batch_seconds=6.0)) as engine:
-        wait([engine.submit(path) for path in paths])
+        first = engine.submit(path)
+        wait_until(lambda: entries)
+        wait([first, *(engine.submit(path) for _ in range(11))])
     apart = [since for running, since in entries if running]
-    assert len(apart) > 2 and min(apart) >= BETWEEN
+    assert len(apart) > 2 and min(apart) == BETWEEN
 
 
 def test_a_long_recording_leaves_room_and_steps_to_short_ones(short, tmp_path, monkeypatch):
