@@ -28,10 +28,28 @@ def test_a_cpu_tensor_that_meets_one_of_the_gpu_is_an_error_with_the_place():
         assert float((x * torch.tensor(2.0)).sum()) == 12  # a scalar of the CPU may
         with pytest.raises(RuntimeError, match=r"add.* a CPU tensor \(3,\) meets"):
             x + torch.ones(3)
+        with pytest.raises(RuntimeError, match=r"cat.* a CPU tensor \(3,\) meets"):
+            torch.cat([x[0], torch.zeros(3)])
         with pytest.raises(RuntimeError, match=r"at asr/ops.py:\d+"):
             zero_padding(torch.ones(2, 3), torch.tensor([1, 2], device="cuda"))
         with pytest.raises(TypeError, match="cpu()"):
             x.numpy()
+
+
+def test_a_part_of_a_split_may_have_no_gradient_and_attention_has_its_scale():
+    """What transformers' layers do."""
+    torch.manual_seed(1)
+    X = torch.randn(3, 2, 2, 5, 4)
+
+    def gradient(X):
+        Q, K, V = X.requires_grad_()
+        some, _ = F.scaled_dot_product_attention(Q, K, V, scale=0.3).chunk(2, dim=2)
+        return torch.autograd.grad(some.square().sum(), X)[0]
+
+    expected = gradient(X.clone())
+    with pretended_gpu():
+        found = gradient(X.to("cuda"))
+        torch.testing.assert_close(found.cpu(), expected)
 
 
 def ctc(x):
