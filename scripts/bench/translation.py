@@ -169,8 +169,13 @@ def train_joeynmt(out: Path, seconds: float) -> None:
     shutil.rmtree(out / "model", ignore_errors=True)
     how = "train", out / "config.yaml", "--skip-test"
     took = run(out / "joeynmt.log", PYTHON, "-c", JOEYNMT, *how, seconds=seconds)
-    if not (best := out / "model/best.ckpt").exists():  # it hasn't validated
-        best.symlink_to("latest.ckpt")
+    best, latest = (out / f"model/{name}.ckpt" for name in ("best", "latest"))
+    if not latest.exists() or not logged_speeds(out):
+        raise UserError(
+            f"{out / 'joeynmt.log'}: JoeyNMT took less than 100 steps in {took:.0f} s; train ours longer"
+        )
+    if not best.exists():  # it hasn't validated
+        best.symlink_to(latest.name)
     write_text(out / "joeynmt.done", f"{took:.1f}\n")
 
 
@@ -192,12 +197,18 @@ def decode_joeynmt(out: Path, source: Path) -> tuple[Path, float]:
     return found, float(re.findall(r"Generation took ([\d.]+)", log.read_text())[-1])
 
 
+def logged_speeds(out: Path) -> list[float]:
+    """What JoeyNMT logs every 100 steps: target tokens a second."""
+    return [
+        float(n) for n in re.findall(r"Tokens per Sec: +(\d+)", (out / "joeynmt.log").read_text())
+    ]
+
+
 def speeds(out: Path) -> list[float]:
     """Target tokens a second in training, ours and JoeyNMT's: medians of what both log."""
     lines = map(json.loads, (out / "ours/metrics.jsonl").read_text().splitlines())
     ours = [line["tokens_per_second"] for line in lines if line["kind"] == "train"]
-    theirs = re.findall(r"Tokens per Sec: +(\d+)", (out / "joeynmt.log").read_text())
-    return [statistics.median(map(float, found)) for found in (ours, theirs)]
+    return [statistics.median(found) for found in (ours, logged_speeds(out))]
 
 
 @command
