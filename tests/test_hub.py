@@ -273,6 +273,13 @@ def test_a_download_that_is_cut_off_goes_on(hub, run, files, root, decoded):
     assert (done.status, done.out) == (0, decoded.read_text()), done.err
 
 
+def test_a_kind_that_is_no_word_is_said_and_refused(hub, run):
+    hub.commit("me/x", NO_MODEL | {"config.yaml": b"model: {kind: [hybrid]}\n"})
+    done = run("asr-decode", "--model", "me/x", "a.wav")
+    assert done.status == 2 and "me/x is a model of an unknown kind" in done.err
+    assert "Traceback" not in done.err
+
+
 def test_a_name_is_found_without_the_hub_as_it_was_last_downloaded(hub, run):
     def used(name, **env):
         """The commit that a command reads, and its log."""
