@@ -6,6 +6,7 @@ Tiny sizes; the expected values are constructed, and the worker's check is shown
 import argparse
 import itertools
 import json
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -387,6 +388,18 @@ def test_joeynmt_gets_the_texts_and_the_sizes_of_the_recipe(tmp_path):
         assert files == getattr(ours.data, split)
     ours = config.load(Experiment, "conf/multi30k.yaml", ["data.dev=[a.en,b.de]"])
     refused("expected two files whose names differ in their suffix", translation.languages, ours)
+
+
+def test_a_process_is_interrupted_after_its_seconds_also_by_a_job_that_ignores_it(tmp_path):
+    """A shell can't trap a signal that it inherits as ignored."""
+    log = tmp_path / "log"
+    waits = 'trap "echo ends; exit" INT; for i in $(seq 600); do sleep 0.1; done'
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        seconds = translation.run(log, "sh", "-c", waits, seconds=1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert log.read_text() == "ends\n" and 1 <= seconds < 50
 
 
 def test_words_heard_in_silence_noise_and_music_are_counted(monkeypatch, tmp_path, capsys):

@@ -132,6 +132,8 @@ def run(log: Path, *words: object, seconds: float | None = None, stdin=None, std
     raises   UserError with the log's last lines if it fails
     """
     begun = time.perf_counter()
+    # what a shell's background job ignores, its processes would ignore as well
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with open(log, "w") as said:
         how = {"stdin": stdin, "stdout": stdout or said, "stderr": said}
         with subprocess.Popen([*map(str, words)], env=environment(), **how) as process:
