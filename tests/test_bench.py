@@ -6,7 +6,6 @@ Tiny sizes; the expected values are constructed, and the worker's check is shown
 import argparse
 import itertools
 import json
-import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,13 +17,10 @@ import soundfile
 import torch
 import torch.nn.functional as F
 from pytest import approx
-from refusals import refused
 from small import each, options, rows, slow
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
-from asr import config
-from asr.tasks import Experiment
 from asr.training.layers import recompute
 from scripts.bench import (
     augment,
@@ -48,7 +44,6 @@ from scripts.bench import (
     train,
     train_ours,
     training,
-    translation,
     turns,
     workload,
 )
@@ -374,32 +369,6 @@ def test_the_gpus_benchmark_runs_at_toy_size_and_passes_over_what_is_done(tmp_pa
     assert table.count("6 of 6 searches | True |") == 3
     for name in ("train", "decode", "profile"):
         assert f"## {name}\n" in table
-
-
-def test_joeynmt_gets_the_texts_and_the_sizes_of_the_recipe(tmp_path):
-    ours = config.load(Experiment, "conf/multi30k.yaml")
-    made = translation.settings(ours, tmp_path)
-    names = options("layers: num_layers, heads: num_heads, d_model: hidden_size, ff: ff_size")
-    for side in ("encoder", "decoder"):
-        for name, theirs in names.items():
-            assert made["model"][side][theirs] == getattr(getattr(ours.model, side), name)
-    for split in ("train", "dev"):
-        files = [f"{made['data'][split]}.{made['data'][side]['lang']}" for side in ("src", "trg")]
-        assert files == getattr(ours.data, split)
-    ours = config.load(Experiment, "conf/multi30k.yaml", ["data.dev=[a.en,b.de]"])
-    refused("expected two files whose names differ in their suffix", translation.languages, ours)
-
-
-def test_a_process_is_interrupted_after_its_seconds_also_by_a_job_that_ignores_it(tmp_path):
-    """A shell can't trap a signal that it inherits as ignored."""
-    log = tmp_path / "log"
-    waits = 'trap "echo ends; exit" INT; for i in $(seq 600); do sleep 0.1; done'
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        seconds = translation.run(log, "sh", "-c", waits, seconds=1)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert log.read_text() == "ends\n" and 1 <= seconds < 50
 
 
 def test_words_heard_in_silence_noise_and_music_are_counted(monkeypatch, tmp_path, capsys):
