@@ -12,7 +12,7 @@ options "" "" "$@"
 python recipes/mini/synthesize.py data/mini-corpus
 # weights chosen on dev with asr-decode --tune
 bash recipes/librispeech/run.sh --corpus data/mini-corpus --name mini --config conf/mini.yaml \
-    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 100" --ngram 8 \
+    --train train-mini --dev dev-mini --test test-mini --tokens "--kind bpe --size 300" --ngram 8 \
     --modes "ctc-greedy attention-greedy ctc attention rescoring joint" \
-    --decode "--ctc-weight 0.2 --length-bonus 1" --decode-lm "--ctc-weight 0.3 --length-bonus 2 --lm-weight 0.6" "$@"
+    --decode "--ctc-weight 0.3 --length-bonus 1" --decode-lm "--ctc-weight 0.5 --length-bonus 2 --lm-weight 0.4" "$@"
 python recipes/mini/listen.py
