@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Quick start: synthesize a small corpus of English speech, run the LibriSpeech recipe on it, and decode three recordings.
-# It takes about 20 minutes on two CPU cores. Run it again: nothing is repeated. recipes/librispeech/run.sh has more
+# It takes about 25 minutes on two CPU cores. Run it again: nothing is repeated. recipes/librispeech/run.sh has more
 # options; it also accepts the corpus that this makes, data/mini-corpus.
 #   recipes/mini/run.sh [key.path=value ...]
 set -euo pipefail
