@@ -1,6 +1,6 @@
 """Stream the recordings of a manifest again and again for hours, and see that memory, cost and times stay as they were.
 
-    python -m scripts.soak_live exp/mini/model data/mini/dev-mini.jsonl.gz --hours 10
+    python -m scripts.soak_live exp/mini-streaming/model data/mini/dev-mini.jsonl.gz --hours 10
 
 Recordings stand one after another with faint noise of a second and a half between them. One round
 takes as long as they do; its words return in each round. Every ten minutes of the stream it prints

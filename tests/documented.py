@@ -134,7 +134,7 @@ def live(root: Path) -> None:
     settings = sizes(f"encoder: {{{chunk}}}")
     made = Recognizer(features, settings, train("characters", ["A TALK"]))
     config = {"features": features.model_dump(), "model": settings.model_dump()}
-    made.save(root / "exp/mini/model", yaml.safe_dump(config))
+    made.save(root / "exp/mini-streaming/model", yaml.safe_dump(config))
     miniatures.speak(root / "talk.wav", "a talk of some seconds")
 
 

@@ -29,7 +29,7 @@ examples:
   asr-decode --model exp/an4/model talk.flac --format srt,txt --out-dir subtitles
   find calls -name '*.wav' | asr-decode --model exp/an4/model --list - --channel all --out calls.txt
   arecord -t raw -f S16_LE -r 16000 -d 10 | asr-decode --model exp/an4/model --raw 16000 -
-  arecord -t raw -f S16_LE -r 16000 | asr-decode --model exp/an4/model --stream --raw 16000 -
+  arecord -t raw -f S16_LE -r 16000 | asr-decode --model exp/an4-streaming/model --stream --raw 16000 -
   asr-decode --model exp/an4/model --manifest data/an4/test.jsonl.gz --out exp/an4/test.txt --json exp/an4/test.json
   asr-decode --model exp/an4/model recordings/ --processes 8 --out recordings.txt
   asr-decode --model exp/an4/model recordings/ --part 3/200 --out recordings.txt

@@ -1,6 +1,6 @@
 """Measure live transcription: errors beside those of files, delays of words, and streams in real time.
 
-    python -m scripts.bench.live quality exp/mini/model data/mini/test-mini.jsonl.gz --chunk 0.32 0.64
+    python -m scripts.bench.live quality exp/mini-streaming/model data/mini/test-mini.jsonl.gz --chunk 0.3 0.6
     python -m scripts.bench.live quality exp/*/model test.jsonl.gz --beside exp/whole --join 20
     python -m scripts.bench.live capacity --threads 2 --streams 8 16 32
 
