@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from itertools import chain, islice
-from pathlib import Path
 
 import torch
 
@@ -27,8 +26,9 @@ from asr.cli.command import command
 from asr.config import load
 from asr.models.stage import LATE
 from asr.tasks.recognizer import RecognizerExperiment
-from asr.text import tokenizer as tokenizers
+from asr.training.build import build
 from scripts.bench import report
+from scripts.bench.search_parts import resident
 
 KEPT = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
@@ -36,10 +36,9 @@ KEPT = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 def work(config: str, precision: str, batches: int) -> None:
     """Compute the batches; print the seconds of a measured one, and the peak of memory, as JSON."""
     torch.set_num_threads(1)
-    device.keep_memory()
+    cpu = torch.device("cpu")
     experiment = load(RecognizerExperiment, config).resolved()
-    torch.manual_seed(experiment.seed)
-    model = experiment.untrained(tokenizers.load(experiment.tokenizer)).train()
+    model = build(experiment).train()
     data = experiment.read(model)
     experiment.fit_statistics(model, data.train)
     task = experiment.task(model, data.train, data.dev, workers=0)
@@ -48,15 +47,15 @@ def work(config: str, precision: str, batches: int) -> None:
             islice(chain.from_iterable(task.plan(epoch, experiment.training.accumulate)), batches)
         )
         seconds = 0.0
-        for batch in task.load(epoch, planned):
-            began = time.process_time()
-            with device.autocast(torch.device("cpu"), precision):
-                loss = task.loss(model, batch, LATE)
-            loss.total.backward()
-            model.zero_grad()
-            seconds += (time.process_time() - began) / len(planned)
-    peak = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-    print(json.dumps({"seconds": seconds, "mb": int(peak[1]) / 1024 if peak else 0.0}))
+        with device.tuned(cpu):
+            for batch in task.load(epoch, planned):
+                began = time.process_time()
+                with device.autocast(cpu, precision):
+                    loss = task.loss(model, batch, LATE)
+                loss.total.backward()
+                model.zero_grad()
+                seconds += (time.process_time() - began) / len(planned)
+    print(json.dumps({"seconds": seconds, "mb": resident("VmHWM") / 1024}))
 
 
 def row_of(word: str) -> str:
