@@ -126,7 +126,7 @@ def librispeech(root: Path) -> None:
     miniatures.librispeech(root / "librispeech", dict.fromkeys(subsets.split(), 2))
 
 
-def live(root: Path) -> None:
+def live(root: Path, model: str = "exp/mini-streaming/model") -> None:
     """A model with chunks, of random weights, and a talk."""
     torch.manual_seed(0)
     features = FrontendSettings(fbank={"sample_rate": 16000, "mels": 20})
@@ -134,7 +134,7 @@ def live(root: Path) -> None:
     settings = sizes(f"encoder: {{{chunk}}}")
     made = Recognizer(features, settings, train("characters", ["A TALK"]))
     config = {"features": features.model_dump(), "model": settings.model_dump()}
-    made.save(root / "exp/mini-streaming/model", yaml.safe_dump(config))
+    made.save(root / model, yaml.safe_dump(config))
     miniatures.speak(root / "talk.wav", "a talk of some seconds")
 
 
@@ -154,7 +154,7 @@ SETUPS = {
     "docs/transformer.md": (multi30k,),
     "recipes/multi30k/README.md": (multi30k,),
     "docs/live.md": (live,),
-    "docs/serving.md": (live,),
+    "docs/serving.md": (lambda root: live(root, "exp/mini/model"),),
     "README.md": (mini, own),
     "docs/guide.md": (own,),
     "recipes/own/README.md": (recordings,),
