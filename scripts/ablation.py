@@ -12,9 +12,10 @@ table as Markdown. key.path=value changes all settings.
 
 "base" is the configuration with the changes that the plan makes to all. Each other setting changes it in
 one way. "s/s" are seconds of audio that a second of training takes in, on the machine as it was for the
-base. "minus base's" is a setting's WER less that of the base, where that one is decoded, with the 95 %
-interval of the paired bootstrap. The interval is of these two trainings: how much two differ that have
-nothing but the seed for a difference, "another_seed" tells.
+base. Errors are counted as MER, which equals WER where words have spaces between them. "minus base's" is
+a setting's error rate less that of the base, where that one is decoded, with the 95 % interval of the
+paired bootstrap. The interval is of these two trainings: how much two differ that have nothing but the
+seed for a difference, "another_seed" tells.
 """
 
 import json
@@ -39,7 +40,7 @@ from asr.tasks import Experiment
 PLANS = Path(__file__).parent / "ablations"
 VALIDATIONS = 10  # of a training
 HEAD = [
-    "dev WER %",
+    "dev MER %",
     "M par.",
     "s/s",
     "epochs",
@@ -158,12 +159,12 @@ def scaled(plan: Plan, overrides: Sequence[str], epochs: int) -> list[str]:
 
 
 def error_rate(dev: str, out: Path, base: Path) -> list[str]:
-    """Score a setting on dev: its WER and, once the base is decoded, how much it differs, with the 95 % interval."""
-    report = score(dev, out, unit="word", against=base if base.exists() and base != out else None)
-    rate = percent(report.scores["word"].total.rate)
+    """Score a setting on dev: its MER and, once the base is decoded, how much it differs, with the 95 % interval."""
+    report = score(dev, out, unit="mixed", against=base if base.exists() and base != out else None)
+    rate = percent(report.scores["mixed"].total.rate)
     if not report.differences:
         return [rate, ""]
-    found = report.differences["word"]
+    found = report.differences["mixed"]
     return [rate, f"{100 * found.value:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}]"]
 
 

@@ -310,6 +310,20 @@ def test_before_its_epoch_a_training_plans_and_reads_each_utterance_by_itself(ro
     assert int(batch.wave_lens) / 8000 == pytest.approx(longest, abs=1e-3)
 
 
+def test_settings_that_begin_after_the_last_epoch_are_named(root, caplog):
+    masks = "features.specaugment={time_masks: 1, from_epoch: 2}"
+    late = JOINED.replace("}", ", from_epoch: 2}")
+
+    def named(epochs):
+        caplog.clear()
+        settings = experiment(root, late, masks, f"training.epochs={epochs}")
+        settings.read(build(settings))
+        return [r.getMessage().split(".from_epoch: 2: never")[0] for r in caplog.records]
+
+    assert named(2) == ["features.specaugment", "data.concatenate"]
+    assert named(3) == []
+
+
 def test_archives_are_those_of_the_first_utterances():
     shards = Shards(["a", None, "b"], np.array([0, 0, 1, 2, 2])).select(np.array([1, 3]))
     assert shards.first_needed([[1], [0, 1]]) == [["b"], ["a"]]

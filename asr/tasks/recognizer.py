@@ -104,10 +104,24 @@ class RecognizerExperiment(RunSettings):
         )
 
     def read(self, model: Recognizer, looked: bool = False) -> Examples:
-        """Read and check the manifests."""
+        """Read and check the manifests; warn of settings that never take effect."""
+        self.warn_of_late_settings()
         splits = read_splits(self.data, model, looked)
         dropped = "".join(selection.lines() for _, selection in splits.values())
         return Examples(splits["train"][0], splits["dev"][0], dropped)
+
+    def warn_of_late_settings(self) -> None:
+        """Name the settings whose first epoch comes after the last one."""
+        late = {
+            "features.specaugment": self.features.specaugment,
+            "data.concatenate": self.data.concatenate,
+        }
+        for name, part in late.items():
+            if part and part.from_epoch >= self.training.epochs:
+                logger.warning(
+                    f"{name}.from_epoch: {part.from_epoch}: never takes effect: epochs count from 0, and "
+                    f"training.epochs is {self.training.epochs}"
+                )
 
     def statistics(self, model: Recognizer) -> CMVN | None:
         """Mean and standard deviation of the features; waveforms have none."""
