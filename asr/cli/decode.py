@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from asr.cli.command import SOME_FAILED, command, emit
-from asr.cli.decode_arguments import NAME, parse, refuse_idle, search_options, stopping
-from asr.errors import UserError, shorten
+from asr.cli.decode_arguments import NAME, parse, search_options, stopping
+from asr.cli.decode_checks import check_arguments
+from asr.errors import UserError
 from asr.failures import is_list
 from asr.files import write_text
-from asr.formats import FORMATS, SUBTITLES, FormatOptions, check_names, write
+from asr.formats import FORMATS, FormatOptions, check_names, write
 from asr.logging import logger
 from asr.model_files import kind_of
 from asr.options import declared, paths
@@ -21,7 +22,6 @@ from asr.stamp import Stamp, fingerprint_of_list
 from asr.transcript import Transcript
 from asr.transcription.decoding import FAILED, Decoding, Output, json_line, text_line
 from asr.transcription.endpoints import EndpointOptions
-from asr.transcription.options import idle_options
 
 WRITTEN = ".formats"  # in --out-dir: names of the files that --format has written there
 BF16_IS_FASTER = (
@@ -138,102 +138,11 @@ def printed(args):
 
 def check(args):
     """Refuse what can be seen without the model, also where a plan asks (scripts/plan.py)."""
-    check_used(args, decoding(args).options)
-    if args.out_dir and (not args.format or args.json == STDOUT):
-        raise UserError("--out-dir: needs --format, and a file for --json if any")
-    if args.format and not args.out_dir:
-        other = args.out or args.json or args.part or args.join or args.tune or args.calibrate
-        if len(args.format) > 1 or other:
-            raise UserError(
-                "--format: without --out-dir, one format is printed, and nothing else is done; add --out-dir DIR"
-            )
+    options = decoding(args).options
+    check_arguments(args, options)
     layout(args)
-    tuned = args.tune or args.calibrate
-    if args.tune and args.calibrate:
-        raise UserError("--tune and --calibrate: give one of them")
-    if not args.sources and not args.manifest:
-        raise UserError(
-            f"nothing to transcribe; {args.model} is no translator: give sound files, folders, --list or --manifest"
-        )
-    check_sound(args)
-    check_raw(args)
-    if (args.processes or args.gpus) and (tuned or args.processes and args.gpus):
-        raise UserError("--processes, --gpus, --tune and --calibrate: give one of them")
-    if args.processes and args.device == "cuda" or args.gpus and args.device == "cpu":
-        raise UserError("--device: --processes are on the CPU, --gpus on GPUs; leave it away")
-    if args.part or args.join:
-        files = {args.out, args.json} - {None}
-        if not files or STDOUT in files or args.raw or args.tune or args.part and args.join:
-            raise UserError(
-                "--part, --join: give one of them, with --out or --json FILE, and neither --raw nor --tune"
-            )
-    if args.batch_seconds is not None and not args.batch_seconds > 0:
-        raise UserError(f"--batch-seconds: got {args.batch_seconds:g}, expected more than 0")
-    if args.out and args.json and os.path.realpath(args.out) == os.path.realpath(args.json):
-        raise UserError(f"--out and --json: both are {args.out}; give each its own file")
-    if (
-        args.out
-        and args.json
-        and os.path.realpath(args.json) == os.path.realpath(f"{args.out}{FAILED}")
-    ):
-        raise UserError(f"--json: {args.json} is where failures are listed; choose another name")
-    check_outputs(
-        args,
-        [
-            args.model,
-            *paths(decoding(args).options).values(),
-            *args.sources,
-            *args.list,
-            *args.manifest,
-        ],
-    )
-
-
-def check_used(args, options):
-    """Refuse what was given and would change nothing."""
-    idle, files = idle_options(options), args.raw is None and args.mic is None
-    live = ["mic", "realtime", "resume", *(option.name for option in declared(EndpointOptions))]
-    if args.stream:
-        idle |= dict.fromkeys(["batch_seconds", "vad", "nbest"], "with `stream`")
-        idle |= dict.fromkeys([] if files else ["channel", "realtime"], "without files")
-        idle |= {} if args.out_dir else {"resume": "without `out_dir`"}
-        idle |= {"resume": "with files"} if files else {}
-    else:
-        idle |= dict.fromkeys(live, "without `stream`")
-    if args.tune or args.calibrate:
-        idle["channel"] = "with `tune` or `calibrate`"
-    if not (args.stream or args.json or "json" in args.format):
-        idle["nbest"] = "without `json`"
-    if not SUBTITLES & {*args.format}:
-        layout = [option.name for option in declared(FormatOptions)]
-        idle |= dict.fromkeys(layout, f"without one of {', '.join(sorted(SUBTITLES))} in `format`")
-    refuse_idle(args, idle)
-
-
-def check_sound(args):
-    """See that not all that is given is text, as for a translator."""
-    from asr.audio.load import is_text, looks_like_sound
-
-    def text(path):
-        if not os.path.isfile(path):  # a folder, or a pipe, which would be waited for
-            return False
-        try:
-            with open(path, "rb") as file:
-                head = file.read(512)
-        except OSError:
-            return False
-        return head and is_text(head) and not looks_like_sound(head)
-
-    if args.named and args.named == args.sources and all(map(text, args.named)):
-        raise UserError(
-            f"{shorten(args.named)}: text, not sound, and {args.model} is no translator; give recordings"
-        )
-
-
-def check_raw(args):
-    """See that --raw stands beside `-` alone."""
-    if args.raw is not None and args.order != [STDOUT]:
-        raise UserError("--raw: reads standard input alone; give - as the only FILE")
+    given = [args.model, *args.sources, *args.list, *args.manifest]
+    check_outputs(args, [*given, *paths(options).values()])
 
 
 def check_outputs(args, inputs):
@@ -273,41 +182,54 @@ def outputs(args):
 def run(args, out):
     """Transcribe what isn't finished yet, and write. Exit status 3 if some recordings couldn't be transcribed."""
     from asr.audio import containers
-    from asr.audio.pcm import spooled
     from asr.transcription.decoding import decode, warn_failures
-    from asr.transcription.recordings import find_readable
 
     how = decoding(args)
     how.check_files()
     with ExitStack() as stack:
         stack.enter_context(containers.decoding())
-        if args.raw is not None:
-            args.sources = [stack.enter_context(spooled(sys.stdin.buffer, args.raw))]
-        choose = args.part.of if args.part else list
-        recordings, failures = find_readable(
-            args.sources, args.manifest, True, args.channel, choose
-        )
-        if args.raw is not None:
-            recordings = [replace(recording, id=STDOUT) for recording in recordings]
-        check_outputs(args, [recording.path for recording in recordings])
-        if args.out_dir:
-            names = [recording.id for recording in recordings]
-            check_formats(args, names, [recording.path for recording in recordings])
-        elif args.format and len(recordings) > 1:
-            raise UserError(
-                f"--format: one recording can be printed, got {len(recordings)}; add --out-dir DIR"
-            )
+        recordings, failures = find_recordings(args, stack)
+        check_recordings(args, recordings)
         warn_failures(failures, len(recordings) + len(failures))
         stack.enter_context(stopping(out))
-        decoded = decode(
-            how,
-            recordings,
-            failures,
-            out,
-            printer(args),
-            workers(args),
-            bool(args.part),
+        how_many = workers(args), bool(args.part)
+        decoded = decode(how, recordings, failures, out, printer(args), *how_many)
+    report(args, how, decoded)
+    listed = f"; they are listed in {out[0].path}{FAILED}" if out else ""
+    return end(decoded.failures, decoded.count, listed, part=bool(args.part))
+
+
+def find_recordings(args, stack):
+    """Find the recordings to transcribe, and those that can't be read.
+
+    stack   that removes what --raw brings, when all is done
+    """
+    from asr.audio.pcm import spooled
+    from asr.transcription.recordings import find_readable
+
+    if args.raw is not None:
+        args.sources = [stack.enter_context(spooled(sys.stdin.buffer, args.raw))]
+    choose = args.part.of if args.part else list
+    found, failures = find_readable(args.sources, args.manifest, True, args.channel, choose)
+    if args.raw is not None:
+        found = [replace(recording, id=STDOUT) for recording in found]
+    return found, failures
+
+
+def check_recordings(args, recordings):
+    """See that no output replaces a recording, and that formats can be told apart."""
+    check_outputs(args, [recording.path for recording in recordings])
+    if args.out_dir:
+        names = [recording.id for recording in recordings]
+        check_formats(args, names, [recording.path for recording in recordings])
+    elif args.format and len(recordings) > 1:
+        raise UserError(
+            f"--format: one recording can be printed, got {len(recordings)}; add --out-dir DIR"
         )
+
+
+def report(args, how, decoded):
+    """Say how much was transcribed, how fast, and what would be faster."""
     if done := decoded.count - len(decoded.failures):
         audio, seconds = decoded.audio, decoded.seconds
         logger.info(
@@ -318,8 +240,6 @@ def run(args, out):
 
         if has_bf16():
             logger.info(BF16_IS_FASTER)
-    listed = f"; they are listed in {out[0].path}{FAILED}" if out else ""
-    return end(decoded.failures, decoded.count, listed, part=bool(args.part))
 
 
 def printer(args):

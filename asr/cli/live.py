@@ -16,8 +16,9 @@ from typing import NamedTuple
 from asr.audio import containers, live
 from asr.audio.load import check_rate
 from asr.cli.command import Terminated, emit
-from asr.cli.decode import check_raw, check_used, end, enlist, written
+from asr.cli.decode import end, enlist, written
 from asr.cli.decode_arguments import NAME
+from asr.cli.decode_checks import check_raw, check_used
 from asr.errors import UserError, repeated, shorten
 from asr.failures import Failure
 from asr.files import append_text, open_file, read_lines, write_text
