@@ -3,6 +3,7 @@
 B batch, T frames, F features, T' encoder frames, D model width, U labels, V vocabulary.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -173,26 +174,18 @@ class Hybrid(nn.Module):
                     what one can't hear yet, it can't agree on with the other
         encoded:    what the encoder gave, if that is known: validation searches it, too
         """
-        views, tokens, extra = (
-            len(X) // len(Y),
-            (Y_lens + 1).sum(),
-            self.terms if self.training else [],
-        )
+        views, tokens = len(X) // len(Y), (Y_lens + 1).sum()
         Y, Y_lens = Y.repeat(views, 1), Y_lens.repeat(views)  # (N, U), N = views · B
+        extra = self.terms if self.training else []
         layers = [n for term in extra for n in term.encoder_layers]
         seeds = None if seeds is None else seeds.repeat(views)  # (N,)
-        frozen = self.training and stage.step <= self.fine_tuning.freeze_steps
-        encode = self.encoder.frozen if frozen else self.encoder
-        encoded = encoded or encode(X, X_lens, layers, seeds=seeds)
+        encoded = encoded or self._encode(X, X_lens, layers, stage, seeds)
         H, H_lens = encoded.H, encoded.H_lens  # (N, T', D)
-        lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
-        align = partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])
-        if self.training and stage.epoch < self.flat_start_epochs:
-            align = partial(criterion.flat_start, H_lens=H_lens, Y=Y, Y_lens=Y_lens)
         logits = self.decode(H, H_lens, Y, Y_lens).logits  # (N, U + 1, V)
         targets = criterion.add_end(Y, Y_lens, self.sos_eos)  # (N, U + 1)
         attention = criterion.cross_entropy(logits, targets, self.label_smoothing) / views
         log_probs = self.ctc_log_probs(H)  # (N, T', V)
+        align = self._alignment(H_lens, Y, Y_lens, stage, on_cpu)
         total = ctc = align(log_probs) / views
         terms, inner = {"ctc": ctc.detach()}, dict(zip(layers, encoded.layers, strict=True))
         scored = Scored(
@@ -205,6 +198,29 @@ class Hybrid(nn.Module):
         total = self.ctc_weight * total + (1 - self.ctc_weight) * attention
         correct = criterion.count_correct(logits, targets) / views
         return Loss(total, {**terms, "attention": attention.detach()}, correct, tokens)
+
+    def _encode(
+        self, X: Tensor, X_lens: Tensor, layers: list[int], stage: Stage, seeds: Tensor | None
+    ) -> EncoderOutput:
+        """Encode; in the first steps of training (`freeze_steps`), without gradients of what was pretrained."""
+        frozen = self.training and stage.step <= self.fine_tuning.freeze_steps
+        encode = self.encoder.frozen if frozen else self.encoder
+        return encode(X, X_lens, layers, seeds=seeds)
+
+    def _alignment(
+        self,
+        H_lens: Tensor,
+        Y: Tensor,
+        Y_lens: Tensor,
+        stage: Stage,
+        on_cpu: tuple[Tensor, Tensor] | None,
+    ) -> Callable[[Tensor], Tensor]:
+        """What log-probabilities (N, T', V) are scored by: CTC; in the first epochs of training, equal alignments."""
+        if self.training and stage.epoch < self.flat_start_epochs:
+            return partial(criterion.flat_start, H_lens=H_lens, Y=Y, Y_lens=Y_lens)
+        views = len(Y) // len(on_cpu[1]) if on_cpu else 1
+        lens = [n.repeat(views) for n in on_cpu] if on_cpu else (H_lens, Y_lens)  # (N,) each
+        return partial(criterion.ctc, H_lens=lens[0], Y=Y, Y_lens=lens[1])
 
 
 def initialize(module: nn.Module) -> None:

@@ -265,22 +265,35 @@ def decode(
         done = [recording for recording in recordings if recording.id not in failed]
         failures = [*failures, *found]
         audio, seconds = journal.seconds(recording.key for recording in recordings)
-        if outputs and (done or part):
-            made: dict[str, Any] = {
-                "audio_seconds": round(audio, 2),
-                "wall_seconds": round(seconds, 2),
-            }
-            made |= {"rtf": round(seconds / max(audio, 1e-9), 4)} | (
-                {"hardware": loader.hardware} if loader.hardware else {}
-            )
-            write(outputs, lambda: (journal.get(r.key) for r in done), {} if failures else made)
+        made = _facts(audio, seconds, loader.hardware)
         if outputs:
-            failure_lists.write(Path(f"{outputs[0].path}{FAILED}"), failures)
-        for output in outputs if failures and (done or part) else ():
-            output.stamp.begin(failed=len(failures))
+            _write_all(outputs, journal, done, failures, made, part)
         if not failures:
             journal.remove()
     return Decoded(count, failures, audio, seconds, loader.device)
+
+
+def _facts(audio: float, seconds: float, hardware: str | None) -> dict[str, Any]:
+    """What a stamp tells of how the outputs were made: seconds of audio, and of the search."""
+    facts: dict[str, Any] = {"audio_seconds": round(audio, 2), "wall_seconds": round(seconds, 2)}
+    facts["rtf"] = round(seconds / max(audio, 1e-9), 4)
+    return facts | ({"hardware": hardware} if hardware else {})
+
+
+def _write_all(
+    outputs: Sequence[Output],
+    journal: Journal,
+    done: Sequence[Recording],
+    failures: Sequence[Failure],
+    made: dict[str, Any],
+    part: bool,
+) -> None:
+    """Write the outputs unless nothing could be done, and list the failures; stamp what is whole."""
+    written = outputs if done or part else ()
+    write(written, lambda: (journal.get(r.key) for r in done), {} if failures else made)
+    failure_lists.write(Path(f"{outputs[0].path}{FAILED}"), failures)
+    for output in written if failures else ():
+        output.stamp.begin(failed=len(failures))
 
 
 def _search(
