@@ -97,22 +97,16 @@ def prepare(
     raises     UserError for a mistake in the corpus' own files, or if the sound files of a whole
                split, or more than half of all, can't be used; then nothing is written
     """
-    if corpus not in CORPORA:
-        known = f"known are {', '.join(CORPORA)}"
-        raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; {known}")
-    if (part or join) and (not shar or part and join):
-        raise UserError("give one of `part` and `join`, with `shar`")
+    check_request(corpus, shar, part, join)
     whole = reader(corpus)(Path(os.path.abspath(source)))
     found = as_asked(whole, splits, normalize, channel)
     parts, notes, carved = with_carved(found, dev, test)
     if shar:
         shars.check_names(item.id for items in parts.values() for item in items)
         shars.check_folders(out, parts)
-    facts = digest(item for items in found.splits.values() for item in items)
     arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "test": test}
-    arguments |= {"digest": facts, "splits": sorted(parts)}
     arguments |= {} if channel is None else {"channel": channel}
-    stamp = Stamp(out, "asr-prepare", arguments, [])
+    stamp = stamp_of(out, arguments, found, parts)
     manifests = {name: Path(out) / f"{name}.jsonl.gz" for name in parts}
     statistics, failures = {}, listed(stamp)
     current = is_done(stamp, manifests.values(), failures, parts, whole=not headers_only)
@@ -124,10 +118,8 @@ def prepare(
     if not current or failures is None:
         check_folder("OUT", out, made_files(parts, carved), "asr-prepare", [source], force)
         utterances, failures = look(parts, progress, whole=not headers_only)
-        # CARVED belong to a train that stays
-        kept = CARVED if "train" in whole.splits.keys() - parts.keys() else ()
         make_folder(out)
-        remove_others(stamp, {*parts, *whole.splits, *kept})
+        remove_others(stamp, {*parts, *whole.splits, *kept(whole, parts)})
         notes += about_channels(utterances)
         notes += write_all(stamp, parts, carved, utterances, failures, shar)
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
@@ -137,6 +129,28 @@ def prepare(
         manifests[f"{name}.shar"], copied = copy(*what, part, join, progress)
         done |= copied
     return Preparation(manifests, statistics, notes, not done, failures)
+
+
+def check_request(corpus: str, shar: bool, part: Part | None, join: int | None) -> None:
+    """Refuse an unknown corpus, and parts of what isn't copied."""
+    if corpus not in CORPORA:
+        known = f"known are {', '.join(CORPORA)}"
+        raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; {known}")
+    if (part or join) and (not shar or part and join):
+        raise UserError("give one of `part` and `join`, with `shar`")
+
+
+def stamp_of(
+    out: str | os.PathLike, arguments: dict, corpus: Corpus, splits: Iterable[str]
+) -> Stamp:
+    """The stamp of a preparation: its arguments, and a digest of all that the corpus says."""
+    facts = digest(item for items in corpus.splits.values() for item in items)
+    return Stamp(out, "asr-prepare", {**arguments, "digest": facts, "splits": sorted(splits)}, [])
+
+
+def kept(whole: Corpus, splits: Mapping[str, Sequence[Item]]) -> tuple[str, ...]:
+    """The carved splits of a train set that stays as it is."""
+    return CARVED if "train" in whole.splits.keys() - splits.keys() else ()
 
 
 def as_asked(
