@@ -71,30 +71,40 @@ def main(argv):
     """Train, unless the model is finished already."""
     if not SPEAKS:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends without a word until training begins
-    parser_ = arguments()
-    args = parser_.parse_intermixed_args(argv)
+    args = parsed(argv)
     if args.schema:
         from asr import config
         from asr.tasks import Experiment
 
         return emit(config.schema(Experiment), end="")
+    if args.print_config and not args.check:
+        from asr import config
+
+        return emit(config.dump(load(args)), end="")
+    from asr.training.identity import located
+
+    with reported_once():
+        args.overrides = located(args.config, args.overrides)
+    return check(args) if args.check else train(args)
+
+
+def parsed(argv):
+    """Parse and check the arguments."""
+    parser_ = arguments()
+    args = parser_.parse_intermixed_args(argv)
+    if args.schema:
+        return args
     if not args.config:
         parser_.error("--config is required")
     if args.gpus not in (None, "all") and not (args.gpus.isdecimal() and int(args.gpus)):
         parser_.error(f"--gpus {args.gpus}: expected a number from 1 on, or all")
     if args.test and not args.check:
         parser_.error("--test needs --check")
-    if not args.print_config:
-        from asr.training.identity import located
+    return args
 
-        with reported_once():
-            args.overrides = located(args.config, args.overrides)
-    if args.check:
-        return check(args)
-    if args.print_config:
-        from asr import config
 
-        return emit(config.dump(load(args)), end="")
+def train(args):
+    """Train, unless the run's folder is up to date."""
     from asr.training.identity import check_files, stamp_of
 
     with reported_once():
