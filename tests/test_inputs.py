@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from matplotlib.image import imread
 from refusals import refused
 from runs import status_of
 from small import each, options, rows
@@ -25,7 +26,7 @@ import asr
 from asr.audio import containers
 from asr.audio import load as audio
 from asr.audio.pcm import spooled
-from asr.cli import decode
+from asr.cli import decode, plot
 from asr.data import manifest
 from asr.transcript import Transcript
 from asr.transcription.recordings import find_readable, matching, read_list
@@ -289,6 +290,18 @@ def test_python_reads_containers_as_their_sound(folder, recognizer):
     assert [t.text for t in asr.transcribe_all(recognizer, [name], **how)] == [expected.text]
     lines = [asr.align(recognizer, path, expected.text) for path in (name, "stereo.wav")]
     assert lines[0].segments == lines[1].segments
+
+
+@NEEDS_FFMPEG
+def test_a_container_is_plotted_as_its_sound(folder, model, capsys):
+    heard = []
+    for name in ("stereo.wav", convert("a.m4a", "-c:a", "alac")):
+        picture = f"{name}.png"
+        how = "--model", model, name, "--mode", "ctc-greedy", "--out", picture
+        assert status_of(plot.main, *how) == 0
+        heard.append(capsys.readouterr().out.removeprefix(f"{name}\t"))
+        assert min(imread(picture).shape[:2]) > 200  # pixels
+    assert heard[0] == heard[1] != "\n"
 
 
 @NEEDS_FFMPEG
