@@ -95,9 +95,16 @@ def test_what_counts_in_epochs_and_steps_keeps_its_share(scaled, hours, expected
     assert (*counted, made["schedule"]["warmup"], joined.get("from_epoch")) == expected
 
 
-@each("hours, expected", [(6.0, (24, 5)), (3.0, (48, 10)), (12.0, (12, 2))])
+@each("hours, expected", [(6.4, (24, 5)), (3.2, (48, 10)), (12.8, (12, 2))])
 def test_masks_begin_at_their_share_of_the_epochs(scaled, monkeypatch, hours, expected):
-    monkeypatch.setattr(scaled, "TIERS", (scaled.Tier(25, "mandarin", 6.0),))
+    placed = scaled.placed
+
+    def masked(*where):
+        made = placed(*where)
+        made["features"]["specaugment"] = {"time_masks": 1, "from_epoch": 5}
+        return made
+
+    monkeypatch.setattr(scaled, "placed", masked)
     made = scaled.settings(hours, "d", "e")
     masks = made["features"]["specaugment"]
     assert (made["training"]["epochs"], masks["from_epoch"]) == expected
