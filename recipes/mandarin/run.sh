@@ -17,4 +17,7 @@ step asr-prepare tsv data/mandarin-tables data/mandarin --dev 200 --normalize pl
 # includes dev's texts: a character that only they have would have no token
 asr-tokenizer data/mandarin/train.jsonl.gz data/mandarin/dev.jsonl.gz exp/mandarin/tokenizer --kind characters
 step asr-train --gpus all --config conf/mandarin.yaml ${settings[@]+"${settings[@]}"}
-bash scripts/evaluate.sh mandarin test --ctc-weight 0.7 --length-bonus 1  # chosen on dev with asr-decode --tune
+step asr-ngram data/mandarin/train.jsonl.gz exp/mandarin/tokenizer exp/mandarin/lm.arpa.gz --order 4
+# weights chosen on dev with asr-decode --tune (README.md)
+bash scripts/evaluate.sh mandarin test --ctc-weight 0.7
+bash scripts/evaluate.sh mandarin test --ctc-weight 0.7 --length-bonus 2 --lm exp/mandarin/lm.arpa.gz --lm-weight 0.4
