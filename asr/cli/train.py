@@ -1,6 +1,8 @@
 """asr-train: a configuration → a trained model folder."""
 
+import atexit
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -85,7 +87,15 @@ def main(argv):
 
     with reported_once():
         args.overrides = located(args.config, args.overrides)
-    return check(args) if args.check else train(args)
+    if args.check:
+        return check(args)
+    if due := planned(args):
+        from asr.training import run
+
+        # or the interpreter's end looks through all that PyTorch is made of, for seconds
+        atexit.register(gc.freeze)
+        with ended_with_the_others():
+            run.train(*due)
 
 
 def parsed(argv):
@@ -103,8 +113,8 @@ def parsed(argv):
     return args
 
 
-def train(args):
-    """Train, unless the run's folder is up to date."""
+def planned(args):
+    """The experiment to train, and its stamp; None if the run's folder is up to date."""
     from asr.training.identity import check_files, stamp_of
 
     with reported_once():
@@ -117,15 +127,7 @@ def train(args):
     from asr.training.signals import pass_over_saving
 
     pass_over_saving()  # there is nothing yet
-    import atexit
-    import gc
-
-    from asr.training import run
-
-    # or the interpreter's end looks through all that PyTorch is made of, for seconds
-    atexit.register(gc.freeze)
-    with ended_with_the_others():
-        run.train(experiment, stamp)
+    return experiment, stamp
 
 
 @contextlib.contextmanager
