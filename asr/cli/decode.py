@@ -192,11 +192,11 @@ def run(args, out):
         check_recordings(args, recordings)
         warn_failures(failures, len(recordings) + len(failures))
         stack.enter_context(stopping(out))
-        how_many = workers(args), bool(args.part)
-        decoded = decode(how, recordings, failures, out, printer(args), *how_many)
+        part = bool(args.part)
+        decoded = decode(how, recordings, failures, out, printer(args), workers(args), part)
     report(args, how, decoded)
     listed = f"; they are listed in {out[0].path}{FAILED}" if out else ""
-    return end(decoded.failures, decoded.count, listed, part=bool(args.part))
+    return end(decoded.failures, decoded.count, listed, part=part)
 
 
 def find_recordings(args, stack):
