@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import unicodedata
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -442,6 +443,21 @@ def test_the_benchmark_tells_errors_and_delays(listed, tmp_path):
     assert live["wer"] == 0 and live["changed"] < 0.5 and whole["above_beside"] == [0, 0, 0]
     assert live["above_whole"][0] == pytest.approx(-whole["wer"])
     assert -0.5 < live["word_seconds"][0] < live["final_seconds"][0] < 3
+
+
+def test_the_benchmark_counts_the_same_of_streams_together(listed, tmp_path):
+    """Of recordings of several lengths; times are told of one alone."""
+    [u] = read(listed[1])
+    parts = [replace(u, id=f"{n}", duration=u.duration * n / 5) for n in range(1, 6)]
+    write(tmp_path / "parts.jsonl.gz", parts)
+    told = []
+    for together in "1", "3":
+        words = "--mode", "ctc", "--together", together, "--json", f"{tmp_path}/x.json"
+        bench.main(["quality", listed[0], f"{tmp_path}/parts.jsonl.gz", *words])
+        told.append(json.loads((tmp_path / "x.json").read_text())["0.16"])
+    alone, crowd = told
+    assert crowd == {name: alone[name] for name in ("wer", "above_whole", "changed")}
+    assert 0 < crowd["wer"] < 1
 
 
 def test_the_benchmark_compares_recordings_over_several_models():

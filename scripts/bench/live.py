@@ -2,6 +2,7 @@
 
     python -m scripts.bench.live quality exp/mini-streaming/model data/mini/test-mini.jsonl.gz --chunk 0.3 0.6
     python -m scripts.bench.live quality exp/*/model test.jsonl.gz --beside exp/whole --join 20
+    python -m scripts.bench.live quality exp/mini-streaming/model test.jsonl.gz --together 32
     python -m scripts.bench.live capacity --threads 2 --streams 8 16 32
 
 `quality` streams each utterance in portions of 20 ms, with two seconds of faint noise after it, at
@@ -13,6 +14,9 @@ every chunk; --join joins utterances first. It prints
   result, and how long after its end the last word is final, both with the time of computing;
 - which share of the words that were shown changed before they were final.
 
+With --together, many recordings are streamed side by side, each fed as a whole: the results are the
+same, and there sooner, but without seconds.
+
 `capacity` streams noise to random weights of the workload's sizes, whose searches find as many labels as
 speech has. It prints the seconds that a chunk of all streams takes, the share of the time that the search
 for final results takes, and the seconds of audio in a second. With --wenet, the same streams are then
@@ -23,6 +27,7 @@ import argparse
 import functools
 import itertools
 import json
+import math
 import os
 import tempfile
 import time
@@ -171,16 +176,33 @@ def as_files(recognizer: Recognizer, texts: dict[str, str], options: SearchOptio
     return Seen([list(aligned(texts, found, "word"))])
 
 
-def streamed(streams: Streams, texts: dict[str, str], rate: int) -> Seen:
-    """Decode recordings, path → text, while they come."""
+def streamed(streams: Streams, texts: dict[str, str], rate: int, together: int) -> Seen:
+    """Decode recordings, path → text, while they come; or several together, without seconds."""
     found, result, rng = {}, Seen(), np.random.default_rng(0)
-    for path in texts:
-        speech = np.concatenate([audio.load(path, rate), noise(SILENCE, rate, rng)])
-        seen = list(paced(streams.open(), speech, rate))
+    speech = (np.concatenate([audio.load(path, rate), noise(SILENCE, rate, rng)]) for path in texts)
+    alone = (list(paced(streams.open(), waveform, rate)) for waveform in speech)
+    each = at_once(streams, speech, together) if together > 1 else alone
+    for path, seen in zip(texts, each, strict=True):
         finals = [event for _, event in seen if isinstance(event, Final)]
         found[path] = " ".join(event.segment.text for event in finals)
-        result = result.add(Seen([], *delays(seen), [when for when, _ in seen[:1]]))
+        words, last, changed = delays(seen)
+        first = [when for when, _ in seen[:1]]
+        timed = Seen(words=words, finals=last, changed=changed, first=first)
+        result = result.add(timed if together == 1 else Seen(changed=changed))
     return replace(result, rates=[list(aligned(texts, found, "word"))])
+
+
+def at_once(
+    streams: Streams, waveforms: Iterator[np.ndarray], together: int
+) -> Iterator[list[tuple[float, Event]]]:
+    """Feed several streams whole recordings; yield each one's events, seen at no time."""
+    while some := list(itertools.islice(waveforms, together)):
+        opened = [streams.open() for _ in some]
+        for stream, waveform in zip(opened, some, strict=True):
+            stream.feed(waveform)
+            stream.end()
+        streams.advance()
+        yield from ([(math.nan, event) for event in stream.take()] for stream in opened)
 
 
 def quality(args: argparse.Namespace) -> dict:
@@ -202,7 +224,7 @@ def quality(args: argparse.Namespace) -> dict:
             for chunk in (args.chunk or [None]) if way == "whole" else ():
                 streams = Streams(recognizer, replace(options, chunk=chunk))
                 name = f"{streams.chunk * recognizer.frame_seconds:g}"
-                seen[name].append(streamed(streams, texts, rate))
+                seen[name].append(streamed(streams, texts, rate, args.together))
     pooled = {name: functools.reduce(Seen.add, parts) for name, parts in seen.items()}
     files = {name: pooled[name] for name in ("whole", "beside") if name in pooled}
     return {name: x.figures(files) for name, x in pooled.items()}
@@ -321,6 +343,13 @@ def main(argv):
     args.add_argument("--ctc-weight", type=float, default=0.3, help="of quality")
     args.add_argument("--length-bonus", type=float, default=0.0, help="of quality")
     args.add_argument("--chunk", type=float, nargs="+", metavar="SECONDS", help="of quality")
+    args.add_argument(
+        "--together",
+        type=int,
+        default=1,
+        metavar="N",
+        help="streams of quality at once (default 1)",
+    )
     args.add_argument("--most", type=int, help="utterances of quality (default all)")
     args.add_argument("--streams", type=int, nargs="+", default=[1, 8, 16, 32], help="of capacity")
     args.add_argument("--rounds", type=int, default=40, help="chunks of each stream (default 40)")
