@@ -32,15 +32,17 @@ import asr
 from asr.audio.load import resample
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
+from asr.nn.encoder import WHOLE
 from asr.text import kneser_ney
 from asr.transcript import Final, Partial
 from asr.transcription.encoding import encode
-from asr.transcription.endpoints import EndpointOptions, after_silence, between
+from asr.transcription.endpoints import FINALS_IN, EndpointOptions, after_silence, between
 from asr.transcription.live import transcribe_live
 from asr.transcription.options import SearchOptions
 from asr.transcription.streams import ENDED, Stream, Streams
 
 JOINT = SearchOptions(beam=3, ctc_weight=0.9)  # the decoder is random
+CHUNKS, WHOLE_SEGMENT = (EndpointOptions(finals=name) for name in FINALS_IN)
 
 
 @pytest.fixture
@@ -58,9 +60,9 @@ def run_of(streams, samples):
     return stream.push(samples) + stream.finish()
 
 
-def cut_at(seconds, recognizer, waveform):
+def cut_at(seconds, recognizer, waveform, searched="chunks"):
     """The texts of segments of no more than so many seconds."""
-    how = EndpointOptions(longest=seconds)
+    how = EndpointOptions(longest=seconds, finals=searched)
     return finals(run(Streams(recognizer, HOW, how).open(), waveform))
 
 
@@ -92,20 +94,54 @@ def test_tokens_have_the_times_of_their_tones(streams):
     assert starts == pytest.approx(tones, abs=0.09)
 
 
-def cuttings(count, length):
+def cuttings(seeds, length):
     """Portions of one sample to some seconds, and empty ones."""
-    for seed in range(count):
+    for seed in seeds:
         draw = np.random.default_rng(seed)
-        portions = length // draw.choice([12, 150, 2000, 20_000])
+        portions = length // draw.choice([50, 400, 2000, 20_000])
         yield np.sort(draw.integers(0, length, portions))
 
 
-@each("count, how", [(10, HOW), (10, JOINT), pytest.param(1000, HOW, marks=slow)])
-def test_any_cutting_gives_the_same(recognizer, count, how):
+@each("how", [HOW, JOINT])
+def test_any_cutting_gives_the_same(recognizer, how):
     streams, waveform = Streams(recognizer, how), say(TEXT[:20])
     whole = run(streams.open(), waveform)
-    for cuts in cuttings(count, len(waveform)):
+    for cuts in cuttings(range(10), len(waveform)):
         assert run(streams.open(), waveform, cuts) == whole  # to the bit: chunks are the same
+
+
+@slow
+def test_a_thousand_cuttings_give_the_same(recognizer):
+    """In company, which takes a tenth of the time."""
+    streams, waveform = Streams(recognizer, HOW), say(TEXT[:20])
+    whole = run(streams.open(), waveform)
+    for seed in range(0, 1000, 50):
+        cut = cuttings(range(seed, seed + 50), len(waveform))
+        portions = {streams.open(): np.split(waveform, cuts) for cuts in cut}
+        for n in range(max(map(len, portions.values()))):
+            for stream, its in portions.items():
+                if n < len(its):
+                    stream.feed(its[n])
+            streams.advance()
+        for stream in portions:
+            stream.end()
+        streams.advance()
+        for stream in portions:
+            assert_alike(stream.take(), whole)
+
+
+def test_finals_of_the_whole_segment_are_the_same_from_any_cutting_and_in_company():
+    streams, waveform = Streams(fit("[4, whole]"), JOINT, WHOLE_SEGMENT), say(TEXT)
+    whole = run(streams.open(), waveform)
+    for cuts in cuttings(range(5), len(waveform)):
+        assert_alike(run(streams.open(), waveform, cuts), whole)
+    together = [streams.open() for _ in range(3)]
+    for stream, samples in zip(together, [waveform, waveform[8000:], waveform], strict=True):
+        stream.feed(samples)
+        stream.end()
+    streams.advance()
+    for stream in together[::2]:
+        assert_alike(stream.take(), whole)
 
 
 @each("company, number, how", partly([(7, 3, HOW), (1, 1, HOW), (31, 1, HOW), (3, 1, JOINT)], 3))
@@ -132,22 +168,25 @@ def test_a_stream_in_company_is_as_if_alone(recognizer, threads, company, number
         assert_alike(stream.take(), run(Streams(recognizer, how).open(), say(text)))
 
 
-@each("chunks, more, frames", [
-    ("4", {}, 4),
-    ("[2, 8, whole]", {}, 8),  # the longest that isn't the whole
-    ("[2, 8, whole]", {"chunk": 0.08}, 2),
-    ("4", {"lm": "lm.arpa", "lm_weight": 0.8}, 4),
+@each("chunks, more, frames, endpoints", [
+    ("4", {}, 4, CHUNKS),
+    ("[2, 8, whole]", {}, 8, CHUNKS),  # the longest that isn't the whole
+    ("[2, 8, whole]", {"chunk": 0.08}, 2, CHUNKS),
+    ("[2, 8, whole]", {"chunk": 0.08}, 2, WHOLE_SEGMENT),
+    ("4", {"lm": "lm.arpa", "lm_weight": 0.8}, 4, CHUNKS),
 ])  # fmt: skip
 def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(
-    tmp_path, monkeypatch, chunks, more, frames
+    tmp_path, monkeypatch, chunks, more, frames, endpoints
 ):
+    """All that was read of a segment: with chunks, more would change nothing of them."""
     monkeypatch.chdir(tmp_path)
     sentences = map(LETTERS.encode, ["AB CDA", "EB D", "CC A E", "A EB"])
     kneser_ney.write_arpa(
         "lm.arpa", kneser_ney.estimate(sentences, LETTERS.vocabulary, 3), LETTERS.symbols()
     )
     recognizer, joint = fit(chunks), SearchOptions(ctc_weight=0.7, beam=4, **more)
-    waveform, streams, searched = say(TEXT), Streams(recognizer, joint), []
+    waveform, streams = say(TEXT), Streams(recognizer, joint, endpoints)
+    searched, heard = [], []
     assert streams.chunk == frames and list(streams.prefixes.scorers) == ["lm"] * ("lm" in more)
     add, begin = streams._finals.add, 0.0
 
@@ -155,10 +194,17 @@ def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(
         searched.append(H[0, : H_lens[0]])
         add(keys, H, H_lens)
 
+    def listen(segment, frames):
+        heard.append(streams._most + (segment.frames - streams.chunk) * streams._hop)
+        return encoded(segment, frames)
+
+    encoded = streams.encoded
+    monkeypatch.setattr(streams, "encoded", listen)
     monkeypatch.setattr(streams._finals, "add", spy)
+    chunk = frames if endpoints is CHUNKS else WHOLE
     for final in (e for e in run(streams.open(), waveform) if isinstance(e, Final)):
-        H = encode(recognizer, [waveform[round(begin * RATE) :]], chunk=frames).H
-        T = len(searched[final.number])
+        read = waveform[round(begin * RATE) :][: heard[final.number]]
+        H, T = encode(recognizer, [read], chunk=chunk).H, len(searched[final.number])
         near(searched[final.number], H[0, :T], 1e-5)
         [[best, *_]] = streams.searcher.search(H[:, :T], torch.tensor([T]))
         found = final.segment.nbest[0]
@@ -187,16 +233,18 @@ def test_the_next_segment_is_read_while_the_last_one_is_searched(recognizer):
     assert behind > 10 and stream.is_over and not streams.is_busy
 
 
-def test_speech_without_a_pause_is_cut_between_words_and_nothing_is_lost_or_doubled(recognizer):
+@each("searched", FINALS_IN)
+def test_speech_without_a_pause_is_cut_between_words_and_nothing_is_lost_or_doubled(searched):
     draw = random.Random(1)
     words = ["".join(draw.sample("ABCDE", draw.randint(2, 5))) for _ in range(20)]
-    found = cut_at(4, recognizer, say(SPACE.join(words)))
+    found = cut_at(4, fit("[4, whole]"), say(SPACE.join(words)), searched)
     assert len(found) > 3 and " ".join(found).split() == words
 
 
+@each("searched", FINALS_IN)
 @each("text", ["-".join(13 * "BADEC"), "BA_" * 2 + "-".join(13 * "CEDAB") + "_AB"])
-def test_a_word_that_is_longer_than_a_segment_loses_and_doubles_no_token(recognizer, text):
-    found = cut_at(3, recognizer, say(text))
+def test_a_word_that_is_longer_than_a_segment_loses_and_doubles_no_token(text, searched):
+    found = cut_at(3, fit("[4, whole]"), say(text), searched)
     assert len(found) > 7
     assert "".join(found).replace(" ", "") == text.replace(SPACE, "").replace("-", "")
 
@@ -313,6 +361,8 @@ encoder: {chunk: {frames: 4, left: 4}} | cmvn: utterance |  | features.cmvn is u
 encoder: {chunk: {frames: [4, whole], left: 4}} |  | chunk: whole | whole
 encoder: {chunk: {frames: 4, left: 4}} |  | chunk: 0.5 | 0.16
 encoder: {chunk: {frames: 4, left: 4}} |  | chunk: 0 | chunk: got 0
+encoder: {chunk: {frames: 4, left: 4}} |  | finals: whole | finals: got whole, .* chunks alone
+encoder: {chunk: {frames: 4, left: 4}} |  | finals: all | finals: got 'all', expected one of chunks, whole
 """
 
 

@@ -26,11 +26,12 @@ Frames = tuple[int, int]  # of the encoder, first ≤ t < end
 SILENT = 0.8  # least posterior of the blank in a silent frame
 KEPT = 0.3  # seconds of silence that a segment keeps behind its last token
 AHEAD = 0.3  # seconds of silence with which the next one begins
+FINALS_IN = ("chunks", "whole")
 
 
 @dataclass(frozen=True)
 class EndpointOptions:
-    """When a segment of a stream ends, in seconds."""
+    """When a segment of a stream ends, in seconds; and what is searched then."""
 
     end_silence: float = option(1.0, "seconds of silence that end a segment", least=KEPT + AHEAD)
     no_speech: float = option(
@@ -44,6 +45,12 @@ class EndpointOptions:
         "training recording is shorter",
         least=1,
         most=600,
+    )
+    finals: str = option(
+        "chunks",
+        "what final results are searched in: chunks, as the encoder read them, or the whole segment, "
+        "which it reads again (as accurate as a file; for models trained with whole utterances, too)",
+        choices=FINALS_IN,
     )
 
     def __post_init__(self):

@@ -3,9 +3,10 @@
 A stream is a row of segments, which end in silence or, after many seconds without any, between two
 words (endpoints.py). The encoder reads a segment chunk by chunk, and a CTC prefix beam search goes on
 with it: its best text is a partial result. When the segment has ended, the search that files have
-runs over its encoder frames: that result is final. Meanwhile the next segment is read, which begins
-at a sample of the stream, with fresh states. So a result depends on the samples from there on alone:
-neither on how they were divided, nor on other streams, nor on the hours before.
+runs over its encoder frames, or over those of the whole segment, which is encoded again: that result
+is final. Meanwhile the next segment is read, which begins at a sample of the stream, with fresh
+states. So a result depends on the samples from there on alone: neither on how they were divided, nor
+on other streams, nor on the hours before.
 
 B streams that are read together, S samples, T frames of features, F mels, T' encoder frames, D model
 width, V vocabulary.
@@ -240,7 +241,7 @@ class Streams:
     recognizer  whose encoder has chunks
     options     how the finals are searched, and with n-gram and hotwords the partial results; its
                 chunk is the latency: the longest of the training, if that isn't "whole", unless given
-    endpoints   when segments end
+    endpoints   when segments end, and what is searched then
     precision   "fp32" or "bf16"
     searcher    made of the recognizer, options and precision; None makes one
     raises      UserError if the recognizer can't read streams
@@ -258,6 +259,7 @@ class Streams:
         self.recognizer, self.endpoints, self.precision = recognizer, endpoints, precision
         self.searcher = searcher or Searcher(recognizer, options, precision)
         self.chunk = _chunk(recognizer, self.searcher.chunk)
+        _check_finals(recognizer, endpoints.finals)
         self.longest = min(endpoints.longest, recognizer.longest)  # seconds of a segment
         self.prefixes = self.searcher.prefix_beam()
         self._finals = Running[_Ended](self.searcher, prompt=True)
@@ -436,8 +438,15 @@ class Streams:
 
     def encoded(self, segment: _Segment, frames: int) -> tuple[Tensor, Tensor]:
         """The first encoder frames of a segment, (T', D), and what they were made of, (T, F)."""
-        features = self._encoder.subsampling.frames(frames)
-        return torch.cat(segment.H)[:frames], torch.cat(segment.X)[:features]
+        features, X = self._encoder.subsampling.frames(frames), torch.cat(segment.X)
+        H = self._whole(X) if self.endpoints.finals == "whole" else torch.cat(segment.H)
+        return H[:frames], X[:features]
+
+    def _whole(self, X: Tensor) -> Tensor:
+        """Encode all features of a segment at once, without chunks: (T, F) → (T', D)."""
+        X_lens = torch.tensor([len(X)], device=X.device)
+        with autocast(self._device, self.precision):
+            return self._encoder(X.unsqueeze(0), X_lens, chunk=WHOLE).H[0]
 
     def _tell(self, stream: Stream) -> None:
         decode, best = self.recognizer.tokenizer.decode, stream._segment.best
@@ -498,6 +507,17 @@ def _chunk(recognizer: Recognizer, chosen: int | None) -> int:
     chunks = recognizer.model.encoder.chunk
     assert chunks is not None  # `_check` has seen to it
     return chosen or max(size for size in chunks.sizes if size != WHOLE)
+
+
+def _check_finals(recognizer: Recognizer, finals: str) -> None:
+    """Refuse to read segments as wholes if the encoder wasn't trained to."""
+    chunks = recognizer.model.encoder.chunk
+    if finals == "whole" and chunks and WHOLE not in chunks.sizes:
+        raise UserError(
+            "got whole, but the model was trained with chunks alone (model.encoder.chunk); "
+            "expected chunks",
+            argument="finals",
+        )
 
 
 def _floats(samples: np.ndarray | Tensor) -> np.ndarray:

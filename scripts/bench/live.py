@@ -54,6 +54,7 @@ from asr.scoring.significance import Difference, compare
 from asr.search.beam import BeamSearch
 from asr.text import tokenizer as tokenizers
 from asr.transcript import Event, Final, Partial
+from asr.transcription.endpoints import FINALS_IN, EndpointOptions
 from asr.transcription.options import SearchOptions
 from asr.transcription.pipeline import transcribe
 from asr.transcription.recordings import find
@@ -213,6 +214,7 @@ def quality(args: argparse.Namespace) -> dict:
     options = SearchOptions(
         mode=args.mode, ctc_weight=args.ctc_weight, length_bonus=args.length_bonus
     )
+    endpoints = EndpointOptions(finals=args.finals)
     ways = [(path, "whole") for path in models] + [(path, "beside") for path in args.beside]
     texts, seen = {}, defaultdict[str, list[Seen]](list)
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +224,7 @@ def quality(args: argparse.Namespace) -> dict:
             texts = texts or joined(utterances, args.join, rate, Path(folder))
             seen[way].append(as_files(recognizer, texts, options))
             for chunk in (args.chunk or [None]) if way == "whole" else ():
-                streams = Streams(recognizer, replace(options, chunk=chunk))
+                streams = Streams(recognizer, replace(options, chunk=chunk), endpoints)
                 name = f"{streams.chunk * recognizer.frame_seconds:g}"
                 seen[name].append(streamed(streams, texts, rate, args.together))
     pooled = {name: functools.reduce(Seen.add, parts) for name, parts in seen.items()}
@@ -243,7 +245,7 @@ def random_recognizer(chunk: int, left: int, kind: str = "transformer") -> Recog
     own |= {"kernel": live_sherpa.KERNEL} if kind == "conformer" else {}
     settings = HybridSettings(
         kind="hybrid",
-        encoder={**shared, **own, "chunk": {"frames": chunk, "left": left}},
+        encoder={**shared, **own, "chunk": {"frames": [chunk, "whole"], "left": left}},
         decoder={**shared, "layers": workload.DECODER_LAYERS},
     )
     texts = list(generated.texts([12.0] * 4000))
@@ -274,7 +276,7 @@ def capacity(args: argparse.Namespace) -> dict:
     rng, rate = np.random.default_rng(0), recognizer.sample_rate
     options = SearchOptions(mode=args.mode)
     for count in args.streams:
-        streams = Streams(recognizer, options, precision=args.precision)
+        streams = Streams(recognizer, options, EndpointOptions(finals=args.finals), args.precision)
         size = streams.chunk * round(recognizer.frame_seconds * rate)
         running, times, finals = [streams.open() for _ in range(count)], [], 0.0
         for _ in range(args.rounds):
@@ -357,6 +359,7 @@ def main(argv):
     args.add_argument("--left", type=int, default=4, help="chunks before it that are seen")
     args.add_argument("--threads", type=int, default=os.cpu_count())
     args.add_argument("--mode", default="joint")
+    args.add_argument("--finals", default="chunks", choices=FINALS_IN, help="as asr-decode's")
     args.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="of capacity")
     args.add_argument("--encoder", default="transformer", choices=("transformer", "conformer"))
     args.add_argument(
