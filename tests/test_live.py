@@ -112,7 +112,7 @@ def test_any_cutting_gives_the_same(recognizer, how):
 
 @slow
 def test_a_thousand_cuttings_give_the_same(recognizer):
-    """In company, which takes a tenth of the time."""
+    """In company, which takes less time."""
     streams, waveform = Streams(recognizer, HOW), say(TEXT[:20])
     whole = run(streams.open(), waveform)
     for seed in range(0, 1000, 50):
