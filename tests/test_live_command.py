@@ -446,7 +446,7 @@ def test_the_benchmark_tells_errors_and_delays(listed, tmp_path):
 
 
 def test_the_benchmark_counts_the_same_of_streams_together(listed, tmp_path):
-    """Of recordings of several lengths; times are told of one alone."""
+    """Of recordings of several lengths; one alone has times, too."""
     [u] = read(listed[1])
     parts = [replace(u, id=f"{n}", duration=u.duration * n / 5) for n in range(1, 6)]
     write(tmp_path / "parts.jsonl.gz", parts)
