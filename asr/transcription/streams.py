@@ -34,6 +34,7 @@ from asr.search.alignment import align
 from asr.search.ctc_beam import BestPrefix, Prefixes
 from asr.search.scorer import Hypothesis
 from asr.transcript import Event, Final, Partial, Segment, Word
+from asr.transcription.encoding import encode_features
 from asr.transcription.endpoints import (
     SILENT,
     Endpoint,
@@ -445,8 +446,7 @@ class Streams:
     def _whole(self, X: Tensor) -> Tensor:
         """Encode all features of a segment at once, without chunks: (T, F) → (T', D)."""
         X_lens = torch.tensor([len(X)], device=X.device)
-        with autocast(self._device, self.precision):
-            return self._encoder(X.unsqueeze(0), X_lens, chunk=WHOLE).H[0]
+        return encode_features(self._encoder, X[None], X_lens, self.precision, WHOLE).H[0]
 
     def _tell(self, stream: Stream) -> None:
         decode, best = self.recognizer.tokenizer.decode, stream._segment.best
