@@ -149,15 +149,17 @@ def heard(sent):
 
 
 def fitted(wave):
-    """Fit each tone that is spoken, in order: (correlation, gain). A starved browser may delay what follows one."""
+    """Fit each tone, in order, where it comes first: (correlation, gain). A starved browser may delay what follows."""
     tones, size, place = SPOKEN.reshape(-1, 9600), 2 ** len(wave).bit_length(), 0  # 0.2 s
     sums, spectrum = np.cumsum(np.append(0, wave**2)), np.fft.rfft(wave, size)
     energy, apart = sums[9600:] - sums[:-9600], len(wave)  # the first may be anywhere
     for tone in tones[tones.std(1) > 0.1].astype(float):
         fits = np.fft.irfft(np.fft.rfft(tone, size).conj() * spectrum)[: len(energy)]
         fits[: max(0, place - 100)] = fits[place + apart :] = 0.0
-        place = int((fits / np.sqrt(energy + 1e-9)).argmax())
-        yield fits[place] / np.linalg.norm(tone) / energy[place] ** 0.5, fits[place] / (tone @ tone)
+        alike = fits / np.linalg.norm(tone) / np.sqrt(energy + 1e-9)
+        place = int((alike > 0.95 * alike.max()).argmax())  # the same letter may come again
+        place += int(alike[place : place + 4800].argmax())
+        yield alike[place], fits[place] / (tone @ tone)
         place, apart = place + 9600, 48_000 * 3  # the longest pause, and a delay
 
 
