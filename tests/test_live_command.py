@@ -477,10 +477,10 @@ def test_the_benchmark_joins_recordings(listed, tmp_path):
 
 @slow
 def test_minutes_of_a_stream_take_no_more_than_the_first(listed, capsys):
-    soak.main([*listed, "--hours", "0.51", "--minutes", "0.1"])
+    soak.main([*listed, "--hours", "0.34", "--minutes", "0.1"])
     table = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
-    assert [row[0] for row in table] == ["10", "20", "30"]
-    assert float(table[2][1]) < float(table[0][1]) + 20  # MB
+    assert [row[0] for row in table] == ["10", "20"]
+    assert float(table[1][1]) < float(table[0][1]) + 20  # MB
     assert all(int(row[3]) > 100 and float(row[5]) < 0.2 for row in table)
 
 

@@ -345,13 +345,16 @@ class Streams:
 
     def _ready(self, stream: Stream) -> int:
         """Samples of the chunk that can be read next; fewer at the end of the stream, or 0."""
-        done, shortest = stream._segment.frames, self.recognizer.shortest_samples
+        done = stream._segment.frames
         samples = stream._count - done * self._hop
         if samples >= self._most:
             return self._most
+        if not stream.ended:
+            return 0
+        shortest = self.recognizer.shortest_samples
         least = shortest if done else self.recognizer.frontend.extractor.frame_samples
         # a stream that is shorter than an encoder frame is padded with silence, as a file is
-        return max(samples, shortest) if stream.ended and samples >= least else 0
+        return max(samples, shortest) if samples >= least else 0
 
     def _read(self, chunks: Mapping[Stream, int]) -> None:
         """Read a chunk of each stream, of some samples, and tell what is recognized."""
