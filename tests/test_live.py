@@ -193,12 +193,13 @@ def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(
         searched.append(H[0, : H_lens[0]])
         add(keys, H, H_lens)
 
-    def listen(segment, frames):
-        heard.append(streams._most + (segment.frames - streams.chunk) * streams._hop)
-        return encoded(segment, frames)
+    def listen(parts):
+        frames = [segment.frames - streams.chunk for segment, _ in parts]
+        heard.extend(streams._most + n * streams._hop for n in frames)
+        return encoded(parts)
 
-    encoded = streams.encoded
-    monkeypatch.setattr(streams, "encoded", listen)
+    encoded = streams._encoded
+    monkeypatch.setattr(streams, "_encoded", listen)
     monkeypatch.setattr(streams._finals, "add", spy)
     chunk = frames if endpoints is CHUNKS else WHOLE
     for final in (e for e in run(streams.open(), waveform) if isinstance(e, Final)):
@@ -468,9 +469,9 @@ def test_a_partial_result_comes_when_only_its_stable_part_is_new(streams):
 def test_one_large_portion_is_copied_once(streams, monkeypatch):
     seen, conclude = [], Stream._conclude
 
-    def spy(stream, frames, after):
+    def spy(stream, *arguments):
         seen.append(stream._samples)
-        return conclude(stream, frames, after)
+        return conclude(stream, *arguments)
 
     monkeypatch.setattr(Stream, "_conclude", spy)
     stream = streams.open()
