@@ -110,6 +110,14 @@ class Segment:
     words: tuple[Word, ...] = ()
     nbest: tuple[Alternative, ...] = ()
 
+    @classmethod
+    def of_json(cls, values: dict[str, Any]) -> "Segment":
+        """Read plain values; fields that aren't known are ignored."""
+        words = tuple(
+            Word(**_known(Word, word) | {"tokens": _tokens(word)}) for word in values["words"]
+        )
+        return cls(**_known(cls, values) | {"words": words})
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values, times to the millisecond."""
         return _timed(self) | {"words": [word.as_json() for word in self.words]}
@@ -168,16 +176,10 @@ class Transcript:
                 f"{values.get('id')}: a transcript of version {version!r}, this toolkit reads {VERSION}; "
                 "use the toolkit that wrote it, or transcribe again"
             )
-        segments = []
-        for part in values.get("segments", ()):
-            words = tuple(
-                Word(**_known(Word, word) | {"tokens": _tokens(word)}) for word in part["words"]
-            )
-            segments.append(Segment(**_known(Segment, part) | {"words": words}))
         return cls(
             values["id"],
             values["text"],
-            tuple(segments),
+            tuple(Segment.of_json(part) for part in values.get("segments", ())),
             start=values.get("start", 0.0),
             duration=values.get("duration", 0.0),
             nbest=tuple(Alternative.of_json(one) for one in values.get("nbest") or ()),
@@ -238,6 +240,11 @@ class Final:
     number: int
     segment: Segment
     position: float
+
+    @classmethod
+    def of_json(cls, values: dict[str, Any]) -> "Final":
+        """Read plain values."""
+        return cls(values["number"], Segment.of_json(values), values["position"])
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, times to the millisecond but for the position."""

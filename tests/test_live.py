@@ -29,6 +29,7 @@ from spoken import (
 )
 
 import asr
+from asr.audio.live import Resampler
 from asr.audio.load import resample
 from asr.errors import UserError
 from asr.models.recognizer import Recognizer
@@ -129,18 +130,29 @@ def test_a_thousand_cuttings_give_the_same(recognizer):
         assert_alike(stream.take(), whole)
 
 
-def test_finals_of_the_whole_segment_are_the_same_from_any_cutting_and_in_company():
+def test_finals_of_the_whole_segment_are_the_same_from_any_cutting_and_in_company(monkeypatch):
+    """Last segments of unlike lengths are encoded together."""
     streams, waveform = Streams(fit("[4, whole]"), JOINT, WHOLE_SEGMENT), say(TEXT)
     whole = run(streams.open(), waveform)
     for cuts in cuttings(range(5), len(waveform)):
         assert_alike(run(streams.open(), waveform, cuts), whole)
-    together = [streams.open() for _ in range(3)]
-    for stream, samples in zip(together, [waveform, waveform[8000:], waveform], strict=True):
+    others = [waveform, waveform[: 9 * RATE // 2], np.concatenate([waveform, waveform[RATE:]])]
+    alone = [run(streams.open(), samples) for samples in others]
+    lengths, encoded = [], streams._encoded
+
+    def spy(parts):
+        lengths.append({segment.frames for segment, _ in parts})
+        return encoded(parts)
+
+    monkeypatch.setattr(streams, "_encoded", spy)
+    together = [streams.open() for _ in others]
+    for stream, samples in zip(together, others, strict=True):
         stream.feed(samples)
         stream.end()
     streams.advance()
-    for stream in together[::2]:
-        assert_alike(stream.take(), whole)
+    assert max(map(len, lengths)) > 1
+    for stream, expected in zip(together, alone, strict=True):
+        assert_alike(stream.take(), expected)
 
 
 @each("company, number, how", partly([(7, 3, HOW), (1, 1, HOW), (31, 1, HOW), (3, 1, JOINT)], 3))
@@ -306,6 +318,38 @@ def test_a_segment_without_words_that_is_too_long_loses_nothing_of_what_follows(
     assert "".join(found).strip("A") == "BCDE"
 
 
+@slow
+def test_any_cutting_with_cuts_of_segments_gives_the_same(short):
+    """Up to the whole twelve seconds in one portion, of which three are a segment at most; side by side."""
+    streams, waveform = (
+        Streams(short, HOW, EndpointOptions(longest=3)),
+        say(2 * "--AB_CDA_EB_DCA_EC_AED_BA_CE--"),
+    )
+    whole = run(streams.open(), waveform)
+    assert sum(isinstance(e, Final) for e in whole) >= 4
+    side_by_side = [streams.open() for _ in range(20)]
+    portions = [np.split(waveform, cuts) for cuts in cuttings(range(20), len(waveform))]
+    for parts in itertools.zip_longest(*portions, fillvalue=waveform[:0]):
+        for stream, samples in zip(side_by_side, parts, strict=True):
+            stream.feed(samples)
+        streams.advance()
+    for stream in side_by_side:
+        stream.end()
+    streams.advance()
+    for stream in side_by_side:
+        assert_alike(stream.take(), whole)
+
+
+@each("rate", [16_000, 44_100, 48_000, 11_025])
+def test_samples_are_resampled_alike_from_any_cutting(rate):
+    waveform = say(TEXT, rate=rate)
+    expected = resample(waveform, rate, RATE)
+    for cuts in cuttings(range(8), len(waveform)):
+        made = Resampler(RATE)
+        parts = [made(part, rate) for part in np.split(waveform, cuts)]
+        near(np.concatenate([*parts, made.flush()]), expected, 1e-6)
+
+
 def test_another_rate_is_resampled_in_stream(streams):
     waveform = say(TEXT, rate=44100)
     expected = run(streams.open(), resample(waveform, 44100, RATE))
@@ -345,13 +389,13 @@ def test_bad_samples_are_refused_and_the_stream_goes_on(streams, samples, rate, 
 
 
 @slow
-def test_long_silence_gives_nothing_and_keeps_nothing(streams):
-    stream = streams.open()
-    assert not any(stream.push(say("-" * 25)) for _ in range(20)) and stream.position > 95
-    assert len(stream._samples) < 4 * RATE
-    late = stream.push(say("AB-------"))
+def test_an_hour_of_silence_gives_nothing_and_keeps_nothing():
+    stream = Streams(fit("64"), HOW).open()
+    assert not any(stream.push(say("-" * 100)) for _ in range(180)) and stream.position > 3590
+    assert len(stream._samples) < 8 * RATE
+    late = stream.push(say("AB-------")) + stream.finish()
     assert finals(late) == ["AB"]
-    assert late[-1].segment.words[0].start == pytest.approx(100, abs=0.09)
+    assert late[-1].segment.words[0].start == pytest.approx(3600, abs=0.09)
 
 
 NOT_LIVE = """

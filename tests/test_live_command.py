@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unicodedata
 from dataclasses import replace
 from types import SimpleNamespace
@@ -26,11 +27,15 @@ import asr
 from asr.audio import live
 from asr.audio.load import load
 from asr.cli import decode as command
-from asr.cli.live import CLEAR, _last, stopping
+from asr.cli import live as live_command
+from asr.cli.live import CLEAR, _into_files, _last, stopping
 from asr.data.manifest import Utterance, read, write
+from asr.formats import FormatOptions, Growing
 from asr.scoring.error_rate import ErrorRate
 from asr.scoring.significance import compare
 from asr.transcript import Final
+from asr.transcription.endpoints import EndpointOptions
+from asr.transcription.streams import Streams
 from scripts import soak_live as soak
 from scripts.bench import live as bench
 
@@ -116,6 +121,7 @@ nan.wav                       | nan.wav: has NaN or infinite samples, the first 
 a.wav --channel 3             | channel 3 was requested
 a.wav --chunk 0.5             | --chunk: got 0.5
 a.wav --chunk whole           | --chunk: got whole
+a.wav --finals whole          | --finals: got whole, but the model was trained with chunks alone
 a.wav --out-dir o --model none | none: no such model folder
 """
 
@@ -313,6 +319,124 @@ def test_a_recording_is_resumed_with_its_times_and_numbers(decode, recognizer, t
     cues = pysubs2.SSAFile.from_string(text)
     times = [time for cue in cues for time in (cue.start, cue.end)]
     assert [cue.text for cue in cues] == 2 * FINALS and times == sorted(times)
+
+
+def files_in(folder, kinds=("srt", "json", "vtt", "txt", "tsv", "ctm")):
+    folder.mkdir()
+    return {folder / f"x.{kind}": Growing(kind, "x", FormatOptions()) for kind in kinds}
+
+
+def final_lines(content):
+    return [line for line in content.splitlines() if b'"final"' in line]
+
+
+def test_a_run_that_is_killed_between_two_writes_or_within_one_goes_on(
+    recognizer, tmp_path, monkeypatch
+):
+    """Afterwards all files are those of a run that wasn't."""
+    events = run(asr.stream(recognizer, **vars(HOW)), say(TEXT))
+    writes, append = [], live_command.append_text
+
+    def spy(path, text):
+        writes.append((path.name, text.encode()))
+        append(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live_command, "append_text", spy)
+        write = _into_files(files_in(tmp_path / "whole"), resume=False)
+        heads = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+        for event in events:
+            write(event)
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+    assert len(final_lines(whole["x.json"])) == whole["x.srt"].count(b"-->") == 3
+    for n, (name, text) in enumerate(writes):
+        for size in {0, 1, len(text) // 2, len(text) - 1}:
+            left = tmp_path / f"{n}-{size}"
+            files = files_in(left)
+            for other in heads:
+                written = b"".join(text for name, text in writes[:n] if name == other)
+                torn = text[:size] if name == other else b""
+                (left / other).write_bytes(heads[other] + written + torn)
+            known = len(final_lines((left / "x.json").read_bytes().rpartition(b"\n")[0]))
+            write = _into_files(files, resume=True)
+            for event in events:
+                if isinstance(event, Final) and event.number >= known:
+                    write(event)
+            made = {path.name: path.read_bytes() for path in left.iterdir()}
+            assert final_lines(made.pop("x.json")) == final_lines(whole["x.json"])
+            assert made == {name: text for name, text in whole.items() if name != "x.json"}
+
+
+def test_what_a_hand_has_changed_is_kept_and_a_new_format_has_all(recognizer, tmp_path):
+    events = run(asr.stream(recognizer, **vars(HOW)), say(TEXT))
+    write = _into_files(files_in(tmp_path / "x", ("json", "srt", "txt")), resume=False)
+    for event in events[:-1]:
+        write(event)
+    changed = (tmp_path / "x/x.srt").read_text().replace("AB CDA", "A BCDA")
+    (tmp_path / "x/x.srt").write_text(changed)
+    with open(tmp_path / "x/x.txt", "a") as file:
+        file.write("a note\n")
+    more = {tmp_path / "x/x.vtt": Growing("vtt", "x", FormatOptions())}
+    files = {
+        path: Growing(path.suffix[1:], "x", FormatOptions()) for path in (tmp_path / "x").iterdir()
+    }
+    _into_files(files | more, resume=True)(events[-1])
+    assert (tmp_path / "x/x.txt").read_text().splitlines() == [*FINALS[:2], "a note", FINALS[2]]
+    srt, vtt = (pysubs2.load(str(tmp_path / f"x/x.{kind}")) for kind in ("srt", "vtt"))
+    assert [cue.text for cue in srt] == ["A BCDA", *FINALS[1:]] and changed in (
+        tmp_path / "x/x.srt"
+    ).read_text()
+    assert [cue.text for cue in vtt] == FINALS
+
+
+@slow
+def test_a_killed_process_and_one_that_goes_on_are_one_that_was_not(decode, folder, tmp_path):
+    samples = pcm(say(TEXT))
+    decode(*RECORDED, tmp_path / "whole", stdin=samples.tobytes())
+    arguments = ["--model", folder / "model", "--mode", "ctc", "--beam", "4", "--stream"]
+    asked = [sys.executable, "-m", "asr.cli.decode", *arguments, *RECORDED, tmp_path / "cut"]
+    with subprocess.Popen(list(map(str, asked)), stdin=subprocess.PIPE) as process:
+        process.stdin.write(samples[:-RATE].tobytes())
+        process.stdin.flush()
+        cut = tmp_path / "cut/-.txt"
+        while not (cut.exists() and len(cut.read_text().splitlines()) == 2):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    final = json.loads(final_lines((tmp_path / "cut/-.json").read_bytes())[-1])
+    rest = samples[round(final["position"] * RATE) :]
+    decode(*RECORDED, tmp_path / "cut", "--resume", stdin=rest.tobytes())
+    for kind in ("srt", "txt"):
+        whole, cut = ((tmp_path / name / f"-.{kind}").read_text() for name in ("whole", "cut"))
+        assert cut == whole
+    lines = (final_lines((tmp_path / name / "-.json").read_bytes()) for name in ("whole", "cut"))
+    assert next(lines) == next(lines)
+
+
+@each("option, value", [("end_silence", 3.0), ("no_speech", 0.6), ("longest", 1.5)])
+def test_the_command_knows_the_options_of_endpoints(folder, recognizer, decode, option, value):
+    words = [f"--{option.replace('_', '-')}", value]
+    made = decode("--format", "json", *words, folder / "a.wav").splitlines()
+    lines = [{**json.loads(line), "id": ""} for line in made]
+    found = []
+    for how in (EndpointOptions(**{option: value}), EndpointOptions()):
+        events = run(Streams(recognizer, HOW, how).open(), load(folder / "a.wav", RATE))
+        found.append([{"id": "", **json.loads(json.dumps(e.as_json()))} for e in events])
+    assert lines == found[0] != found[1]
+
+
+def test_real_time_is_what_has_been_read(folder, decode, monkeypatch):
+    now, slept = [100.0], []
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds + 0.01  # other work
+
+    monkeypatch.setattr(live.time, "sleep", sleep)
+    assert decode("--realtime", folder / "a.wav").splitlines() == FINALS
+    seconds = 0.2 * len(TEXT)
+    assert len(slept) > 10 and seconds < now[0] - 100 < seconds + 0.02
 
 
 def test_a_damaged_event_to_resume_from_is_a_mistake(decode, failed, tmp_path):

@@ -34,6 +34,7 @@ from asr.transcription.streams import Streams
 
 MICROPHONE = "microphone"  # its id
 CLEAR = "\r\x1b[K"  # the current line of a terminal
+GONE = "is gone; leave out --resume"
 Write = Callable[[Event], None]
 
 
@@ -210,29 +211,48 @@ def _writer(args: argparse.Namespace, name: str, several: bool, layout: FormatOp
 
 
 def _into_files(growing: Mapping[Path, Growing], resume: bool) -> Write:
-    """Begin files that grow by whole cues or lines, or go on with them."""
-    for path, one in growing.items():
-        if resume and path.exists():
-            earlier = _earlier(path)
-            os.truncate(path, earlier.size)
-            one.cues = earlier.cues
+    """Begin files that grow by whole cues or lines, or go on with them.
+
+    Of an event json is written first, and its values make the other files: a run that is killed
+    before it writes those leaves what they need.
+    """
+    files = sorted(growing.items(), key=lambda item: item[1].kind != "json")
+    [path, first], *_ = files
+    has_json = first.kind == "json"
+    finals = _finals(path) if has_json and resume else []
+    for path, one in files:
+        if resume:
+            _go_on(path, one, () if one.kind == "json" else finals)
         else:
             write_text(path, one.head)
 
     def write(event: Event) -> None:
-        for path, one in growing.items():
+        if has_json and isinstance(event, Final):
+            event = Final.of_json(event.as_json())
+        for path, one in files:
             if text := one.add(event):
                 append_text(path, text)
 
     return write
 
 
+def _go_on(path: Path, one: Growing, finals: Sequence[Final]) -> None:
+    """Let a file of an earlier run end in a whole cue or line; if it is a part of what `finals` make, add the rest."""
+    made = one.head + "".join(map(one.add, finals))
+    if not path.exists() or made.encode().startswith(_content(path)):
+        write_text(path, made)
+    else:
+        earlier = _earlier(path)
+        os.truncate(path, earlier.size)
+        one.cues = earlier.cues
+
+
 class _Earlier(NamedTuple):
-    """What a file of an earlier run has: bytes of complete lines, cues, and the line of the last final event."""
+    """What a file of an earlier run has: bytes of complete lines, cues, and the lines of final events."""
 
     size: int
     cues: int
-    final: bytes
+    finals: list[bytes]
 
 
 def _earlier(path: Path) -> _Earlier:
@@ -240,14 +260,28 @@ def _earlier(path: Path) -> _Earlier:
 
     raises   UserError if it can't be read
     """
-    size, cues, final = 0, 0, b""
-    with open_file(path, "is gone; leave out --resume") as file:
+    size, cues, finals = 0, 0, []
+    with open_file(path, GONE) as file:
         for line in read_lines(file, path):
             if line.endswith(b"\n"):
                 size += len(line)
                 cues += b" --> " in line
-                final = line if b'"type": "final"' in line else final
-    return _Earlier(size, cues, final)
+                finals += [line] if b'"type": "final"' in line else []
+    return _Earlier(size, cues, finals)
+
+
+def _content(path: Path) -> bytes:
+    with open_file(path, GONE) as file:
+        return file.read()
+
+
+def _finals(path: Path) -> list[Final]:
+    """Read the final events of an earlier run, if there are any; none if a hand has changed them."""
+    lines = _earlier(path).finals if path.exists() else []
+    try:
+        return [Final.of_json(json.loads(line)) for line in lines]
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def _resumed(args: argparse.Namespace, name: str) -> tuple[float, int]:
@@ -256,9 +290,9 @@ def _resumed(args: argparse.Namespace, name: str) -> tuple[float, int]:
     raises   UserError if the last final event of an earlier run can't be read
     """
     for path, kind in _files(args, name).items() if args.resume else ():
-        if kind == "json" and path.exists() and (final := _earlier(path).final):
+        if kind == "json" and path.exists() and (finals := _earlier(path).finals):
             try:
-                event = json.loads(final)
+                event = json.loads(finals[-1])
                 return event["position"], event["number"] + 1
             except (ValueError, KeyError, TypeError):
                 what = f"{path}: its last final event is damaged, expected position and number"
