@@ -426,6 +426,19 @@ def test_hotwords_take_part_in_partial_results_and_finals(recognizer, tmp_path):
     assert [e.segment.nbest[0].scores["hotwords"] > 0 for e in found] == [True, True, False]
 
 
+def test_an_ngram_decides_between_likely_partial_results(recognizer, tmp_path):
+    """The last sound is half a B and half a D."""
+    waveform = np.concatenate([say("--A-C-"), 0.5 * say("B") + 0.5 * say("D")])
+    shown = []
+    for known in ("ACB", "ACD"):
+        lm = kneser_ney.estimate([LETTERS.encode(known)] * 9, LETTERS.vocabulary, 3)
+        kneser_ney.write_arpa(tmp_path / known, lm, LETTERS.symbols())
+        how = SearchOptions(mode="ctc", beam=8, lm=str(tmp_path / known), lm_weight=2.0)
+        stream = Streams(recognizer, how).open()
+        shown.append(stream.push(np.concatenate([waveform, say("--")]))[-1].text)
+    assert shown == ["ACB", "ACD"]
+
+
 @each("seconds", [0.0, 0.02, 0.03, 0.05, 0.3])
 def test_a_short_stream_is_as_a_short_file(recognizer, streams, seconds):
     waveform, expected = say("A-C")[: int(seconds * RATE)], ""

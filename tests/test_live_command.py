@@ -513,6 +513,31 @@ def test_a_microphone_is_read_until_it_is_stopped(decode, monkeypatch, caplog, e
     assert fake.closed and "lost, 1 times" in caplog.text
 
 
+@pytest.mark.usefixtures("heeded")
+@each("words, expected", [(["3"], 3), (["USB"], "USB"), ([], None)])
+def test_a_microphone_has_a_number_or_a_name(decode, monkeypatch, words, expected):
+    asked = []
+
+    class Named(FakeDevice):
+        def query_devices(self, device, kind):
+            asked.append(device)
+            return super().query_devices(None, kind)
+
+        def InputStream(self, rate, size, device, *more, **callback):  # noqa: N802
+            asked.append(device)
+            return super().InputStream(rate, size, None, *more, **callback)
+
+    class Heard(queue.Queue):
+        def get(self, block=True, timeout=0.01):
+            if self.empty():  # someone presses Ctrl-C
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().get(block, 0.01)
+
+    monkeypatch.setattr(live.queue, "Queue", Heard)
+    monkeypatch.setitem(sys.modules, "sounddevice", Named(say("--AB-----"), RATE))
+    assert decode("--mic", *words) == "AB\n" and asked == [expected, expected]
+
+
 @each("known", [True, False])
 def test_a_microphone_that_is_unplugged_ends_with_a_mistake(failed, monkeypatch, capsys, known):
     class Unplugged(FakeDevice):
