@@ -111,48 +111,37 @@ def test_any_cutting_gives_the_same(recognizer, how):
         assert run(streams.open(), waveform, cuts) == whole  # to the bit: chunks are the same
 
 
-@slow
-def test_a_thousand_cuttings_give_the_same(recognizer):
-    """All at once, which takes least time."""
-    streams, waveform = Streams(recognizer, HOW), say(TEXT[:20])
-    whole = run(streams.open(), waveform)
-    cut = cuttings(range(1000), len(waveform))
-    portions = {streams.open(): np.split(waveform, cuts) for cuts in cut}
-    for parts in itertools.zip_longest(*portions.values()):
-        for stream, samples in zip(portions, parts, strict=True):
-            if samples is not None:
-                stream.feed(samples)
+def run_together(streams, portions):
+    """Open a stream for each list of portions, let all hear their next ones side by side; the events of each."""
+    opened = [streams.open() for _ in portions]
+    for parts in itertools.zip_longest(*portions, fillvalue=np.zeros(0, np.float32)):
+        for stream, samples in zip(opened, parts, strict=True):
+            stream.feed(samples)
         streams.advance()
-    for stream in portions:
+    for stream in opened:
         stream.end()
     streams.advance()
-    for stream in portions:
-        assert_alike(stream.take(), whole)
+    return [stream.take() for stream in opened]
 
 
-def test_finals_of_the_whole_segment_are_the_same_from_any_cutting_and_in_company(monkeypatch):
-    """Last segments of unlike lengths are encoded together."""
+@slow
+def test_a_thousand_cuttings_give_the_same(recognizer):
+    streams, waveform = Streams(recognizer, HOW), say(TEXT[:20])
+    whole = run(streams.open(), waveform)
+    portions = [np.split(waveform, cuts) for cuts in cuttings(range(1000), len(waveform))]
+    for found in run_together(streams, portions):
+        assert_alike(found, whole)
+
+
+def test_finals_of_the_whole_segment_are_the_same_from_any_cutting_and_in_company():
     streams, waveform = Streams(fit("[4, whole]"), JOINT, WHOLE_SEGMENT), say(TEXT)
     whole = run(streams.open(), waveform)
     for cuts in cuttings(range(5), len(waveform)):
         assert_alike(run(streams.open(), waveform, cuts), whole)
     others = [waveform, waveform[: 9 * RATE // 2], np.concatenate([waveform, waveform[RATE:]])]
     alone = [run(streams.open(), samples) for samples in others]
-    lengths, encoded = [], streams._encoded
-
-    def spy(parts):
-        lengths.append({segment.frames for segment, _ in parts})
-        return encoded(parts)
-
-    monkeypatch.setattr(streams, "_encoded", spy)
-    together = [streams.open() for _ in others]
-    for stream, samples in zip(together, others, strict=True):
-        stream.feed(samples)
-        stream.end()
-    streams.advance()
-    assert max(map(len, lengths)) > 1
-    for stream, expected in zip(together, alone, strict=True):
-        assert_alike(stream.take(), expected)
+    for found, expected in zip(run_together(streams, [[x] for x in others]), alone, strict=True):
+        assert_alike(found, expected)
 
 
 @each("company, number, how", partly([(7, 3, HOW), (1, 1, HOW), (31, 1, HOW), (3, 1, JOINT)], 3))
@@ -205,13 +194,12 @@ def test_finals_are_what_the_search_finds_in_the_whole_encoded_at_once(
         searched.append(H[0, : H_lens[0]])
         add(keys, H, H_lens)
 
-    def listen(parts):
-        frames = [segment.frames - streams.chunk for segment, _ in parts]
-        heard.extend(streams._most + n * streams._hop for n in frames)
-        return encoded(parts)
+    def listen(segment, frames):
+        heard.append(streams._most + (segment.frames - streams.chunk) * streams._hop)
+        return encoded(segment, frames)
 
-    encoded = streams._encoded
-    monkeypatch.setattr(streams, "_encoded", listen)
+    encoded = streams.encoded
+    monkeypatch.setattr(streams, "encoded", listen)
     monkeypatch.setattr(streams._finals, "add", spy)
     chunk = frames if endpoints is CHUNKS else WHOLE
     for final in (e for e in run(streams.open(), waveform) if isinstance(e, Final)):
@@ -327,17 +315,9 @@ def test_any_cutting_with_cuts_of_segments_gives_the_same(short):
     )
     whole = run(streams.open(), waveform)
     assert sum(isinstance(e, Final) for e in whole) >= 4
-    side_by_side = [streams.open() for _ in range(20)]
     portions = [np.split(waveform, cuts) for cuts in cuttings(range(20), len(waveform))]
-    for parts in itertools.zip_longest(*portions, fillvalue=waveform[:0]):
-        for stream, samples in zip(side_by_side, parts, strict=True):
-            stream.feed(samples)
-        streams.advance()
-    for stream in side_by_side:
-        stream.end()
-    streams.advance()
-    for stream in side_by_side:
-        assert_alike(stream.take(), whole)
+    for found in run_together(streams, portions):
+        assert_alike(found, whole)
 
 
 @each("rate", [16_000, 44_100, 48_000, 11_025])

@@ -23,7 +23,6 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from asr.audio.live import Resampler
 from asr.device import autocast, in_threads
@@ -79,11 +78,6 @@ class _Segment:
     best: BestPrefix = NOTHING
     shown: str = ""
     stable: str = ""
-
-    @property
-    def is_spoken(self) -> bool:
-        """Whether anything is recognized, or was shown."""
-        return bool(self.best.tokens or self.shown)
 
     def add(self, X: Tensor, H: Tensor, silent: np.ndarray, factor: int) -> None:
         """Add what a chunk gave; factor: features from one encoder frame to the next."""
@@ -226,16 +220,17 @@ class Stream:
             self._waiting.append(Partial(self.number, self._now, self._now + end, text, stable))
             segment.shown, segment.stable = text, stable
 
-    def _conclude(self, frames: int, after: int, encoded: tuple[Tensor, Tensor] | None) -> _Ended:
+    def _conclude(self, frames: int, after: int) -> _Ended:
         """End the segment after some encoder frames, and begin the next one after some samples."""
         streams, segment, begin = self._streams, self._segment, self._now
         self._first, self._begin = self._first + after, self._begin + after
         self._count = max(0, self._count - after)
         self._segment = streams.new_segment()
+        spoken = segment.best.tokens or segment.shown
         # CTC may emit a word that is cut off when it is over; no time lies beyond the cut
         end = min(begin + frames * streams.recognizer.frame_seconds, self._now)
-        shown, spoken = bool(segment.shown), encoded is not None
-        ended = _Ended(begin, end, self._now, shown, encoded, is_final=not spoken)
+        encoded = streams.encoded(segment, frames) if spoken else None
+        ended = _Ended(begin, end, self._now, bool(segment.shown), encoded, is_final=not spoken)
         self._waiting.append(ended)
         self._sought = [one for one in (*self._sought, ended) if not one.is_final]
         return ended
@@ -427,7 +422,7 @@ class Streams:
     def _cut(self, segment: _Segment) -> Endpoint:
         """Decide where to cut a segment that is too long: between two words, or else two tokens."""
         tokens, T, seconds = segment.best.tokens, segment.frames, self.recognizer.frame_seconds
-        encoded, found = Encoded.of(self._encoded([(segment, T)])), None
+        encoded, found = Encoded.of([self.encoded(segment, T)]), None
         emitted = self._emitted(encoded, tokens)
         heard = Hypothesis(tokens, 0.0, confidences=[1.0] * len(tokens))
         [words] = self.searcher.word_times(encoded, [heard])
@@ -445,19 +440,16 @@ class Streams:
         found = align(self.searcher.ctc_log_probs(encoded.H), encoded.H_lens, Y, Y_lens)
         return list(zip(found.starts[0].tolist(), found.ends[0].tolist(), strict=True))
 
-    def _encoded(self, parts: Sequence[tuple[_Segment, int]]) -> list[tuple[Tensor, Tensor]]:
-        """The first encoder frames of segments, (T', D), and what they were made of, (T, F); parts: T' of each."""
-        features = [torch.cat(segment.X) for segment, _ in parts]
-        if features and self.endpoints.finals == "whole":
-            X_lens = torch.tensor([len(X) for X in features], device=self._device)
-            X = pad_sequence(features, batch_first=True)  # (B, T, F)
-            H = [*encode_features(self._encoder, X, X_lens, self.precision, WHOLE).H]
-        else:
-            H = [torch.cat(segment.H) for segment, _ in parts]
-        return [
-            (of_one[:T], X[: self._encoder.subsampling.frames(T)])
-            for of_one, X, (_, T) in zip(H, features, parts, strict=True)
-        ]
+    def encoded(self, segment: _Segment, frames: int) -> tuple[Tensor, Tensor]:
+        """The first encoder frames of a segment, (T', D), and what they were made of, (T, F)."""
+        features, X = self._encoder.subsampling.frames(frames), torch.cat(segment.X)
+        H = self._whole(X) if self.endpoints.finals == "whole" else torch.cat(segment.H)
+        return H[:frames], X[:features]
+
+    def _whole(self, X: Tensor) -> Tensor:
+        """Encode all features of a segment at once, without chunks: (T, F) → (T', D)."""
+        X_lens = torch.tensor([len(X)], device=X.device)
+        return encode_features(self._encoder, X[None], X_lens, self.precision, WHOLE).H[0]
 
     def _tell(self, stream: Stream) -> None:
         decode, best = self.recognizer.tokenizer.decode, stream._segment.best
@@ -470,12 +462,10 @@ class Streams:
 
         ends   stream, encoder frames of its segment, samples after which the next one begins
         """
-        spoken = {s: (s._segment, frames) for s, frames, _ in ends if s._segment.is_spoken}
-        encoded = dict(zip(spoken, self._encoded([*spoken.values()]), strict=True))
-        ended = [s._conclude(frames, after, encoded.get(s)) for s, frames, after in ends]
-        if encoded:
-            batch = Encoded.of(encoded.values())
-            self._finals.add([one for one in ended if one.encoded], batch.H, batch.H_lens)
+        ended = [stream._conclude(frames, after) for stream, frames, after in ends]
+        if spoken := [one for one in ended if one.encoded]:
+            encoded = Encoded.of([one.encoded for one in spoken if one.encoded])
+            self._finals.add(spoken, encoded.H, encoded.H_lens)
 
     def _final(self, ended: _Ended, nbest: list[Hypothesis], words: list[Word]) -> Segment | None:
         """Make the result; None where nothing was spoken or shown."""
