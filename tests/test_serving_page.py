@@ -158,7 +158,7 @@ def fitted(wave):
         fits[: max(0, place - 100)] = fits[place + apart :] = 0.0
         alike = fits / np.linalg.norm(tone) / np.sqrt(energy + 1e-9)
         place = int((alike > 0.95 * alike.max()).argmax())  # the same letter may come again
-        place += int(alike[place : place + 4800].argmax())
+        place += int(alike[place : place + 4800].argmax())  # within half a tone
         yield alike[place], fits[place] / (tone @ tone)
         place, apart = place + 9600, 48_000 * 3  # the longest pause, and a delay
 

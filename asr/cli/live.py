@@ -217,9 +217,8 @@ def _into_files(growing: Mapping[Path, Growing], resume: bool) -> Write:
     before it writes those leaves what they need.
     """
     files = sorted(growing.items(), key=lambda item: item[1].kind != "json")
-    [path, first], *_ = files
-    has_json = first.kind == "json"
-    finals = _finals(path) if has_json and resume else []
+    events = next((path for path, one in files if one.kind == "json"), None)
+    finals = _finals(events) if events and resume else []
     for path, one in files:
         if resume:
             _go_on(path, one, () if one.kind == "json" else finals)
@@ -227,8 +226,8 @@ def _into_files(growing: Mapping[Path, Growing], resume: bool) -> Write:
             write_text(path, one.head)
 
     def write(event: Event) -> None:
-        if has_json and isinstance(event, Final):
-            event = Final.of_json(event.as_json())
+        if events and isinstance(event, Final):
+            event = Final.of_json(event.as_json())  # as a resumed run will read it
         for path, one in files:
             if text := one.add(event):
                 append_text(path, text)
