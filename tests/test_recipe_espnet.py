@@ -31,7 +31,7 @@ def folder(monkeypatch, tmp_path):
 def test_espnet_has_our_sizes_tokens_and_batches(tmp_path, kind, theirs, space):
     """Of samples a batch and batches a step; every setting is plain YAML."""
     ours = config.load(Experiment, ROOT / "conf/an4.yaml", [f"tokenizer={tmp_path / kind}"])
-    made = recipe_espnet.settings(ours, tmp_path / "tokens.txt")
+    made = recipe_espnet.settings(ours, tmp_path / "tokens.txt", "librispeech_100", 2e-3, 1000)
     tokens = (tmp_path / "tokens.txt").read_text(encoding="utf-8").split()
     assert tokens[:2] == ["<blank>", "<unk>"] and tokens[-1] == "<sos/eos>" and space in tokens
     assert len(tokens) == tokenizer.load(tmp_path / kind).vocabulary + 1 == len(set(tokens))
@@ -41,6 +41,18 @@ def test_espnet_has_our_sizes_tokens_and_batches(tmp_path, kind, theirs, space):
     assert found == {"linear_units": 768, "warmup": {"warmup_steps": 1000}}
     assert (made["token_type"], made["batch_bins"], made["accum_grad"]) == (theirs, 20 * 16000, 2)
     assert yaml.safe_load(yaml.safe_dump(made)) == made
+
+
+def test_the_recipe_for_small_corpora_differs_in_what_it_says(tmp_path):
+    """Against the other: no masks, another initialization, no weight decay, and rate and warm-up as given."""
+    ours = config.load(Experiment, ROOT / "conf/an4.yaml", [f"tokenizer={tmp_path / 'bpe'}"])
+    tokens = tmp_path / "tokens.txt"
+    large = recipe_espnet.settings(ours, tokens, "librispeech_100", 2e-3, 1000)
+    small = recipe_espnet.settings(ours, tokens, "an4", 5e-4, 2300)
+    differing = {name for name in {*large, *small} if large.get(name) != small.get(name)}
+    assert differing == {"init", "specaug", "specaug_conf", "optim_conf", "scheduler_conf"}
+    assert small["init"] == "xavier_uniform" and "specaug" not in small
+    assert (small["optim_conf"], small["scheduler_conf"]) == ({"lr": 5e-4}, {"warmup_steps": 2300})
 
 
 def test_sound_files_at_each_speed(tmp_path):
@@ -79,15 +91,16 @@ def test_a_training_is_what_fits_in_its_minutes(tmp_path, monkeypatch):
     monkeypatch.setattr(recipe_espnet, "PYTHON", tmp_path / "python")
     out = Path("out")
     out.mkdir()
-    (out / "config.yaml").write_text("batch_bins: 70\n")
+    (out / "run.yaml").write_text("batch_bins: 70\n")
     expected = "out/run/train.log: ESPnet ended with status 1:"  # it can't take the mean
     with pytest.raises(UserError, match=expected):
-        recipe_espnet.train(out, out / "run", 1 / 60, 1)
+        recipe_espnet.train(out / "run", 1 / 60, 1)
     for _ in range(2):  # the mean alone is left to take, then nothing
-        recipe_espnet.train(out, out / "run", 1 / 60, 1)
+        recipe_espnet.train(out / "run", 1 / 60, 1)
     said = (out / "run/train.log").read_text()
     assert said.count("called") == 3 and (out / "stats.log").read_text().count("called") == 1
     assert said.count("--num_iters_per_epoch 3 ") == 3  # a tenth of 2100 / 70 batches
+    assert said.count("--config out/run.yaml ") == 3
     assert "--train_shape_file out/stats/train/speech_shape" in said
     assert "--valid_data_path_and_name_and_type out/dev/wav.scp,speech,sound" in said
     with pytest.raises(UserError, match="x.log: ESPnet ended with status 3:\n.*\nno such thing"):

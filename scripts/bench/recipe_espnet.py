@@ -1,24 +1,32 @@
 """A recipe's corpus in ESPnet's hands: its Conformer in our size, trained for the given minutes on the same utterances.
 
-    python -m scripts.bench.recipe_espnet NAME SET [--minutes 120] [--threads 2]
+    python -m scripts.bench.recipe_espnet NAME SET [--like librispeech_100] [--rate 0.002]
+        [--warmup 1000] [--minutes 120] [--threads 2]
 
 data/NAME and exp/NAME/tokenizer are needed, which recipes/NAME/run.sh makes, and .bench/espnet,
 which environments.sh makes. All goes to exp/NAME/espnet: sound files at three speeds, ESPnet's
-statistics, and in a folder of the minutes its training and the texts of SET that its joint search
-finds, which are scored. What is finished is passed over by the same command, whatever was changed
-since: for other data or settings remove exp/NAME/espnet first. A training that was stopped begins
-anew, so that its minutes stay whole.
+statistics, and in a folder of its own each training, with the texts of SET that its joint search
+finds, which are scored. What is finished is passed over by the same command: for other data or
+another configuration of ours remove exp/NAME/espnet first. A training that was stopped begins anew,
+so that its minutes stay whole.
 
-ESPnet's own are: features (its defaults, with global CMVN), SpecAugment, dropout (but none of
-attention weights, where that recipe has 0.1), loss weights, optimizer and the mean of the ten
-models best by dev accuracy, all as in its LibriSpeech-100 recipe for the Conformer
-(egs2/librispeech_100/asr1/conf/train_asr_conformer.yaml), and its search (beam 10, CTC weight 0.3).
+ESPnet's own are: features (its defaults, with global CMVN), dropout (but none of attention
+weights), loss weights, optimizer and the mean of the ten models best by dev accuracy, and its
+search (beam 10, CTC weight 0.3). --like says which of its recipes the rest comes from:
+
+librispeech_100 (its conf/train_asr_conformer.yaml): SpecAugment, and a rate of 0.002 after a
+warm-up, of 15000 steps there and of 1000 unless given here, since so few minutes have fewer.
+
+an4 (its conf/train_asr_transformer.yaml), for small corpora: no SpecAugment, Xavier's uniform
+initialization, and a rate that rises to the end, since its warm-up of 20000 steps outlasts the
+4000 or so that it trains for, and reaches 0.001 there. So give --warmup the steps that fit into the
+minutes, and --rate what is to be reached; for a rate that falls again, give fewer steps.
+
 Of our recipe are: the utterances and tokens, d_model, layers, heads, widths and kernel, and how
-many seconds make a step, which are a small part of that recipe's, at its learning rate. The
-convolutions of its subsampling have d_model channels, as `conv2d` always has. Its warm-up, of 15000
-steps there, is cut to 1000, since so few minutes have fewer steps, and what it calls an epoch,
-after which it validates and keeps a model, to a tenth of a pass through the copies at three speeds:
-else few would be kept to take the mean of, and much of the last would be lost.
+many seconds make a step, which are a small part of those recipes'. The convolutions of its
+subsampling have d_model channels, as `conv2d` always has. What it calls an epoch, after which it
+validates and keeps a model, is cut to a tenth of a pass through the copies at three speeds: else
+few would be kept to take the mean of, and much of the last would be lost.
 """
 
 import os
@@ -45,7 +53,6 @@ from asr.tasks import Experiment
 from asr.text import tokenizer
 
 PYTHON = Path(".bench/espnet/bin/python")
-WARMUP = 1000  # steps
 EPOCHS = 10  # of a pass through the training set
 SPEEDS = {"train": (0.9, 1.0, 1.1)}  # of its speed perturbation: copies of the training set
 DROPOUTS = {"dropout_rate": 0.1, "positional_dropout_rate": 0.1}
@@ -60,11 +67,26 @@ MASKS = {
     "time_mask_width_ratio_range": [0.0, 0.05],
     "num_time_mask": 5,
 }
+RECIPES: dict[str, dict] = {  # of ESPnet, in egs2
+    "librispeech_100": {
+        "specaug": "specaug",
+        "specaug_conf": MASKS,
+        "optim_conf": {"weight_decay": 1e-6},
+    },
+    "an4": {"init": "xavier_uniform", "optim_conf": {}},
+}
 
 
-def settings(ours: Experiment, tokens: Path) -> dict:
-    """ESPnet's configuration, with the sizes of a recipe of ours."""
-    encoder, decoder, rate = ours.model.encoder, ours.model.decoder, ours.features.fbank.sample_rate
+def settings(ours: Experiment, tokens: Path, like: str, rate: float, warmup: int) -> dict:
+    """ESPnet's configuration, with the sizes of a recipe of ours.
+
+    like: one of ESPnet's RECIPES; rate: the highest learning rate; warmup: steps until it is reached
+    """
+    encoder, decoder, samples = (
+        ours.model.encoder,
+        ours.model.decoder,
+        ours.features.fbank.sample_rate,
+    )
     symbols, bpe = tokenizer.load(ours.tokenizer).symbols(), Path(ours.tokenizer) / "bpe.model"
     sizes = {
         "output_size": encoder.d_model,
@@ -83,9 +105,8 @@ def settings(ours: Experiment, tokens: Path) -> dict:
     return {
         "token_list": str(tokens),
         **({"token_type": "bpe", "bpemodel": str(bpe)} if bpe.exists() else {"token_type": "char"}),
-        "frontend_conf": {"fs": rate, "n_fft": 512, "win_length": rate // 40, "hop_length": rate // 100},
-        "specaug": "specaug",
-        "specaug_conf": MASKS,
+        "frontend_conf": {"fs": samples, "n_fft": 512, "win_length": samples // 40, "hop_length": samples // 100},
+        **RECIPES[like],
         "encoder": "conformer",
         "encoder_conf": {
             **sizes, **shape, **relative, **DROPOUTS,
@@ -98,11 +119,11 @@ def settings(ours: Experiment, tokens: Path) -> dict:
         },
         "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1, "length_normalized_loss": False},
         "optim": "adam",
-        "optim_conf": {"lr": 0.002, "weight_decay": 1e-6},
+        "optim_conf": {"lr": rate, **RECIPES[like]["optim_conf"]},
         "scheduler": "warmuplr",
-        "scheduler_conf": {"warmup_steps": WARMUP},
+        "scheduler_conf": {"warmup_steps": warmup},
         "batch_type": "numel",
-        "batch_bins": int(ours.data.batch_seconds * rate),  # samples
+        "batch_bins": int(ours.data.batch_seconds * samples),
         "accum_grad": ours.training.accumulate,
         "best_model_criterion": [["valid", "acc", "max"]],
         "keep_nbest_models": 10,
@@ -163,9 +184,15 @@ def espnet(
         raise UserError(f"{log}: ESPnet ended with status {done.returncode}:\n{tail}")
 
 
-def data(out: Path, shapes: str) -> list[str]:
+def configuration(run: Path) -> Path:
+    """Where the configuration of a training is, beside the training's folder."""
+    return run.with_name(f"{run.name}.yaml")
+
+
+def data(run: Path, shapes: str) -> list[str]:
     """The options of a training that name its data; shapes: the files of lengths, with {split} and {folder} in it."""
-    options = ["--config", f"{out / 'config.yaml'}", "--use_preprocessor", "true"]
+    out = run.parent
+    options = ["--config", f"{configuration(run)}", "--use_preprocessor", "true"]
     for split, folder in (("train", out / "train"), ("valid", out / "dev")):
         options += [f"--{split}_shape_file", shapes.format(split=split, folder=folder)]
         for file, facts in (("wav.scp", "speech,sound"), ("text", "text,text")):
@@ -173,9 +200,9 @@ def data(out: Path, shapes: str) -> list[str]:
     return options
 
 
-def statistics(out: Path, threads: int) -> Path:
-    """Have ESPnet measure lengths, and the features' mean and deviation."""
-    stats = out / "stats"
+def statistics(run: Path, threads: int) -> Path:
+    """Have ESPnet measure lengths, and the features' mean and deviation, for all trainings."""
+    stats = run.parent / "stats"
     if not all((stats / split / "feats_stats.npz").exists() for split in ("train", "valid")):
         how = [
             "--collect_stats",
@@ -187,24 +214,25 @@ def statistics(out: Path, threads: int) -> Path:
             "--output_dir",
             stats,
         ]
-        espnet("asr_train", out / "stats.log", threads, *data(out, "{folder}/wav.scp"), *how)
+        log = stats.with_name("stats.log")
+        espnet("asr_train", log, threads, *data(run, "{folder}/wav.scp"), *how)
     return stats
 
 
-def batches(out: Path, stats: Path) -> int:
+def batches(run: Path, stats: Path) -> int:
     """About how many batches the training set makes."""
     lengths = [
         int(line.split()[1]) for line in (stats / "train/speech_shape").read_text().splitlines()
     ]
-    return sum(lengths) // yaml.safe_load((out / "config.yaml").read_text())["batch_bins"]
+    return sum(lengths) // yaml.safe_load(configuration(run).read_text())["batch_bins"]
 
 
-def train(out: Path, run: Path, minutes: float, threads: int) -> None:
+def train(run: Path, minutes: float, threads: int) -> None:
     """Train until the time is over; then have ESPnet take the mean of its best models."""
-    exp, log, done, stats = run / "exp", run / "train.log", run / "epochs", statistics(out, threads)
+    exp, log, done, stats = run / "exp", run / "train.log", run / "epochs", statistics(run, threads)
     if (exp / "valid.acc.ave.pth").exists():
         return
-    how = data(out, f"{stats}/{{split}}/speech_shape")
+    how = data(run, f"{stats}/{{split}}/speech_shape")
     how += [
         "--normalize",
         "global_mvn",
@@ -212,7 +240,7 @@ def train(out: Path, run: Path, minutes: float, threads: int) -> None:
         f"stats_file={stats / 'train/feats_stats.npz'}",
     ]
     how += ["--num_workers", "0", "--resume", "true", "--output_dir", str(exp)]
-    how += ["--num_iters_per_epoch", str(batches(out, stats) // EPOCHS), "--max_epoch"]
+    how += ["--num_iters_per_epoch", str(batches(run, stats) // EPOCHS), "--max_epoch"]
     if not done.exists():
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir()
@@ -230,9 +258,9 @@ def train(out: Path, run: Path, minutes: float, threads: int) -> None:
     espnet("asr_train", log, threads, *how, epochs)
 
 
-def decode(out: Path, run: Path, split: str, threads: int) -> Path:
+def decode(run: Path, split: str, threads: int) -> Path:
     """Decode by joint search with one process per core, and write `id<TAB>text` lines."""
-    text, scp, exp = run / f"{split}.txt", out / split / "wav.scp", run / "exp"
+    text, scp, exp = run / f"{split}.txt", run.parent / split / "wav.scp", run / "exp"
     if text.exists():
         return text
     rows = scp.read_text(encoding="utf-8").splitlines()
@@ -279,6 +307,16 @@ def main(argv):
         "name", metavar="NAME", help="of a recipe: conf/NAME.yaml, data/NAME, exp/NAME"
     )
     args.add_argument("set", metavar="SET", help="of its test sets")
+    args.add_argument(
+        "--like",
+        choices=RECIPES,
+        default="librispeech_100",
+        help="whose settings (default: librispeech_100)",
+    )
+    args.add_argument(
+        "--rate", type=float, default=0.002, help="highest learning rate (default: 0.002)"
+    )
+    args.add_argument("--warmup", type=int, default=1000, help="steps until then (default: 1000)")
     args.add_argument("--minutes", type=float, default=120.0, help="of training (default: 120)")
     args.add_argument("--threads", type=int, default=2, help="cores (default: 2)")
     args = args.parse_args(argv)
@@ -292,14 +330,16 @@ def main(argv):
             f"conf/{args.name}.yaml: its encoder is no Conformer, whose sizes ESPnet's would take"
         )
     out = Path(f"exp/{args.name}/espnet")
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "config.yaml", yaml.safe_dump(settings(ours, out / "tokens.txt")))
+    run = out / f"{args.like}-{args.rate:g}-{args.warmup}-{args.minutes:g}-minutes"
+    run.mkdir(parents=True, exist_ok=True)
+    tokens = out / "tokens.txt"
+    theirs = settings(ours, tokens, args.like, args.rate, args.warmup)
+    write_text(configuration(run), yaml.safe_dump(theirs))
     for split in ("train", "dev", args.set):
         source = Path(f"data/{args.name}/{split}.jsonl.gz")
         dump(source, out / split, ours.features.fbank.sample_rate, SPEEDS.get(split, (1.0,)))
-    run = out / f"{args.minutes:g}-minutes"
-    train(out, run, args.minutes, args.threads)
-    text = decode(out, run, args.set, args.threads)
+    train(run, args.minutes, args.threads)
+    text = decode(run, args.set, args.threads)
     print(
         *(
             s.line()
