@@ -14,6 +14,7 @@ from refusals import refused
 
 from asr.audio import headers
 from asr.audio import load as audio
+from asr.audio.sound import opened
 
 each = pytest.mark.parametrize
 TONE_HZ = 440.0
@@ -196,7 +197,7 @@ def test_a_plain_wav_is_described_as_libsndfile_does_and_others_are_left_to_it(t
         path.write_bytes(content)
         if found := audio.plain_wav(path):
             plain += 1
-            with audio.opened(path) as sound:
+            with opened(path) as sound:
                 assert found == audio.AudioInfo(sound.rate, sound.frames, sound.channels)
             assert len(audio.load(path, 8000)) == approx(found.duration * 8000, abs=1)
     assert 0 < plain < 50

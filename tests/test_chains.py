@@ -20,7 +20,7 @@ from refusals import refused
 from small import each, options, rows
 from test_audio import unreadable
 
-from asr.audio import decoder_messages, mp3, ogg
+from asr.audio import decoder_messages, faults, mp3, ogg
 from asr.audio import load as audio
 from asr.data import shar
 
@@ -90,15 +90,15 @@ def test_files_joined_by_cat_are_read_one_behind_the_other(tmp_path, kind, secon
 @each(
     "name, error, says",
     [
-        ("os.pread", OSError(5, "Input/output error"), r"can't be read \(Input/output error"),
-        ("os.open", PermissionError(13, "Not permitted"), r"can't be read \(Not permitted"),
-        ("Sound._read", MemoryError(), "is too long for this machine's memory"),
+        ("raw.os.pread", OSError(5, "Input/output error"), r"can't be read \(Input/output error"),
+        ("raw.os.open", PermissionError(13, "Not permitted"), r"can't be read \(Not permitted"),
+        ("sound.Sound._read", MemoryError(), "is too long for this machine's memory"),
     ],
 )
 def test_what_the_system_refuses_is_one_line(tmp_path, monkeypatch, name, error, says):
     path, failing = written(tmp_path / "x.ogg", speech(1)), Mock(side_effect=error)
-    monkeypatch.setattr(f"asr.audio.load.{name}", failing)
-    monkeypatch.setattr(audio, "open", failing, raising=False)
+    monkeypatch.setattr(f"asr.audio.{name}", failing)
+    monkeypatch.setattr(faults, "open", failing, raising=False)
     refused(f"{path}: {says}", audio.load, path, RATE)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import soxr
 
 from asr.audio import pcm
-from asr.audio.load import Sound, check_finite, check_rate, mono, opened, resample
+from asr.audio.load import check_finite, check_rate, mono, resample
+from asr.audio.sound import Sound, opened
 from asr.errors import UserError
 from asr.logging import logger
 

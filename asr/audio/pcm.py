@@ -9,7 +9,8 @@ from typing import IO
 
 import soundfile
 
-from asr.audio.load import check_rate, looks_like_sound
+from asr.audio.first_bytes import looks_like_sound
+from asr.audio.load import check_rate
 from asr.errors import UserError
 from asr.logging import logger
 

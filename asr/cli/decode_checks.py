@@ -69,7 +69,7 @@ def check_given(args):
 
 def check_sound(args):
     """See that not all that is given is text, as for a translator."""
-    from asr.audio.load import is_text, looks_like_sound
+    from asr.audio.first_bytes import is_text, looks_like_sound
 
     def text(path):
         if not os.path.isfile(path):  # a folder, or a pipe, which would be waited for

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asr.audio import archive
-from asr.audio.load import RATES
+from asr.audio.sound import RATES
 from asr.errors import UserError
 from asr.files import DAMAGED, read_lines, replacing, unpacked
 

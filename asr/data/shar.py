@@ -22,8 +22,9 @@ import numpy as np
 import soundfile
 
 from asr.audio import archive
-from asr.audio import load as audio
 from asr.audio.archive import Span
+from asr.audio.faults import truncated
+from asr.audio.sound import Sound, opened
 from asr.data import manifest
 from asr.data.manifest import Utterance
 from asr.errors import UserError, refuse
@@ -313,9 +314,9 @@ def recording(path: str) -> tuple[str, bytes]:
 
     raises   UserError if it can't be read
     """
-    with audio.opened(path) as sound:
+    with opened(path) as sound:
         if parts := sound.overlooked(lost=True):
-            with audio.opened(path, parts) as whole:
+            with opened(path, parts) as whole:
                 return ".flac", as_flac(whole, AS_FLAC.get(whole.subtype, "PCM_16"))
         chain = len(sound.files) > 1  # of which others would read the first
         subtype = AS_FLAC.get(sound.subtype, "PCM_16" if chain else None)
@@ -325,14 +326,14 @@ def recording(path: str) -> tuple[str, bytes]:
         return ".flac", as_flac(sound, subtype)
 
 
-def as_flac(sound: audio.Sound, subtype: str) -> bytes:
+def as_flac(sound: Sound, subtype: str) -> bytes:
     """Write a recording as FLAC.
 
     raises   UserError if a part of it can't be read
     """
     blocks = list(sound.blocks(0, sound.frames, "int16" if subtype == "PCM_16" else "int32"))
     if sum(map(len, blocks)) < sound.frames:
-        raise audio.truncated(sound.path, sum(map(len, blocks)), sound.frames)
+        raise truncated(sound.path, sum(map(len, blocks)), sound.frames)
     flac = BytesIO()
     soundfile.write(flac, np.concatenate(blocks), sound.rate, subtype, format="FLAC")
     return flac.getvalue()

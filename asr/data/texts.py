@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asr.audio.load import looks_like_sound
+from asr.audio.first_bytes import looks_like_sound
 from asr.data import manifest
 from asr.data.columns import Ragged, Rows
 from asr.errors import UserError, shorten

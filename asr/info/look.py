@@ -15,6 +15,8 @@ from typing import IO
 
 from asr.audio import archive, containers
 from asr.audio import load as audio
+from asr.audio.first_bytes import is_text, looks_like_sound
+from asr.audio.sound import SUFFIXES
 from asr.data import manifest
 from asr.errors import UserError
 from asr.info import folders
@@ -83,9 +85,7 @@ def describe(path: str) -> Finding:
         return weights_of(path)
     if name.endswith((".yaml", ".yml")):
         return configuration(path)
-    if Path(path).suffix.lower() in audio.SUFFIXES | containers.SUFFIXES or audio.looks_like_sound(
-        head
-    ):
+    if Path(path).suffix.lower() in SUFFIXES | containers.SUFFIXES or looks_like_sound(head):
         return recording(path)
     start = unpacked_head(path) if head.startswith(b"\x1f\x8b") else head
     if start.lstrip().startswith(b"\\data\\") or ".arpa" in name:
@@ -320,7 +320,7 @@ def text(path: str, start: bytes) -> Finding:
         raise UserError(
             f"{path}: is UTF-16 text, expected UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8"
         )
-    if b"\0" in start or not audio.is_text(start):
+    if b"\0" in start or not is_text(start):
         raise UserError(
             f"{path}: unknown kind of file: not sound, text, manifest, weights or n-gram model"
         )

@@ -20,6 +20,7 @@ import soundfile
 
 from asr.audio import containers
 from asr.audio import load as sound_files
+from asr.audio.sound import SUFFIXES, forget
 from asr.errors import UserError
 from asr.serving.clients import CLOSED, Closed
 from asr.serving.errors import RequestError, without_paths
@@ -43,13 +44,13 @@ def kept(parent: str) -> Iterator[Path]:
             yield Path(folder)
         finally:
             for path in Path(folder).iterdir():
-                sound_files.forget(path)
+                forget(path)
 
 
 def write(content: IO[bytes], name: str, folder: Path) -> Path:
     """Write an upload to a folder; nothing but a known suffix of the client's name for it is used."""
     suffix = Path(name).suffix.lower() if name.isprintable() else ""
-    path = folder / f"upload{suffix if suffix in sound_files.SUFFIXES else ''}"
+    path = folder / f"upload{suffix if suffix in SUFFIXES else ''}"
     with open(path, "wb") as file:
         shutil.copyfileobj(content, file, 1 << 20)
     return path

@@ -248,14 +248,15 @@ def sounds_of(path: str) -> list[str]:
 
     raises   UserError if the folder has none
     """
-    from asr.audio import load as audio
+    from asr.audio.load import find
+    from asr.audio.sound import SUFFIXES
 
     if not path:
         raise UserError("got an empty name, expected a sound file or a folder")
     if not os.path.isdir(path):
         return [path]
-    suffixes = audio.SUFFIXES | containers.SUFFIXES
-    found = sorted(map(str, audio.find(path, suffixes)))
+    suffixes = SUFFIXES | containers.SUFFIXES
+    found = sorted(map(str, find(path, suffixes)))
     if not found:
         raise UserError(f"{path}: this folder holds no sound file ({', '.join(sorted(suffixes))})")
     return found
