@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import signal
 import tarfile
 from dataclasses import replace
@@ -32,6 +33,7 @@ from asr.data.bucketing import Shards, plan, read_ahead
 from asr.data.columns import Ragged, Strings
 from asr.data.prepare import prepare
 from asr.data.validate import check_audio
+from asr.errors import UserError
 from asr.parts import Part
 from asr.preflight.check import check
 
@@ -85,6 +87,38 @@ def test_the_samples_are_the_recordings(sounds):
         assert names == {name for name in tar.getnames() if not name.endswith(".json")}
 
 
+def test_lossy_recordings_become_flac_of_the_same_samples_if_asked_to(sounds):
+    """Rounded to 16 bits; all others as without."""
+    plain = prepare("folder", "sounds", "out", shar=True).manifests
+    before = contents(SHARDS)
+    made = prepare("folder", "sounds", "out", shar=True, flac=True)
+    files, stored = read(plain["recordings"]), read(made.manifests["recordings.shar"])
+    assert not made.current and list(files) == list(stored)
+    for name, utterance in stored.items():
+        got, expected = (audio.load(u.path, 16000, channel=0) for u in (utterance, files[name]))
+        is_lossy = name[2:] in ("h.ogg", "i.opus", "j.mp3")
+        atol = 1.001 * 2**-16 if is_lossy else 0  # and one has no 16 bits
+        np.testing.assert_allclose(got, np.minimum(expected, 1 - 2**-15), rtol=0, atol=atol)
+    with tarfile.open(SHARDS / "recording.000000.tar") as tar:
+        suffixes = {Path(name).suffix for name in tar.getnames()}
+    assert suffixes == {".flac", ".wav", ".json"}
+    assert prepare("folder", "sounds", "out", shar=True, flac=True).current
+    shutil.copytree(SHARDS, "whole")
+    SHARDS.with_name("recordings.shar.jsonl.gz").unlink()
+    for share in ({"part": Part(1, 1)}, {"join": 1}):
+        prepare("folder", "sounds", "out", shar=True, flac=True, **share)
+    assert contents(SHARDS) == contents(Path("whole"))
+    assert not prepare("folder", "sounds", "out", normalize="plain").notes[1:]  # it stays
+    assert not prepare("folder", "sounds", "out", shar=True).current
+    assert contents(SHARDS) == before
+
+
+def test_flac_without_shar_is_a_mistake(sounds):
+    with pytest.raises(UserError, match="of use with `shar` alone"):
+        prepare("folder", "sounds", "out", flac=True)
+    assert not Path("out").exists()
+
+
 def test_lhotse_reads_it_and_writes_the_same(sounds, monkeypatch):
     for path in Path("sounds/1").glob(f"[!{LHOTSES}].*"):
         path.unlink()
@@ -123,6 +157,10 @@ def make(tmp_path, monkeypatch):
     return lambda **how: prepare("folder", "sounds", "out", **{"shar": True} | how)
 
 
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def written():
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in SHARDS.iterdir()}
 
@@ -140,11 +178,11 @@ def is_changed(made):
 def test_finished_shards_are_kept_torn_ones_written_again_and_the_folder_moves(make, monkeypatch):
     opened, recording = [], shar.recording
 
-    def failing(path):
+    def failing(path, flac):
         opened.append(path)
         if len(opened) >= 19:
             raise ZeroDivisionError
-        return recording(path)
+        return recording(path, flac)
 
     monkeypatch.setattr(shar, "recording", failing)
     monkeypatch.setattr(shar.os, "cpu_count", lambda: 1)
@@ -200,7 +238,7 @@ def test_parts_make_what_one_run_makes_and_may_be_killed(make, monkeypatch, stde
     for part in (9, 3, 4, 1, 8, 6, 5):
         run(f"--shar --part {part}/9")
     last = shar.divided(list(manifest.read("out/recordings.jsonl.gz")))[0][-1]  # of part 2
-    fatal = lambda path: (die if path.endswith(last.id) else recording)(path)  # noqa: E731
+    fatal = lambda path, *how: (die if path.endswith(last.id) else recording)(path, *how)  # noqa: E731
     killed("shar.recording", fatal, "--shar --part 2/9")
     [left] = (name for name in files() if ".partial-" in name)
     assert "recording.000000.tar" in left

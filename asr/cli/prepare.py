@@ -110,6 +110,12 @@ def add_shar(args):
         "manifest OUT/<split>.shar.jsonl.gz. Use it for network disks, which are faster with few large files",
     )
     args.add_argument(
+        "--flac",
+        action="store_true",
+        help="with --shar: decode mp3, Opus and Vorbis, and copy them as FLAC of 16 bits, which is faster to read "
+        "and takes more space (default: copy them as they are)",
+    )
+    args.add_argument(
         "--part",
         metavar="I/N",
         help="with --shar, once the manifests exist: copy part I of N of the recordings, on any machine; auto, or "

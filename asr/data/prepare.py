@@ -72,6 +72,7 @@ def prepare(
     progress: bool = False,
     part: Part | None = None,
     join: int | None = None,
+    flac: bool = False,
 ) -> Preparation:
     """Write `out/<split>.jsonl.gz` for each split of a corpus.
 
@@ -94,10 +95,11 @@ def prepare(
     progress:  show a progress bar on stderr
     part:      with shar, copy this share of the recordings only, after manifests were made without
     join:      with shar, make one Shar of that number of parts
+    flac:      with shar, decode mp3, Opus and Vorbis, and copy them as FLAC of 16 bits
     raises     UserError for a mistake in the corpus' own files, or if the sound files of a whole
                split, or more than half of all, can't be used; then nothing is written
     """
-    check_request(corpus, shar, part, join)
+    check_request(corpus, shar, part, join, flac)
     whole = reader(corpus)(Path(os.path.abspath(source)))
     found = as_asked(whole, splits, normalize, channel)
     parts, notes, carved = with_carved(found, dev, test)
@@ -125,19 +127,21 @@ def prepare(
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
     for name in parts if shar else ():
-        what = list(manifest.read(manifests[name])), out, name, digest(parts[name])
-        manifests[f"{name}.shar"], copied = copy(*what, part, join, progress)
+        what = list(manifest.read(manifests[name])), out, name, identity(parts[name], flac)
+        manifests[f"{name}.shar"], copied = copy(*what, part, join, progress, flac)
         done |= copied
     return Preparation(manifests, statistics, notes, not done, failures)
 
 
-def check_request(corpus: str, shar: bool, part: Part | None, join: int | None) -> None:
-    """Refuse an unknown corpus, and parts of what isn't copied."""
+def check_request(corpus: str, shar: bool, part: Part | None, join: int | None, flac: bool) -> None:
+    """Refuse an unknown corpus, and what is said about copies where none are made."""
     if corpus not in CORPORA:
         known = f"known are {', '.join(CORPORA)}"
         raise UserError(f"{corpus}: no such corpus{did_you_mean(corpus, CORPORA)}; {known}")
     if (part or join) and (not shar or part and join):
         raise UserError("give one of `part` and `join`, with `shar`")
+    if flac and not shar:
+        raise UserError("is of use with `shar` alone: give both or none", argument="flac")
 
 
 def stamp_of(
@@ -176,7 +180,8 @@ def write_all(
     out, notes = stamp.output, []
     stamp.begin()
     for name, items in splits.items():
-        if shars.remove_other(out, name, digest(items)) and not shar:
+        own = [identity(items, flac) for flac in (False, True)]
+        if shars.remove_other(out, name, own) and not shar:
             notes.append(
                 f"{name}.shar: its manifest was removed, because the recordings changed; --shar copies them again"
             )
@@ -196,6 +201,7 @@ def copy(
     part: Part | None,
     join: int | None,
     progress: bool,
+    flac: bool,
 ) -> tuple[Path, bool]:
     """Copy a split's recordings into shards, or a part of them, or join parts.
 
@@ -203,9 +209,9 @@ def copy(
     """
     what = utterances, out, split, identity
     if part:
-        done = shars.write_part(*what, part, progress)
+        done = shars.write_part(*what, part, progress, flac)
         return shars.part_of(*what[1:], part).output, done
-    done = shars.join(*what, join) if join else shars.write(*what, progress)
+    done = shars.join(*what, join) if join else shars.write(*what, progress, flac)
     return shars.paths(out, split)[0], done
 
 
@@ -328,6 +334,11 @@ def digest(items: Iterable[Item]) -> str:
             facts += [type(error).__name__]
         state.update(json.dumps(facts).encode() + b"\n")
     return state.hexdigest()[:32]
+
+
+def identity(items: Iterable[Item], flac: bool) -> str:
+    """Compute the fingerprint of a Shar of items."""
+    return digest(items) + ("-flac" if flac else "")
 
 
 def rewritten(corpus: Corpus, name: str) -> Corpus:

@@ -34,6 +34,7 @@ from asr.parts import Part, check_complete
 from asr.stamp import Stamp, is_stamped
 
 SHARD = 1000  # utterances
+LOSSY = {"MP3", "MPEG", "OGG"}
 AS_FLAC = dict.fromkeys(("PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW"), "PCM_16") | {
     "PCM_24": "PCM_24"
 }
@@ -45,16 +46,16 @@ def paths(folder: str | os.PathLike, split: str) -> tuple[Path, Path]:
 
 
 def stamp_of(folder: str | os.PathLike, split: str, identity: str) -> Stamp:
-    """The stamp of a finished Shar; identity: a digest of the utterances and the state of their sound files."""
+    """The stamp of a finished Shar; identity: a digest of the utterances, their sound files' state, and `flac`."""
     return Stamp(
         paths(folder, split)[0], "asr-prepare --shar", {"digest": identity, "shard": SHARD}, []
     )
 
 
-def remove_other(folder: str | os.PathLike, split: str, identity: str) -> bool:
+def remove_other(folder: str | os.PathLike, split: str, identities: Iterable[str]) -> bool:
     """Remove the manifest of a Shar that was made of other utterances; say whether there was one."""
-    path = paths(folder, split)[0]
-    other = path.exists() and not stamp_of(folder, split, identity).is_current()
+    path, own = paths(folder, split)[0], [stamp_of(folder, split, one) for one in identities]
+    other = path.exists() and not any(stamp.is_current() for stamp in own)
     if other:
         path.unlink()
     return other
@@ -97,6 +98,7 @@ def write(
     split: str,
     identity: str,
     progress: bool = False,
+    flac: bool = False,
 ) -> bool:
     """Write `folder/<split>.shar/` and its manifest `folder/<split>.shar.jsonl.gz`, unless they are there.
 
@@ -104,6 +106,7 @@ def write(
     identity:    digest of the utterances and the state of their sound files: shards that were
                  finished for the same ones are kept
     progress:    show a bar on stderr
+    flac:        decode mp3, Opus and Vorbis, too, and write them as FLAC
     returns      whether anything was to be done
     raises       UserError if a recording has become unreadable or the disk is full; finished shards
                  stay
@@ -116,7 +119,7 @@ def write(
     if not mark.exists() or mark.read_text(encoding="utf-8") != identity:
         shutil.rmtree(shards, ignore_errors=True)
         write_text(mark, identity)
-    found = write_shards(shards, list(enumerate(divided(utterances))), progress)
+    found = write_shards(shards, list(enumerate(divided(utterances))), progress, flac)
     manifest.write(path, placed(utterances, found))
     stamp.write()
     mark.unlink()
@@ -135,13 +138,13 @@ def placed(utterances: Iterable[Utterance], spans: Mapping[str, Span | str]) -> 
 
 
 def write_shards(
-    folder: Path, shards: Sequence[tuple[int, Sequence[Utterance]]], progress: bool
+    folder: Path, shards: Sequence[tuple[int, Sequence[Utterance]]], progress: bool, flac: bool
 ) -> dict[str, Span]:
     """Write shards, by number, unless they are there; return where each recording lies."""
     found: dict[str, Span] = {}
     count = sum(len(shard) for _, shard in shards)
     with workers(folder.name, count, progress) as (run, told):
-        for spans in run(lambda one: write_shard(make_folder(folder), told, *one), shards):
+        for spans in run(lambda one: write_shard(make_folder(folder), told, flac, *one), shards):
             found |= spans
     return found
 
@@ -167,6 +170,7 @@ def write_part(
     identity: str,
     part: Part,
     progress: bool = False,
+    flac: bool = False,
 ) -> bool:
     """Write a part of the shards, unless they are there; for the arguments and errors see `write`."""
     own, stamp = (
@@ -176,7 +180,7 @@ def write_part(
     whole, shards = stamp_of(folder, split, identity), parts_folder(folder, split, identity)
     if whole.is_current() or stamp.is_current() and are_there(shards, own):
         return False
-    found = write_shards(shards, own, progress)
+    found = write_shards(shards, own, progress, flac)
     stamp.begin()
     write_text(stamp.output, json.dumps({id: str(span) for id, span in found.items()}) + "\n")
     stamp.write()
@@ -257,7 +261,7 @@ def workers(name: str, count: int, progress: bool) -> Iterator[tuple]:
 
 
 def write_shard(
-    folder: Path, tell, number: int, utterances: Sequence[Utterance]
+    folder: Path, tell, flac: bool, number: int, utterances: Sequence[Utterance]
 ) -> dict[str, Span]:
     """Write a shard, its cuts last, unless it is there; say where each recording lies, relative to the manifest."""
     tar, cuts = files_of(folder, number)
@@ -270,7 +274,7 @@ def write_shard(
     ):
         for utterance in utterances:
             tell(1)
-            suffix, sound = recording(utterance.path)
+            suffix, sound = recording(utterance.path, flac)
             add(file, f"{utterance.id}{suffix}", sound)
             add(
                 file,
@@ -309,9 +313,10 @@ def places(tar: Path) -> dict[str, Span]:
     return {os.path.splitext(m.name)[0]: Span(within, m.offset_data, m.size) for m in members}
 
 
-def recording(path: str) -> tuple[str, bytes]:
+def recording(path: str, flac: bool = False) -> tuple[str, bytes]:
     """The suffix and content of a recording: FLAC of what is not compressed, any other file as it is.
 
+    flac     write mp3, Opus and Vorbis as FLAC, too
     raises   UserError if it can't be read
     """
     with opened(path) as sound:
@@ -319,7 +324,8 @@ def recording(path: str) -> tuple[str, bytes]:
             with opened(path, parts) as whole:
                 return ".flac", as_flac(whole, AS_FLAC.get(whole.subtype, "PCM_16"))
         chain = len(sound.files) > 1  # of which others would read the first
-        subtype = AS_FLAC.get(sound.subtype, "PCM_16" if chain else None)
+        decode = chain or flac and sound.format in LOSSY
+        subtype = AS_FLAC.get(sound.subtype, "PCM_16" if decode else None)
         if subtype is None or sound.format == "FLAC":
             with archive.open_binary(path) as content:
                 return Path(path).suffix or f".{sound.format.lower()}", content.read()
@@ -327,13 +333,16 @@ def recording(path: str) -> tuple[str, bytes]:
 
 
 def as_flac(sound: Sound, subtype: str) -> bytes:
-    """Write a recording as FLAC.
+    """Write a recording as FLAC; what lossy codecs decode to is rounded to 16 bits.
 
     raises   UserError if a part of it can't be read
     """
-    blocks = list(sound.blocks(0, sound.frames, "int16" if subtype == "PCM_16" else "int32"))
+    exact = "int16" if subtype == "PCM_16" else "int32"
+    blocks = list(sound.blocks(0, sound.frames, "float32" if sound.format in LOSSY else exact))
     if sum(map(len, blocks)) < sound.frames:
         raise truncated(sound.path, sum(map(len, blocks)), sound.frames)
-    flac = BytesIO()
-    soundfile.write(flac, np.concatenate(blocks), sound.rate, subtype, format="FLAC")
+    samples, flac = np.concatenate(blocks), BytesIO()
+    if sound.format in LOSSY:
+        samples = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+    soundfile.write(flac, samples, sound.rate, subtype, format="FLAC")
     return flac.getvalue()
