@@ -19,5 +19,5 @@ asr-tokenizer data/mandarin/train.jsonl.gz data/mandarin/dev.jsonl.gz exp/mandar
 step asr-train --gpus all --config conf/mandarin.yaml ${settings[@]+"${settings[@]}"}
 step asr-ngram data/mandarin/train.jsonl.gz exp/mandarin/tokenizer exp/mandarin/lm.arpa.gz --order 4
 # weights chosen on dev with asr-decode --tune (README.md)
-bash scripts/evaluate.sh mandarin test --ctc-weight 0.7
-bash scripts/evaluate.sh mandarin test --ctc-weight 0.7 --length-bonus 2 --lm exp/mandarin/lm.arpa.gz --lm-weight 0.4
+bash scripts/evaluate.sh mandarin test --ctc-weight 0.3 --length-bonus 1
+bash scripts/evaluate.sh mandarin test --ctc-weight 0.5 --length-bonus 1 --lm exp/mandarin/lm.arpa.gz --lm-weight 0.2
