@@ -1,6 +1,6 @@
 """Time the reading of the same recordings in several formats: seconds of audio per second, and bytes.
 
-    python -m scripts.bench.sound_files data/mine/train.jsonl.gz [--files 100] [--repeats 5]
+    python -m scripts.bench.sound_files data/mandarin/train.jsonl.gz [--files 100] [--repeats 5]
 
 Recordings of a manifest, evenly spaced, are written to a temporary folder in each format that
 training reads. The formats take turns, each over all recordings; the figures are medians over the
