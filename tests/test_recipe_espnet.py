@@ -55,6 +55,16 @@ def test_the_recipe_for_small_corpora_differs_in_what_it_says(tmp_path):
     assert (small["optim_conf"], small["scheduler_conf"]) == ({"lr": 5e-4}, {"warmup_steps": 2300})
 
 
+def test_the_recipe_for_small_corpora_has_no_schedule_of_its_own(capsys):
+    for given in ([], ["--rate", "1e-3"], ["--warmup", "4000"]):
+        with pytest.raises(SystemExit) as ended:
+            recipe_espnet.main(["english", "test", "--like", "an4", *given])
+        assert ended.value.code == 2 and "give --rate and --warmup" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        recipe_espnet.main(["english", "test", "--warmup", "0"])
+    assert ended.value.code == 2
+
+
 def test_sound_files_at_each_speed(tmp_path):
     waveform = np.sin(np.arange(16000) / 10).astype(np.float32) / 2
     soundfile.write(tmp_path / "a.wav", waveform, 16000)

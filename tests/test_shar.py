@@ -91,6 +91,10 @@ def test_lossy_recordings_become_flac_of_the_same_samples_if_asked_to(sounds):
     """Rounded to 16 bits; all others as without."""
     plain = prepare("folder", "sounds", "out", shar=True).manifests
     before = contents(SHARDS)
+    with pytest.raises(UserError, match="is there already, made without `flac`; use it so, or"):
+        prepare("folder", "sounds", "out", shar=True, flac=True)
+    assert contents(SHARDS) == before
+    SHARDS.with_name("recordings.shar.jsonl.gz").unlink()
     made = prepare("folder", "sounds", "out", shar=True, flac=True)
     files, stored = read(plain["recordings"]), read(made.manifests["recordings.shar"])
     assert not made.current and list(files) == list(stored)
@@ -108,13 +112,62 @@ def test_lossy_recordings_become_flac_of_the_same_samples_if_asked_to(sounds):
     for share in ({"part": Part(1, 1)}, {"join": 1}):
         prepare("folder", "sounds", "out", shar=True, flac=True, **share)
     assert contents(SHARDS) == contents(Path("whole"))
-    assert not prepare("folder", "sounds", "out", normalize="plain").notes[1:]  # it stays
+    (SHARDS.parent / "recordings.jsonl.gz").unlink()
+    assert not prepare("folder", "sounds", "out").current
+    assert prepare("folder", "sounds", "out", shar=True, flac=True).current  # it stayed
+    for share in ({}, {"part": Part(1, 1)}, {"join": 1}):
+        with pytest.raises(UserError, match="is there already, made with `flac`; use it so, or"):
+            prepare("folder", "sounds", "out", shar=True, **share)
+    assert contents(SHARDS) == contents(Path("whole"))
+    SHARDS.with_name("recordings.shar.jsonl.gz").unlink()
     assert not prepare("folder", "sounds", "out", shar=True).current
     assert contents(SHARDS) == before
 
 
+@pytest.mark.parametrize(
+    "rate, channels, fits", [(70001, 1, False), (96000, 1, True), (8000, 9, False), (8000, 8, True)]
+)
+@pytest.mark.parametrize("kind", ["wav", "ogg"])
+def test_what_flac_cannot_hold_is_copied(tmp_path, kind, rate, channels, fits):
+    path = tmp_path / f"x.{kind}"
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, (8000, channels)), rate)
+    suffix, content = shar.recording(str(path), flac=True)
+    assert suffix == (".flac" if fits else f".{kind}")
+    assert fits or content == path.read_bytes()
+    found = soundfile.info(io.BytesIO(content))
+    assert (found.samplerate, found.channels, found.frames) == (rate, channels, 8000)
+
+
+@pytest.mark.parametrize(
+    "subtype, step",
+    [("FLOAT", 2**-24), ("DOUBLE", 2**-24), ("PCM_32", 2**-23), ("PCM_24", 0), ("PCM_16", 0)],
+)
+def test_joined_files_become_one_flac_of_their_samples(tmp_path, subtype, step):
+    """Rounded to 24 bits where they have more, and clipped where they are louder than FLAC can be."""
+    path, wave = tmp_path / "x.wav", np.random.default_rng(0).uniform(-0.9, 0.9, 8000)
+    if subtype in ("FLOAT", "DOUBLE"):
+        wave[:2] = 1.5, -1.5
+    soundfile.write(path, wave, 16000, subtype)
+    path.write_bytes(2 * path.read_bytes())
+    suffix, content = shar.recording(str(path))
+    got, rate = soundfile.read(io.BytesIO(content))
+    expected = np.clip(audio.load(path, 16000), -1, 1 - 2**-23)
+    assert suffix == ".flac" and rate == 16000 and len(got) == 16000
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1.001 * step)
+
+
+def test_joined_files_that_no_flac_can_hold_are_named(tmp_path):
+    path = tmp_path / "x.wav"
+    soundfile.write(path, np.zeros((100, 9)), 8000)
+    path.write_bytes(2 * path.read_bytes())
+    with pytest.raises(
+        UserError, match="x.wav: holds several recordings of 9 channels at 8,000 Hz"
+    ):
+        shar.recording(str(path))
+
+
 def test_flac_without_shar_is_a_mistake(sounds):
-    with pytest.raises(UserError, match="of use with `shar` alone"):
+    with pytest.raises(UserError, match="needs `shar`: give both, or neither"):
         prepare("folder", "sounds", "out", flac=True)
     assert not Path("out").exists()
 

@@ -115,7 +115,7 @@ def prepare(
     if (part or join) and not current:
         raise UserError(
             f"{out}: its manifests are absent, or made of other recordings or options; first run the same command "
-            "without `shar` and `part`, once"
+            "once without `shar` and the options that belong to it"
         )
     if not current or failures is None:
         check_folder("OUT", out, made_files(parts, carved), "asr-prepare", [source], force)
@@ -127,7 +127,10 @@ def prepare(
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
     for name in parts if shar else ():
-        what = list(manifest.read(manifests[name])), out, name, identity(parts[name], flac)
+        as_is, decoded = identities(parts[name])
+        own, other = (decoded, as_is) if flac else (as_is, decoded)
+        check_kind(out, name, other, flac)
+        what = list(manifest.read(manifests[name])), out, name, own
         manifests[f"{name}.shar"], copied = copy(*what, part, join, progress, flac)
         done |= copied
     return Preparation(manifests, statistics, notes, not done, failures)
@@ -141,7 +144,21 @@ def check_request(corpus: str, shar: bool, part: Part | None, join: int | None, 
     if (part or join) and (not shar or part and join):
         raise UserError("give one of `part` and `join`, with `shar`")
     if flac and not shar:
-        raise UserError("is of use with `shar` alone: give both or none", argument="flac")
+        raise UserError("needs `shar`: give both, or neither", argument="flac")
+
+
+def check_kind(out: str | os.PathLike, split: str, other: str, flac: bool) -> None:
+    """See that a Shar isn't there that was finished with the other choice of `flac`: copying takes long.
+
+    other    the fingerprint of that one
+    raises   UserError
+    """
+    if (stamp := shars.stamp_of(out, split, other)).is_finished():
+        how = "without `flac`" if flac else "with `flac`"
+        raise UserError(
+            f"{shars.paths(out, split)[1]}: is there already, made {how}; use it so, or remove {stamp.output} to "
+            "have it made again"
+        )
 
 
 def stamp_of(
@@ -180,8 +197,7 @@ def write_all(
     out, notes = stamp.output, []
     stamp.begin()
     for name, items in splits.items():
-        own = [identity(items, flac) for flac in (False, True)]
-        if shars.remove_other(out, name, own) and not shar:
+        if shars.remove_other(out, name, identities(items)) and not shar:
             notes.append(
                 f"{name}.shar: its manifest was removed, because the recordings changed; --shar copies them again"
             )
@@ -336,9 +352,10 @@ def digest(items: Iterable[Item]) -> str:
     return state.hexdigest()[:32]
 
 
-def identity(items: Iterable[Item], flac: bool) -> str:
-    """Compute the fingerprint of a Shar of items."""
-    return digest(items) + ("-flac" if flac else "")
+def identities(items: Iterable[Item]) -> tuple[str, str]:
+    """Compute the fingerprints of the Shars of items: of one that copies mp3, Opus and Vorbis, and of one in FLAC."""
+    copied = digest(items)
+    return copied, f"{copied}-flac"
 
 
 def rewritten(corpus: Corpus, name: str) -> Corpus:

@@ -34,10 +34,15 @@ from asr.parts import Part, check_complete
 from asr.stamp import Stamp, is_stamped
 
 SHARD = 1000  # utterances
-LOSSY = {"MP3", "MPEG", "OGG"}
-AS_FLAC = dict.fromkeys(("PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW"), "PCM_16") | {
-    "PCM_24": "PCM_24"
-}
+LOSSY = {"MP3", "MPEG", "OGG"}  # formats
+EXACT = {
+    "PCM_S8",
+    "PCM_U8",
+    "PCM_16",
+    "PCM_24",
+    "ULAW",
+    "ALAW",
+}  # subtypes that FLAC keeps to the bit
 
 
 def paths(folder: str | os.PathLike, split: str) -> tuple[Path, Path]:
@@ -46,7 +51,7 @@ def paths(folder: str | os.PathLike, split: str) -> tuple[Path, Path]:
 
 
 def stamp_of(folder: str | os.PathLike, split: str, identity: str) -> Stamp:
-    """The stamp of a finished Shar; identity: a digest of the utterances, their sound files' state, and `flac`."""
+    """The stamp of a finished Shar; identity: of the utterances, the state of their sound files, and `flac`."""
     return Stamp(
         paths(folder, split)[0], "asr-prepare --shar", {"digest": identity, "shard": SHARD}, []
     )
@@ -103,7 +108,7 @@ def write(
     """Write `folder/<split>.shar/` and its manifest `folder/<split>.shar.jsonl.gz`, unless they are there.
 
     utterances:  whole recordings
-    identity:    digest of the utterances and the state of their sound files: shards that were
+    identity:    of the utterances, the state of their sound files, and `flac`: shards that were
                  finished for the same ones are kept
     progress:    show a bar on stderr
     flac:        decode mp3, Opus and Vorbis, too, and write them as FLAC
@@ -316,33 +321,64 @@ def places(tar: Path) -> dict[str, Span]:
 def recording(path: str, flac: bool = False) -> tuple[str, bytes]:
     """The suffix and content of a recording: FLAC of what is not compressed, any other file as it is.
 
+    Joined files become one FLAC, because other readers would read the first of them.
+
     flac     write mp3, Opus and Vorbis as FLAC, too
-    raises   UserError if it can't be read
+    raises   UserError if it can't be read, or is of joined files that FLAC can't hold
     """
     with opened(path) as sound:
         if parts := sound.overlooked(lost=True):
             with opened(path, parts) as whole:
-                return ".flac", as_flac(whole, AS_FLAC.get(whole.subtype, "PCM_16"))
-        chain = len(sound.files) > 1  # of which others would read the first
-        decode = chain or flac and sound.format in LOSSY
-        subtype = AS_FLAC.get(sound.subtype, "PCM_16" if decode else None)
-        if subtype is None or sound.format == "FLAC":
-            with archive.open_binary(path) as content:
-                return Path(path).suffix or f".{sound.format.lower()}", content.read()
-        return ".flac", as_flac(sound, subtype)
+                return ".flac", as_flac(whole)
+        is_plain = sound.format != "FLAC" and sound.subtype in EXACT
+        wanted = is_plain or flac and sound.format in LOSSY
+        if len(sound.files) > 1 or wanted and fits_flac(sound):
+            return ".flac", as_flac(sound)
+        with archive.open_binary(path) as content:
+            return Path(path).suffix or f".{sound.format.lower()}", content.read()
 
 
-def as_flac(sound: Sound, subtype: str) -> bytes:
-    """Write a recording as FLAC; what lossy codecs decode to is rounded to 16 bits.
+def fits_flac(sound: Sound) -> bool:
+    """Whether FLAC (RFC 9639) can hold a recording of this rate and number of channels."""
+    rate = sound.rate
+    return sound.channels <= 8 and (rate <= 65535 or rate <= 655350 and rate % 10 == 0)
 
-    raises   UserError if a part of it can't be read
+
+def as_flac(sound: Sound) -> bytes:
+    """Write a recording as FLAC, rounded where FLAC can't be exact: codecs' samples to 16 bits, floats to 24.
+
+    raises   UserError if a part of it can't be read, or FLAC can't hold it
     """
-    exact = "int16" if subtype == "PCM_16" else "int32"
-    blocks = list(sound.blocks(0, sound.frames, "float32" if sound.format in LOSSY else exact))
-    if sum(map(len, blocks)) < sound.frames:
-        raise truncated(sound.path, sum(map(len, blocks)), sound.frames)
-    samples, flac = np.concatenate(blocks), BytesIO()
+    if not fits_flac(sound):
+        has = f"{sound.channels} channels at {sound.rate:,} Hz"
+        what = f"holds several recordings of {has}, which FLAC can't hold as one"
+        raise UserError(f"{sound.path}: {what}; split the file, or leave `shar` out")
+    subtype, dtype = flac_kind(sound)
+    content, count = BytesIO(), 0
+    with soundfile.SoundFile(
+        content, "w", sound.rate, sound.channels, subtype, format="FLAC"
+    ) as file:
+        for block in sound.blocks(0, sound.frames, dtype):
+            count += len(block)
+            file.write(rounded(block, subtype) if dtype == "float32" else block)
+    if count < sound.frames:
+        raise truncated(sound.path, count, sound.frames)
+    return content.getvalue()
+
+
+def flac_kind(sound: Sound) -> tuple[str, str]:
+    """The subtype of the FLAC that a recording becomes, and the type of number to read it as."""
+    if sound.subtype in ("FLOAT", "DOUBLE"):
+        return "PCM_24", "float32"
     if sound.format in LOSSY:
-        samples = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
-    soundfile.write(flac, samples, sound.rate, subtype, format="FLAC")
-    return flac.getvalue()
+        return "PCM_16", "float32"
+    return ("PCM_24", "int32") if sound.subtype in ("PCM_24", "PCM_32") else ("PCM_16", "int16")
+
+
+def rounded(samples: np.ndarray, subtype: str) -> np.ndarray:
+    """Clip float samples to [-1, 1] and round them to integers, in the upper bits of int16 or int32."""
+    bits = 16 if subtype == "PCM_16" else 24
+    whole = np.clip(
+        np.rint(samples * 2.0 ** (bits - 1)), -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1
+    )
+    return whole.astype(np.int16) if bits == 16 else whole.astype(np.int32) << 8

@@ -43,7 +43,7 @@ from tqdm import tqdm
 
 from asr import config
 from asr.audio import load as audio
-from asr.cli.command import command, parser
+from asr.cli.command import command, count, parser
 from asr.data import manifest
 from asr.errors import UserError
 from asr.files import write_text
@@ -314,12 +314,17 @@ def main(argv):
         help="whose settings (default: librispeech_100)",
     )
     args.add_argument(
-        "--rate", type=float, default=0.002, help="highest learning rate (default: 0.002)"
+        "--rate", type=float, help="highest learning rate (default: 0.002; an4 has none)"
     )
-    args.add_argument("--warmup", type=int, default=1000, help="steps until then (default: 1000)")
+    args.add_argument("--warmup", type=count, help="steps until then (default: 1000; an4 has none)")
     args.add_argument("--minutes", type=float, default=120.0, help="of training (default: 120)")
     args.add_argument("--threads", type=int, default=2, help="cores (default: 2)")
     args = args.parse_args(argv)
+    if args.like == "an4" and None in (args.rate, args.warmup):
+        raise UserError(
+            "--like an4: its own schedule is for other minutes; give --rate and --warmup"
+        )
+    rate, warmup = args.rate or 0.002, args.warmup or 1000
     if not PYTHON.exists():
         raise UserError(
             f"{PYTHON}: no ESPnet here; bash scripts/bench/environments.sh espnet makes it"
@@ -330,10 +335,10 @@ def main(argv):
             f"conf/{args.name}.yaml: its encoder is no Conformer, whose sizes ESPnet's would take"
         )
     out = Path(f"exp/{args.name}/espnet")
-    run = out / f"{args.like}-{args.rate:g}-{args.warmup}-{args.minutes:g}-minutes"
+    run = out / f"{args.like}-{rate:g}-{warmup}-{args.minutes:g}-minutes"
     run.mkdir(parents=True, exist_ok=True)
     tokens = out / "tokens.txt"
-    theirs = settings(ours, tokens, args.like, args.rate, args.warmup)
+    theirs = settings(ours, tokens, args.like, rate, warmup)
     write_text(configuration(run), yaml.safe_dump(theirs))
     for split in ("train", "dev", args.set):
         source = Path(f"data/{args.name}/{split}.jsonl.gz")
