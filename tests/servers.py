@@ -35,7 +35,7 @@ class Reply:
 
 @dataclass
 class Request:
-    """What was asked for, and how many bytes of body were sent."""
+    """What was asked for, and how many bytes of body the reply has."""
 
     path: str
     range: str | None
@@ -115,8 +115,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.end_headers()
         body = reply.data[start:][: reply.cut]
+        request.sent = len(body)  # before the client, which may look at once, has it
         self.wfile.write(body)
-        request.sent = len(body)
 
     def log_message(self, *_):
         """Say nothing."""
