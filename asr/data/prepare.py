@@ -106,6 +106,7 @@ def prepare(
     if shar:
         shars.check_names(item.id for items in parts.values() for item in items)
         shars.check_folders(out, parts)
+        own = {name: own_identity(out, name, items, flac) for name, items in parts.items()}
     arguments = {"corpus": corpus, "source": os.path.abspath(source), "dev": dev, "test": test}
     arguments |= {} if channel is None else {"channel": channel}
     stamp = stamp_of(out, arguments, found, parts)
@@ -127,10 +128,7 @@ def prepare(
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
     for name in parts if shar else ():
-        as_is, decoded = identities(parts[name])
-        own, other = (decoded, as_is) if flac else (as_is, decoded)
-        check_kind(out, name, other, flac)
-        what = list(manifest.read(manifests[name])), out, name, own
+        what = list(manifest.read(manifests[name])), out, name, own[name]
         manifests[f"{name}.shar"], copied = copy(*what, part, join, progress, flac)
         done |= copied
     return Preparation(manifests, statistics, notes, not done, failures)
@@ -147,18 +145,21 @@ def check_request(corpus: str, shar: bool, part: Part | None, join: int | None, 
         raise UserError("needs `shar`: give both, or neither", argument="flac")
 
 
-def check_kind(out: str | os.PathLike, split: str, other: str, flac: bool) -> None:
-    """See that a Shar isn't there that was finished with the other choice of `flac`: copying takes long.
+def own_identity(out: str | os.PathLike, split: str, items: Iterable[Item], flac: bool) -> str:
+    """The fingerprint of the Shar of a split's items.
 
-    other    the fingerprint of that one
-    raises   UserError
+    raises   UserError if one is there that was finished with the other choice of `flac`: copying
+             takes long
     """
+    as_is, decoded = identities(items)
+    own, other = (decoded, as_is) if flac else (as_is, decoded)
     if (stamp := shars.stamp_of(out, split, other)).is_finished():
         how = "without `flac`" if flac else "with `flac`"
         raise UserError(
             f"{shars.paths(out, split)[1]}: is there already, made {how}; use it so, or remove {stamp.output} to "
             "have it made again"
         )
+    return own
 
 
 def stamp_of(

@@ -35,14 +35,8 @@ from asr.stamp import Stamp, is_stamped
 
 SHARD = 1000  # utterances
 LOSSY = {"MP3", "MPEG", "OGG"}  # formats
-EXACT = {
-    "PCM_S8",
-    "PCM_U8",
-    "PCM_16",
-    "PCM_24",
-    "ULAW",
-    "ALAW",
-}  # subtypes that FLAC keeps to the bit
+# subtypes that FLAC keeps to the bit
+EXACT = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "ULAW", "ALAW"}
 
 
 def paths(folder: str | os.PathLike, split: str) -> tuple[Path, Path]:
@@ -377,8 +371,6 @@ def flac_kind(sound: Sound) -> tuple[str, str]:
 
 def rounded(samples: np.ndarray, subtype: str) -> np.ndarray:
     """Clip float samples to [-1, 1] and round them to integers, in the upper bits of int16 or int32."""
-    bits = 16 if subtype == "PCM_16" else 24
-    whole = np.clip(
-        np.rint(samples * 2.0 ** (bits - 1)), -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1
-    )
-    return whole.astype(np.int16) if bits == 16 else whole.astype(np.int32) << 8
+    top = 2.0**15 if subtype == "PCM_16" else 2.0**23
+    whole = np.clip(np.rint(samples * top), -top, top - 1)
+    return whole.astype(np.int16) if subtype == "PCM_16" else whole.astype(np.int32) << 8
