@@ -12,7 +12,7 @@ from pathlib import Path
 
 from asr.cli.command import command, parser
 from asr.data.corpora import CORPORA, Corpus, Item, reader, tsv
-from asr.data.prepare import check_texts
+from asr.data.items import check_texts
 from asr.errors import UserError, shorten
 from asr.files import make_folder, write_text
 from asr.stamp import Stamp

@@ -11,20 +11,19 @@ is probably wrong.
 import hashlib
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from asr.audio import load as audio
-from asr.audio.load import AudioInfo
 from asr.data import manifest
 from asr.data import shar as shars
 from asr.data.corpora import CORPORA, Corpus, Item, reader
+from asr.data.items import as_asked
 from asr.data.manifest import Utterance
+from asr.data.recordings import about_channels, failure, look
 from asr.data.split import CARVED, with_carved
 from asr.data.statistics import Statistics
-from asr.errors import UserError, did_you_mean, refuse, shorten
+from asr.errors import UserError, did_you_mean
 from asr.failures import Failure
 from asr.failures import read as read_failures
 from asr.failures import write as write_failures
@@ -33,10 +32,8 @@ from asr.outputs import check_folder
 from asr.parts import Part
 from asr.stamp import Stamp
 from asr.stamp import read as read_stamp
-from asr.text.normalize import convention
 
 FAILED = "failed.tsv"  # in OUT
-HEARD = 5.0  # seconds that are checked in a recording with several channels
 
 
 @dataclass(frozen=True)
@@ -175,17 +172,6 @@ def kept(whole: Corpus, splits: Mapping[str, Sequence[Item]]) -> tuple[str, ...]
     return CARVED if "train" in whole.splits.keys() - splits.keys() else ()
 
 
-def as_asked(
-    corpus: Corpus, splits: Sequence[str] | None, normalize: str | None, channel: int | None
-) -> Corpus:
-    """Select splits of a corpus, rewrite its texts, check them, and choose the channel."""
-    found = select(corpus, splits)
-    found = rewritten(found, normalize) if normalize else found
-    check_texts(found)
-    chosen = {name: on_channel(items, channel) for name, items in found.splits.items()}
-    return replace(found, splits=chosen)
-
-
 def write_all(
     stamp: Stamp,
     splits: Mapping[str, Sequence[Item]],
@@ -257,87 +243,6 @@ def made_files(splits: Iterable[str], carved: Iterable[str]) -> list[str]:
     return [*manifests, *(f"{name}.speakers" for name in ("train", *carved) if carved), FAILED]
 
 
-def select(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
-    """Select splits, and note those that differ from the complete corpus.
-
-    raises   UserError for a missing split, with a list of the existing ones
-    """
-    for name in wanted or ():
-        if name not in corpus.splits:
-            near, there = did_you_mean(name, corpus.splits), ", ".join(corpus.splits)
-            what = f"got {name!r}, no such split of this corpus{near}; it has {there}"
-            raise UserError(what, argument="splits")
-    splits = {
-        name: items for name, items in corpus.splits.items() if wanted is None or name in wanted
-    }
-    return replace(
-        corpus, splits=splits, notes=[*corpus.notes, *incomplete(splits, corpus.complete)]
-    )
-
-
-def incomplete(splits: Mapping[str, Sequence[Item]], complete: Mapping[str, int]) -> list[str]:
-    """Note the splits whose number of utterances differs from the complete corpus."""
-    pairs = [(name, len(splits[name]), count) for name, count in complete.items() if name in splits]
-    return [
-        f"{name}: {got:,} utterances, the complete corpus has {n:,}"
-        for name, got, n in pairs
-        if got != n
-    ]
-
-
-def check_texts(corpus: Corpus) -> None:
-    """Refuse mistakes that show without opening a sound file: empty splits and texts, repeated ids."""
-    items = [item for items in corpus.splits.values() for item in items]
-    for name, members in corpus.splits.items():
-        if not members:
-            raise UserError(f"{name}: has no utterances; add some or remove the split")
-    seen = Counter(item.id for item in items)
-    repeated = [f"{item.id} ({item.where})" for item in items if seen[item.id] > 1]
-    refuse(
-        repeated,
-        "utterances that share an id with another",
-        "give each its own id across all splits",
-    )
-    if corpus.transcribed:  # else ids are file names, and a bad one is left out with its file
-        refuse(
-            [f"{i.id} ({i.where})" for i in items if not i.text],
-            "empty texts",
-            "transcribe or remove them",
-        )
-        refuse(
-            amiss(items, lambda i: i.id, manifest.fault),
-            "ids that a line of text can't hold",
-            "rename them",
-        )
-    refuse(
-        amiss(items, lambda i: i.speaker or "", manifest.hidden),
-        "speakers that no line can hold",
-        "rename them",
-    )
-    refuse(
-        amiss(items, lambda i: i.text, manifest.fault_of_text),
-        "texts with characters that aren't text",
-        "remove those",
-    )
-
-
-def amiss(
-    items: Iterable[Item], value: Callable[[Item], str], fault: Callable[[str], str | None]
-) -> Iterator[str]:
-    """Describe the items with a bad value, and the fault."""
-    for item in items:
-        if found := fault(value(item)):
-            yield f"{manifest.shown(value(item))!r} ({manifest.shown(item.where)}) {found}"
-
-
-def on_channel(items: Iterable[Item], channel: int | None) -> list[Item]:
-    """Set the channel of items that have none of their own."""
-    return [
-        item if channel is None or item.channel is not None else replace(item, channel=channel)
-        for item in items
-    ]
-
-
 def digest(items: Iterable[Item]) -> str:
     """Compute a fingerprint of items and of the sizes and times of their sound files, or of their absence."""
     state = hashlib.sha256()
@@ -359,72 +264,6 @@ def identities(items: Iterable[Item]) -> tuple[str, str]:
     return copied, f"{copied}-flac"
 
 
-def rewritten(corpus: Corpus, name: str) -> Corpus:
-    """Rewrite the texts by a convention, and note how many changed, with an example."""
-    rewrite = convention(name)
-    splits = {
-        split: [replace(item, text=rewrite(item.text)) for item in items]
-        for split, items in corpus.splits.items()
-    }
-    pairs = [
-        (old.text, new.text)
-        for split in splits
-        for old, new in zip(corpus.splits[split], splits[split], strict=True)
-    ]
-    changed = [pair for pair in pairs if pair[0] != pair[1]]
-    example = ", such as {!r} → {!r}".format(*changed[0]) if changed else ""
-    note = f"normalized ({name}): {len(changed)} of {len(pairs)} texts changed{example}"
-    return replace(corpus, splits=splits, notes=[*corpus.notes, note])
-
-
-def look(
-    splits: Mapping[str, Sequence[Item]], progress: bool, whole: bool
-) -> tuple[dict[str, list[Utterance]], list[Failure]]:
-    """Open every sound file, and decode it if `whole`; return the utterances of each split, and those left out.
-
-    raises   UserError if these are a whole split, or more than half of all
-    """
-    from asr.audio.headers import read_headers
-
-    items = [item for items in splits.values() for item in items]
-    headers = read_headers([item.path for item in items], progress, whole)
-    failures = [fault for pair in zip(items, headers, strict=True) if (fault := failure(*pair))]
-    pairs = zip(items, headers, strict=True)
-    found = {item.id: header for item, header in pairs if isinstance(header, AudioInfo)}
-    lost = {failure.id for failure in failures}
-    kept = {name: [item for item in items if item.id not in lost] for name, items in splits.items()}
-    if 2 * len(failures) > len(items) or not all(kept.values()):
-        where = {item.id: item.where for item in items}
-        listed = [
-            f"{manifest.shown(f.id)} ({where[f.id]}): {manifest.shown(f.path, 400)}: {f.reason}"
-            for f in failures
-        ]
-        which = f"of {len(items)}, too many to continue without them"
-        fix = (
-            "check that SOURCE is complete and its paths are right; repair the files or remove them"
-        )
-        refuse(listed, f"faulty sound files {which}", fix)
-    return {
-        name: [utterance(item, found[item.id]) for item in items] for name, items in kept.items()
-    }, failures
-
-
-def failure(item: Item, header: AudioInfo | UserError | None) -> Failure | None:
-    """Describe what is wrong with an item's sound file; None if it can be used."""
-    if fault := manifest.fault(item.id):
-        reason = f"its name {fault}; rename the file"
-    elif isinstance(header, UserError):
-        reason = str(header).removeprefix(f"{item.path}: ")
-    elif header is None:
-        reason = "is within an archive; expected a file of its own"
-    elif item.channel is not None and item.channel >= header.channels:
-        has = "1 channel" if header.channels == 1 else f"{header.channels} channels"
-        reason = f"has {has}, counted from 0; channel {item.channel} was requested"
-    else:
-        return None
-    return Failure(item.id, str(item.path), reason)
-
-
 def listed(stamp: Stamp) -> list[Failure] | None:
     """Read what an earlier run left out; None if its list is missing or was changed."""
     try:
@@ -433,52 +272,6 @@ def listed(stamp: Stamp) -> list[Failure] | None:
     except (UserError, OSError, ValueError, TypeError):
         return None
     return failures if len(failures) == count else None
-
-
-def about_channels(splits: Mapping[str, Sequence[Utterance]]) -> list[str]:
-    """Note the recordings whose channels are averaged, and those where that gives silence."""
-    mixed = [
-        u
-        for utterances in splits.values()
-        for u in utterances
-        if u.channels > 1 and u.channel is None
-    ]
-    if not mixed:
-        return []
-    silent = [u.path for u in mixed if cancels(u)]
-    notes = [
-        f"{len(mixed)} recordings have several channels, and their mean is used; --channel 0 takes only the first"
-    ]
-    if silent:
-        notes.append(
-            f"{len(silent)} of them have channels that cancel each other out ({shorten(silent)}): use --channel 0 or 1"
-        )
-    return notes
-
-
-def cancels(u: Utterance) -> bool:
-    """Tell whether the mean of the channels is silent in the middle of the recording."""
-    seconds = min(u.duration, HEARD)
-    try:
-        return audio.cancels(u.path, (u.duration - seconds) / 2, seconds)
-    except UserError:  # training will report it
-        return False
-
-
-def utterance(item: Item, header: AudioInfo) -> Utterance:
-    """Make an utterance from an item and its sound file's header."""
-    return Utterance(
-        id=item.id,
-        path=str(item.path),
-        rate=header.rate,
-        samples=header.samples,
-        channels=header.channels,
-        start=0.0,
-        duration=header.duration,
-        text=item.text,
-        speaker=item.speaker,
-        channel=item.channel if header.channels > 1 else None,
-    )
 
 
 def remove_others(stamp: Stamp, splits: Iterable[str]) -> None:
