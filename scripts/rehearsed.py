@@ -109,8 +109,8 @@ def tokens(root: str) -> None:
 
 def windows(root: str) -> None:
     """From an empty process to the first batch of a language model's training."""
+    from asr.data.batches import collate_sentences
     from asr.data.bucketing import Windows
-    from asr.data.dataset import collate_sentences
     from asr.data.tokens import stored
 
     sentences = stored(f"{root}/text.txt.gz", f"{root}/tokenizer", f"{root}/tokens", 512)

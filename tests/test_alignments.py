@@ -11,8 +11,8 @@ import torch
 from small import near, sizes
 from torch.testing import assert_close
 
+from asr.data.batches import collate
 from asr.data.columns import Ragged, Table
-from asr.data.dataset import collate
 from asr.data.manifest import Utterance
 from asr.features.frontend import FrontendSettings
 from asr.models.recognizer import Recognizer

@@ -26,7 +26,8 @@ from asr.data.augmentation.effect import Recordings, power
 from asr.data.augmentation.noise import add_noise
 from asr.data.augmentation.reverberation import reverberate
 from asr.data.augmentation.volume import amplify
-from asr.data.dataset import SpeechDataset, load
+from asr.data.dataset import SpeechDataset
+from asr.data.loading import load
 from asr.data.manifest import Utterance
 from asr.data.prepare import prepare
 from asr.training.build import build

@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from runs import assert_same
 from small import each, slow
 
+from asr.data.batches import collate
 from asr.data.bucketing import plan
 from asr.data.columns import Ragged, Table
-from asr.data.dataset import Segmentation, SpeechDataset, collate, load, read_ahead_limits
+from asr.data.dataset import Segmentation, SpeechDataset
+from asr.data.loading import load, read_ahead_limits
 from asr.data.manifest import Utterance
 from asr.data.validate import frames_needed
 from asr.seeding import utterance_seed
@@ -206,10 +208,10 @@ def test_what_is_planned_is_what_is_read(utterances):
 @slow
 def test_workers_end_with_the_trainer_that_left_its_batches_unread():
     program = """
-import torch, asr.data.dataset
+import torch, asr.data.loading
 class Recordings:
     def __getitem__(self, indices): return torch.zeros(3)
-torch.kept = asr.data.dataset.load(Recordings(), [[n] for n in range(99)], workers=2)
+torch.kept = asr.data.loading.load(Recordings(), [[n] for n in range(99)], workers=2)
 next(torch.kept)
 """
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

@@ -20,9 +20,9 @@ from small import each
 from asr.audio import load as audio
 from asr.cli import prepare as command
 from asr.data import columns as table
-from asr.data import dataset as batches
 from asr.data import manifest, shar
 from asr.data.augmentation import effect
+from asr.data.dataset import SpeechDataset
 from asr.data.prepare import prepare
 from asr.transcription.recordings import find
 
@@ -65,7 +65,7 @@ def test_whatever_reads_recordings_reads_the_channel(path):
     assert facts == [(0, 2, "LEFT"), (1, 2, "RIGHT")]
     theirs = [cut.load_audio()[0] for cut in cuts]
     assert_allclose([*map(heard, utterances)], theirs, atol=1e-6)
-    batch = batches.SpeechDataset(table.read("x.jsonl.gz"), [[1], [1]], RATE)[[0, 1]].waveforms
+    batch = SpeechDataset(table.read("x.jsonl.gz"), [[1], [1]], RATE)[[0, 1]].waveforms
     assert_allclose(batch[:, :8000].numpy(), [LEFT, RIGHT])
     drawn = effect.Recordings("x.jsonl.gz")
     assert_allclose(drawn.load(1, RATE), RIGHT)

@@ -35,7 +35,8 @@ from asr.data.concatenation import (
     faint_noise,
     least_pause,
 )
-from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, load, utterance_seeds
+from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, utterance_seeds
+from asr.data.loading import load
 from asr.data.manifest import Utterance
 from asr.data.prepare import prepare
 from asr.data.validate import frames_needed

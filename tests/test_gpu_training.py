@@ -15,7 +15,7 @@ from runs import assert_same, dev_losses, history, stop, train, weights
 from small import hybrid, near, options, sizes
 
 from asr.cli import train as command
-from asr.data.dataset import collate
+from asr.data.batches import collate
 from asr.features.frontend import FrontendSettings
 from asr.models.recognizer import Recognizer
 from asr.models.stage import LATE

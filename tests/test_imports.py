@@ -111,7 +111,7 @@ asr.files | if True: from asr.text import bpe | above it
 asr.search.beam | from asr.models.hybrid import Hybrid | search is to know nothing of models
 asr.search.beam | from asr.nn.decoder import TransformerDecoder | search is to know nothing of nn
 asr.data.dataset | from asr.nn.attention import attend | data is to know nothing of nn
-asr.models.hybrid | from asr.data.dataset import Batch | models is to know nothing of data
+asr.models.hybrid | from asr.data.batches import Batch | models is to know nothing of data
 asr.models.hybrid | from asr.training import loop | above it
 asr.config | from asr.features import fbank | above it
 asr.data.dataset | from asr.seeding import uniforms; from asr.audio import load; import torch | no

@@ -10,7 +10,7 @@ from runs import assert_same
 from torch.nn.utils.rnn import pad_sequence
 
 from asr.data import manifest
-from asr.data.dataset import collate_sentences
+from asr.data.batches import collate_sentences
 from asr.data.manifest import Utterance
 from asr.data.texts import tokenize
 from asr.data.tokens import stored

@@ -26,7 +26,7 @@ from runs import (
 )
 
 from asr.cli import train as command
-from asr.data import dataset
+from asr.data import loading
 from asr.models.recognizer import load
 from asr.training import run
 from asr.training.signals import Signals, Stopped
@@ -116,11 +116,11 @@ def test_a_signal_that_another_thread_takes_waits_until_the_loader_is_made(monke
         made.append("loader")
         return [made]
 
-    monkeypatch.setattr(dataset, "DataLoader", loader)
+    monkeypatch.setattr(loading, "DataLoader", loader)
     thread = threading.Thread(target=take)
     thread.start()
     with Signals() as signals, pytest.raises(Stopped) as stopped, signals.at_once():
-        next(dataset.load(None, [], workers=0))
+        next(loading.load(None, [], workers=0))
     thread.join()
     assert stopped.value.status == 143 and made == ["loader"]
 

@@ -158,7 +158,7 @@ def test_memory_is_that_of_windows_not_of_the_text(tmp_path):
 import numpy as np
 from asr.data import bucketing, columns, parallel
 from asr.data.columns import Ragged
-from asr.data.dataset import collate_sentences
+from asr.data.batches import collate_sentences
 from asr.data.texts import Sentences
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024

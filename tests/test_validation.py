@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from asr.data.dataset import collate
+from asr.data.batches import collate
 from asr.nn.encoder import EncoderOutput
 from asr.search.scorer import Hypothesis
 from asr.tasks import validation

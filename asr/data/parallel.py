@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from asr.data import manifest
+from asr.data.batches import PairBatch, collate_sentences
 from asr.data.columns import longest
-from asr.data.dataset import PairBatch, collate_sentences
 from asr.data.texts import Sentences, is_manifest, none_to_use
 from asr.errors import UserError, shorten
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from asr.data.batches import SentenceBatch, collate_sentences
 from asr.data.bucketing import Windows
-from asr.data.dataset import SentenceBatch, collate_sentences
 from asr.data.texts import Sentences, tokenize
 from asr.data.tokens import stored
 from asr.errors import shorten

@@ -11,8 +11,10 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
+from asr.data.batches import Batch
 from asr.data.bucketing import plan, read_ahead
-from asr.data.dataset import Batch, SpeechDataset, load
+from asr.data.dataset import SpeechDataset
+from asr.data.loading import load
 from asr.errors import UserError, shorten
 from asr.features.cmvn import CMVN
 from asr.features.frontend import FrontendSettings

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asr.data.batches import PairBatch
 from asr.data.bucketing import Windows
-from asr.data.dataset import PairBatch
 from asr.data.parallel import Pairs, join, sides
 from asr.data.texts import tokenize
 from asr.data.tokens import stored

@@ -13,7 +13,8 @@ from asr.data.augmentation import Augment
 from asr.data.bucketing import Shards, plan
 from asr.data.columns import Ragged, Table
 from asr.data.concatenation import Concatenation, JoinedUtterances, least_pause
-from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, load, utterance_seeds
+from asr.data.dataset import Segmentation, SpeechDataset, draw_speeds, utterance_seeds
+from asr.data.loading import load
 from asr.data.manifest import listed
 from asr.data.validate import (
     Limits,

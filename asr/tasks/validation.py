@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asr.data.dataset import Batch
+from asr.data.batches import Batch
 from asr.device import autocast
 from asr.models.hybrid import Hybrid
 from asr.models.recognizer import Recognizer

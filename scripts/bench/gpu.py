@@ -28,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from asr.cli.command import command
 from asr.config import load
-from asr.data.dataset import collate
+from asr.data.batches import collate
 from asr.device import autocast, compute_exactly, tuned
 from asr.errors import UserError
 from asr.files import make_folder, write_text
