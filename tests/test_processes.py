@@ -4,7 +4,10 @@ Shards, whose sums PyTorch makes, train as one to rounding.
 """
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -211,6 +214,23 @@ def test_a_failed_process_ends_though_the_others_hear_nothing(monkeypatch):
     with pytest.raises(launching.ProcessFailed, match=SECOND):
         launching.spawn(fail_beside_a_deaf_one, 2)
     assert time.monotonic() - began < 45
+
+
+@slow
+def test_a_process_that_is_killed_before_it_has_its_data_ends_all():
+    """As by a system without memory for another copy."""
+    program = """
+import signal
+from asr.training.distributed.launch import ProcessFailed, spawn
+class Deadly:
+    def __reduce__(self): return signal.raise_signal, (signal.SIGKILL,)
+try:
+    spawn(print, 2, Deadly(), bytes(1_000_000))
+except ProcessFailed as failed:
+    print(failed)
+"""
+    run = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True)
+    assert re.match(rb"training process \d of 2 was killed; out of memory\?", run.stdout), run
 
 
 def be_interrupted(group):

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import gc
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -43,6 +44,7 @@ FEW, PER_CORE = (
 )  # processes that may be wanted on a CPU: this number, or this number for each core
 GRACE = 10.0  # seconds that the others have to end by themselves when one has failed
 FAULT, MISTAKE = "fault-", "mistake-"  # files in which a process says why it failed
+TASK = "task"  # file of what the processes are to do, and with what
 
 
 def count(wanted: int | None, batches: int, device: torch.device) -> int:
@@ -143,11 +145,17 @@ class ProcessFailed(RuntimeError):
 def spawn(task: Callable[..., None], size: int, *arguments: object, threads: int = 1) -> None:
     """Call task(group, *arguments) in `size` new processes of `threads` each.
 
+    The arguments may be large, such as the table of a corpus, and go through a file. Through the
+    pipe that `multiprocessing` fills while a process starts, they would have this process wait
+    forever for one that was killed before it had read them.
+
     raises   UserError, whichever process met it; Stopped if they were asked to end, and have;
              ProcessFailed
     """
     with tempfile.TemporaryDirectory() as folder:
-        given = (size, threads, shown_level(), Path(folder), task, arguments)
+        with open(Path(folder) / TASK, "wb") as file:
+            pickle.dump((task, arguments), file)
+        given = (size, threads, shown_level(), Path(folder))
         context = mp.start_processes(_member, given, nprocs=size, join=False, start_method="spawn")
         ending: list[int] = []
         try:
@@ -160,19 +168,13 @@ def spawn(task: Callable[..., None], size: int, *arguments: object, threads: int
             )
 
 
-def _member(
-    rank: int,
-    size: int,
-    threads: int,
-    level: int | None,
-    folder: Path,
-    task: Callable[..., None],
-    arguments: tuple,
-) -> None:
+def _member(rank: int, size: int, threads: int, level: int | None, folder: Path) -> None:
     status = 0
     show(level)
     atexit.register(gc.freeze)  # see asr/cli/train.py
     try:
+        with open(folder / TASK, "rb") as file:
+            task, arguments = pickle.load(file)
         torch.set_num_threads(threads)
         tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a sudden end leaves behind
         meeting = dist.FileStore(str(folder / "meeting"), size)
