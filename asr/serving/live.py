@@ -31,7 +31,7 @@ from asr.serving.transcriptions import search_options
 from asr.transcript import Event, Final
 from asr.transcription.endpoints import EndpointOptions
 from asr.transcription.options import SearchOptions
-from asr.transcription.streams import can_stream
+from asr.transcription.streamable import can_stream
 
 IDLE = 60.0  # seconds without a message, after which a client is taken for gone
 FIRST = 10.0  # seconds until the first message

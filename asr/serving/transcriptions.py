@@ -28,7 +28,7 @@ from asr.serving.guard import BUSY, UPLOAD, address
 from asr.serving.service import Service
 from asr.transcript import Segment, Transcript
 from asr.transcription.options import SearchOptions
-from asr.transcription.streams import can_stream
+from asr.transcription.streamable import can_stream
 
 router = APIRouter()
 POLL = 0.25  # seconds between looks whether the client is still there

@@ -34,6 +34,7 @@ from asr.search.alignment import align
 from asr.search.ctc_beam import BestPrefix, Prefixes
 from asr.search.scorer import Hypothesis
 from asr.transcript import Event, Final, Partial, Segment, Word
+from asr.transcription import streamable
 from asr.transcription.encoding import encode_features
 from asr.transcription.endpoints import (
     SILENT,
@@ -256,11 +257,11 @@ class Streams:
         precision: str = "fp32",
         searcher: Searcher | None = None,
     ):
-        _check(recognizer)
+        streamable.check(recognizer)
         self.recognizer, self.endpoints, self.precision = recognizer, endpoints, precision
         self.searcher = searcher or Searcher(recognizer, options, precision)
-        self.chunk = _chunk(recognizer, self.searcher.chunk)
-        _check_finals(recognizer, endpoints.finals)
+        self.chunk = streamable.chunk_of(recognizer, self.searcher.chunk)
+        streamable.check_finals(recognizer, endpoints.finals)
         self.longest = min(endpoints.longest, recognizer.longest)  # seconds of a segment
         self.prefixes = self.searcher.prefix_beam()
         self._finals = Running[_Ended](self.searcher, prompt=True)
@@ -476,51 +477,6 @@ class Streams:
         best = found.nbest[0]
         whole = Segment(ended.begin, ended.end, found.text, best.confidence, (), found.nbest)
         return found.segments[0] if found.segments else whole
-
-
-def can_stream(recognizer: Recognizer) -> bool:
-    """Whether a recognizer can read streams."""
-    try:
-        _check(recognizer)
-    except UserError:
-        return False
-    return True
-
-
-def _check(recognizer: Recognizer) -> None:
-    """Refuse a recognizer that can't read streams."""
-    if not recognizer.has_times:
-        raise UserError("the model can't transcribe streams: its CTC was not trained")
-    if recognizer.model.encoder.chunk is None:
-        raise UserError(
-            "the model can't transcribe streams: it has no chunks; train one with encoder.chunk"
-        )
-    cmvn = recognizer.frontend.cmvn
-    if (kind := cmvn.kind if cmvn else "of the waveform") != "global":
-        raise UserError(
-            f"the model can't transcribe streams: its features.cmvn is {kind}, of whole utterances; "
-            "train one with global"
-        )
-
-
-def _chunk(recognizer: Recognizer, chosen: int | None) -> int:
-    """Return the encoder frames of a chunk."""
-    if chosen == WHOLE:
-        raise UserError("got whole, expected seconds: a stream is read in chunks", argument="chunk")
-    chunks = recognizer.model.encoder.chunk
-    assert chunks is not None  # `_check` has seen to it
-    return chosen or max(size for size in chunks.sizes if size != WHOLE)
-
-
-def _check_finals(recognizer: Recognizer, finals: str) -> None:
-    """Refuse to read segments as wholes if the encoder wasn't trained to."""
-    chunks = recognizer.model.encoder.chunk
-    if finals == "whole" and chunks and WHOLE not in chunks.sizes:
-        raise UserError(
-            "got whole, but the model was trained with chunks alone (model.encoder.chunk); "
-            "expected chunks",
-            argument="finals",
-        )
 
 
 def _floats(samples: np.ndarray | Tensor) -> np.ndarray:
