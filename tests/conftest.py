@@ -83,6 +83,47 @@ def folder(recognizer, tmp_path_factory) -> Path:
     return write_folder(tmp_path_factory.mktemp("spoken"), recognizer)
 
 
+@pytest.fixture(scope="module")
+def transcribed(recognizer, tmp_path_factory):
+    """What the function makes of a file's bytes."""
+    from spoken import HOW
+
+    import asr
+
+    path = tmp_path_factory.mktemp("expected") / "x"
+
+    def transcribed(content, recognizer=recognizer, **more):
+        path.write_bytes(content)
+        return asr.transcribe(recognizer, path, **vars(HOW) | more)
+
+    return transcribed
+
+
+@pytest.fixture(scope="module")
+def client(recognizer):
+    """A client of the application, without a socket between them (posted.py)."""
+    from posted import application
+
+    with application(recognizer) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def address(recognizer):
+    """Where a server of the same application listens."""
+    from posted import OPTIONS
+    from served import serving
+    from spoken import HOW
+
+    from asr.serving import guard
+    from asr.serving.engine import Engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "DRAIN_SECONDS", 0.3)
+        with serving({"tones": Engine(recognizer, HOW)}, OPTIONS) as address:
+            yield address
+
+
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory):
     """Commands in processes of their own, with a home that is empty."""
