@@ -101,26 +101,25 @@ def transcribed(recognizer, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(recognizer):
-    """A client of the application, without a socket between them (posted.py)."""
+    """A client of the application of posted.py, without a socket between them."""
+    from fastapi.testclient import TestClient
     from posted import application
 
-    with application(recognizer) as made:
+    with TestClient(application(recognizer), raise_server_exceptions=False) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def address(recognizer):
     """Where a server of the same application listens."""
-    from posted import OPTIONS
+    from posted import application
     from served import serving
-    from spoken import HOW
 
     from asr.serving import guard
-    from asr.serving.engine import Engine
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "DRAIN_SECONDS", 0.3)
-        with serving({"tones": Engine(recognizer, HOW)}, OPTIONS) as address:
+        with serving(application(recognizer)) as address:
             yield address
 
 

@@ -6,7 +6,6 @@ import time
 from contextlib import suppress
 
 import soundfile
-from fastapi.testclient import TestClient
 from served import connected
 from spoken import HOW, RATE, say
 
@@ -36,9 +35,8 @@ WAV = sound()
 
 
 def application(recognizer):
-    """A client of the application, without a socket between them."""
-    app = create_app({"tones": Engine(recognizer, HOW)}, OPTIONS)
-    return TestClient(app, raise_server_exceptions=False)
+    """The application that serves a recognizer of tones, with low limits."""
+    return create_app({"tones": Engine(recognizer, HOW)}, OPTIONS)
 
 
 def send(client, content=WAV, name="a.wav", **data):

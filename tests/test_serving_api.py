@@ -15,7 +15,7 @@ import pytest
 import schemathesis
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
-from posted import OPTIONS, PATH, TEXT, WAV, error_of, send, sound
+from posted import OPTIONS, PATH, TEXT, WAV, application, error_of, send, sound
 from refusals import refused
 from runs import status_of
 from small import each, near, rows, slow
@@ -242,7 +242,7 @@ def test_names_of_models(tmp_path):
 @slow
 def test_schemathesis_finds_no_fault(recognizer):
     """It makes requests from the OpenAPI, right and wrong ones: none may end in a 500, nor in what isn't described."""
-    app = create_app({"tones": Engine(recognizer, HOW)}, OPTIONS)
+    app = application(recognizer)
     with TestClient(app, raise_server_exceptions=False):
         schema = schemathesis.openapi.from_asgi("/openapi.json", app)
         for operation in schema.get_all_operations():
