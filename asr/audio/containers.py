@@ -78,12 +78,10 @@ def decoded(path: Path) -> Path | None:
     if not _folders or path.suffix.lower() not in SUFFIXES:
         return None
     with open(path, "rb", buffering=0) as file:
-        reader, state = demuxer(file.read(16)), os.fstat(file.fileno())
+        reader = demuxer(file.read(16))
         if reader is None:
             return None
-        facts = f"{os.path.realpath(path)}\0{state.st_size}\0{state.st_mtime_ns}"
-        name = hashlib.sha256(os.fsencode(facts)).hexdigest()[:32]
-        found = Path(_folders[-1], f"{name}.au")
+        found = Path(_folders[-1], f"{_name(path, os.fstat(file.fileno()))}.au")
         try:
             os.utime(found)
         except FileNotFoundError:
@@ -94,6 +92,25 @@ def decoded(path: Path) -> Path | None:
                 _make_room(found.parent)
                 _since[_folders[-1]] = 0
     return found
+
+
+def fingerprint(path: Path) -> str | None:
+    """Name a container by its path, size and time; None if it is none, or can't be opened."""
+    if path.suffix.lower() not in SUFFIXES:
+        return None
+    try:
+        if not path.is_file():  # a pipe would wait for its writer
+            return None
+        with open(path, "rb", buffering=0) as file:
+            is_container = demuxer(file.read(16)) is not None
+            return _name(path, os.fstat(file.fileno())) if is_container else None
+    except (OSError, ValueError):
+        return None
+
+
+def _name(path: Path, state: os.stat_result) -> str:
+    facts = f"{os.path.realpath(path)}\0{state.st_size}\0{state.st_mtime_ns}"
+    return hashlib.sha256(os.fsencode(facts)).hexdigest()[:32]
 
 
 def _make_room(folder: Path) -> None:

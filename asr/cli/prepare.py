@@ -12,8 +12,9 @@ from asr.parts import parse
 
 EXAMPLES = """A sound file that can't be used (missing, unreadable, not audio, truncated, without the given channel) is
 named and left out. OUT/failed.tsv lists all such files, and the exit status is 3. Run the command again when they are
-fixed. If a whole split or more than half of all files can't be used, or a table has a mistake, nothing is written, and
-the status is 2.
+fixed. If a whole split or more than half of all files can't be used, or a table has a mistake, no manifest is
+written, and the status is 2. Recordings that only ffmpeg reads (m4a, mp4, webm, ...) are decoded to FLAC files in
+OUT/decoded.
 
 examples:
   asr-prepare an4 corpora/an4 data/an4

@@ -1,11 +1,11 @@
 """Corpora → manifests: read the corpus' own files, check every sound file, and write one CutSet per split.
 
-Everything is checked before anything is written. Cheap checks come first (texts, sizes and times of
+Everything is checked before manifests are written. Cheap checks come first (texts, sizes and times of
 files); a stamp of them tells whether the manifests are up to date without opening a sound file.
 
 A mistake in the corpus' own files (a line, an id, an empty text) stops the preparation. A sound
-file that can't be used is left out and listed in OUT/failed.tsv. If too many can't, the folder
-is probably wrong.
+file that can't be used is left out and listed in OUT/failed.tsv. If too many can't, the folder is
+probably wrong. A recording that only ffmpeg reads becomes a FLAC in OUT/decoded first.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asr.data import manifest
+from asr.data import decoded, manifest
 from asr.data import shar as shars
 from asr.data.corpora import CORPORA, Corpus, Item, reader
 from asr.data.items import as_asked
 from asr.data.manifest import Utterance
-from asr.data.recordings import about_channels, failure, look
+from asr.data.recordings import about_channels, about_decoded, failure, headers_of, look
 from asr.data.split import CARVED, with_carved
 from asr.data.statistics import Statistics
 from asr.errors import UserError, did_you_mean
@@ -94,7 +94,7 @@ def prepare(
     join:      with shar, make one Shar of that number of parts
     flac:      with shar, decode mp3, Opus and Vorbis, and copy them as FLAC of 16 bits
     raises     UserError for a mistake in the corpus' own files, or if the sound files of a whole
-               split, or more than half of all, can't be used; then nothing is written
+               split, or more than half of all, can't be used; then no manifest is written
     """
     check_request(corpus, shar, part, join, flac)
     whole = reader(corpus)(Path(os.path.abspath(source)))
@@ -117,10 +117,10 @@ def prepare(
         )
     if not current or failures is None:
         check_folder("OUT", out, made_files(parts, carved), "asr-prepare", [source], force)
-        utterances, failures = look(parts, progress, whole=not headers_only)
+        utterances, failures = look(parts, out, progress, whole=not headers_only)
         make_folder(out)
         remove_others(stamp, {*parts, *whole.splits, *kept(whole, parts)})
-        notes += about_channels(utterances)
+        notes += about_decoded(utterances, out) + about_channels(utterances)
         notes += write_all(stamp, parts, carved, utterances, failures, shar)
         statistics = {name: Statistics.of(u) for name, u in utterances.items()}
     done = bool(statistics)
@@ -225,16 +225,18 @@ def is_done(
     splits: Mapping[str, Sequence[Item]],
     whole: bool,
 ) -> bool:
-    """Tell whether an earlier run did this, and what it left out is still unusable."""
-    from asr.audio.headers import read_headers
-
+    """Tell whether an earlier run did this, its FLACs are there, and what it left out is still unusable."""
     current = stamp.is_current()  # asked first, for a plan ends there
     if not current or failures is None or not all(map(Path.is_file, manifests)):
         return False
     lost = {failure.id for failure in failures}
-    items = [item for items in splits.values() for item in items if item.id in lost]
-    headers = read_headers([item.path for item in items], whole=whole)
-    return all(failure(*pair) for pair in zip(items, headers, strict=True))
+    items = [item for items in splits.values() for item in items]
+    used = decoded.places([item.path for item in items if item.id not in lost], stamp.output)
+    if not all(map(Path.is_file, used.values())):
+        return False
+    left_out = [item for item in items if item.id in lost]
+    _, headers = headers_of(left_out, stamp.output, progress=False, whole=whole)
+    return all(failure(*pair) for pair in zip(left_out, headers, strict=True))
 
 
 def made_files(splits: Iterable[str], carved: Iterable[str]) -> list[str]:

@@ -18,12 +18,9 @@ from io import BytesIO
 from pathlib import Path
 from threading import Event
 
-import numpy as np
-import soundfile
-
 from asr.audio import archive
 from asr.audio.archive import Span
-from asr.audio.faults import truncated
+from asr.audio.flac import LOSSY, as_flac, fits_flac
 from asr.audio.sound import Sound, opened
 from asr.data import manifest
 from asr.data.manifest import Utterance
@@ -34,7 +31,6 @@ from asr.parts import Part, check_complete
 from asr.stamp import Stamp, is_stamped
 
 SHARD = 1000  # utterances
-LOSSY = {"MP3", "MPEG", "OGG"}  # formats
 # subtypes that FLAC keeps to the bit
 EXACT = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "ULAW", "ALAW"}
 
@@ -323,23 +319,17 @@ def recording(path: str, flac: bool = False) -> tuple[str, bytes]:
     with opened(path) as sound:
         if parts := sound.overlooked(lost=True):
             with opened(path, parts) as whole:
-                return ".flac", as_flac(whole)
+                return ".flac", joined(whole)
         is_plain = sound.format != "FLAC" and sound.subtype in EXACT
         wanted = is_plain or flac and sound.format in LOSSY
         if len(sound.files) > 1 or wanted and fits_flac(sound):
-            return ".flac", as_flac(sound)
+            return ".flac", joined(sound)
         with archive.open_binary(path) as content:
             return Path(path).suffix or f".{sound.format.lower()}", content.read()
 
 
-def fits_flac(sound: Sound) -> bool:
-    """Whether FLAC (RFC 9639) can hold a recording of this rate and number of channels."""
-    rate = sound.rate
-    return sound.channels <= 8 and (rate <= 65535 or rate <= 655350 and rate % 10 == 0)
-
-
-def as_flac(sound: Sound) -> bytes:
-    """Write a recording as FLAC, rounded where FLAC can't be exact: codecs' samples to 16 bits, floats to 24.
+def joined(sound: Sound) -> bytes:
+    """Write a recording as FLAC, whose files may be joined.
 
     raises   UserError if a part of it can't be read, or FLAC can't hold it
     """
@@ -347,30 +337,4 @@ def as_flac(sound: Sound) -> bytes:
         has = f"{sound.channels} channels at {sound.rate:,} Hz"
         what = f"holds several recordings of {has}, which FLAC can't hold as one"
         raise UserError(f"{sound.path}: {what}; split the file, or leave `shar` out")
-    subtype, dtype = flac_kind(sound)
-    content, count = BytesIO(), 0
-    with soundfile.SoundFile(
-        content, "w", sound.rate, sound.channels, subtype, format="FLAC"
-    ) as file:
-        for block in sound.blocks(0, sound.frames, dtype):
-            count += len(block)
-            file.write(rounded(block, subtype) if dtype == "float32" else block)
-    if count < sound.frames:
-        raise truncated(sound.path, count, sound.frames)
-    return content.getvalue()
-
-
-def flac_kind(sound: Sound) -> tuple[str, str]:
-    """The subtype of the FLAC that a recording becomes, and the type of number to read it as."""
-    if sound.subtype in ("FLOAT", "DOUBLE"):
-        return "PCM_24", "float32"
-    if sound.format in LOSSY:
-        return "PCM_16", "float32"
-    return ("PCM_24", "int32") if sound.subtype in ("PCM_24", "PCM_32") else ("PCM_16", "int16")
-
-
-def rounded(samples: np.ndarray, subtype: str) -> np.ndarray:
-    """Clip float samples to [-1, 1] and round them to integers, in the upper bits of int16 or int32."""
-    top = 2.0**15 if subtype == "PCM_16" else 2.0**23
-    whole = np.clip(np.rint(samples * top), -top, top - 1)
-    return whole.astype(np.int16) if subtype == "PCM_16" else whole.astype(np.int32) << 8
+    return as_flac(sound)

@@ -1,0 +1,67 @@
+"""Recordings that only ffmpeg reads (m4a, mp4, webm, ...), decoded once: training reads each in every epoch."""
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from asr.audio import containers
+from asr.audio.flac import as_flac
+from asr.audio.sound import opened
+from asr.errors import UserError
+from asr.files import make_folder, replacing
+from asr.logging import progress_bar
+from asr.provenance import cores
+
+FOLDER = "decoded"  # in OUT
+
+
+def places(paths: Iterable[Path], out: str | os.PathLike) -> dict[Path, Path]:
+    """Name the FLAC of each recording that ffmpeg decodes; it follows from the file's path, size and time."""
+    folder, found = Path(os.path.abspath(out), FOLDER), {}
+    for path in paths:
+        if name := containers.fingerprint(path):
+            found[path] = folder / f"{path.stem[:100]}-{name}.flac"
+    return found
+
+
+def decode(
+    paths: Iterable[Path], out: str | os.PathLike, progress: bool = False
+) -> dict[Path, Path | UserError]:
+    """Decode what only ffmpeg reads to FLAC in OUT/decoded, at its own rate and with its own channels.
+
+    returns   path → FLAC, or what is wrong, of these recordings alone; what is there is kept
+    """
+    found = places(paths, out)
+    todo = {path: flac for path, flac in found.items() if not flac.exists()}
+    if not todo:
+        return dict(found)
+    make_folder(Path(out, FOLDER))
+    settings = {} if progress else {"disable": True}
+    bar = progress_bar(total=len(todo), desc="decoding", unit="", mininterval=0.5, **settings)
+    pool, faults = ThreadPoolExecutor(cores()), dict[Path, UserError]()
+    with bar:
+        try:
+            for path, fault in zip(todo, pool.map(_decode, todo, todo.values()), strict=True):
+                faults |= {path: fault} if fault else {}
+                bar.update()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return found | faults
+
+
+def _decode(path: Path, flac: Path) -> UserError | None:
+    """Decode one recording; return what is wrong with it."""
+    try:
+        with TemporaryDirectory(prefix="asr-decoded-") as folder:
+            decoded = Path(folder, "sound.au")
+            containers.decode(path, decoded, containers.SECONDS, containers.BYTES)
+            with opened(decoded) as sound:
+                sound.path = path  # which errors name
+                content = as_flac(sound)
+    except UserError as error:
+        return error
+    with replacing(flac) as temporary:
+        temporary.write_bytes(content)
+    return None
