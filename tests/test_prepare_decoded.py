@@ -131,6 +131,14 @@ def test_an_interrupted_preparation_keeps_what_is_decoded(tmp_path, table, monke
     assert [*found] == [*"abcde"] and before.items() <= times(tmp_path / "out/decoded").items()
 
 
+def test_a_long_name_is_shortened(tmp_path, table):
+    name = "语" * 83  # 249 bytes, 253 with the suffix
+    (tmp_path / "clips/a.m4a").rename(tmp_path / f"clips/{name}.m4a")
+    table.write_text(table.read_text().replace("clips/a.m4a", f"clips/{name}.m4a"))
+    made, found = prepared(table)
+    assert [*found] == [*"abcde"] and not made.failed
+
+
 def test_a_shar_holds_what_was_decoded(tmp_path, table):
     made, found = prepared(table, shar=True)
     assert texts(made, "mine.shar") == texts(made, "mine")

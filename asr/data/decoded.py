@@ -22,7 +22,9 @@ def places(paths: Iterable[Path], out: str | os.PathLike) -> dict[Path, Path]:
     folder, found = Path(os.path.abspath(out), FOLDER), {}
     for path in paths:
         if name := containers.fingerprint(path):
-            found[path] = folder / f"{path.stem[:100]}-{name}.flac"
+            found[path] = (
+                folder / f"{path.stem[:40]}-{name}.flac"
+            )  # 255 bytes with a temporary name's beginning
     return found
 
 
