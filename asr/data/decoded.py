@@ -22,9 +22,8 @@ def places(paths: Iterable[Path], out: str | os.PathLike) -> dict[Path, Path]:
     folder, found = Path(os.path.abspath(out), FOLDER), {}
     for path in paths:
         if name := containers.fingerprint(path):
-            found[path] = (
-                folder / f"{path.stem[:40]}-{name}.flac"
-            )  # 255 bytes with a temporary name's beginning
+            # with a temporary name's beginning, 255 bytes at most
+            found[path] = folder / f"{path.stem[:40]}-{name}.flac"
     return found
 
 
