@@ -119,7 +119,6 @@ def test_an_interrupted_preparation_keeps_what_is_decoded(tmp_path, table, monke
             raise KeyboardInterrupt
         return written(sound)
 
-    monkeypatch.setattr(decoded, "cores", lambda: 1)
     with monkeypatch.context() as patch:
         patch.setattr(decoded, "as_flac", interrupted)
         with pytest.raises(KeyboardInterrupt):

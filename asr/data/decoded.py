@@ -2,17 +2,15 @@
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from asr.audio import containers
 from asr.audio.flac import as_flac
 from asr.audio.sound import opened
+from asr.data.shar import workers
 from asr.errors import UserError
 from asr.files import make_folder, replacing
-from asr.logging import progress_bar
-from asr.provenance import cores
 
 FOLDER = "decoded"  # in OUT
 
@@ -39,16 +37,14 @@ def decode(
     if not todo:
         return dict(found)
     make_folder(Path(out, FOLDER))
-    settings = {} if progress else {"disable": True}
-    bar = progress_bar(total=len(todo), desc="decoding", unit="", mininterval=0.5, **settings)
-    pool, faults = ThreadPoolExecutor(cores()), dict[Path, UserError]()
-    with bar:
-        try:
-            for path, fault in zip(todo, pool.map(_decode, todo, todo.values()), strict=True):
-                faults |= {path: fault} if fault else {}
-                bar.update()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    with workers("decoding", len(todo), progress) as (run, tell):
+
+        def one(path: Path) -> UserError | None:
+            fault = _decode(path, todo[path])
+            tell(1)
+            return fault
+
+        faults = {path: fault for path, fault in zip(todo, run(one, todo), strict=True) if fault}
     return found | faults
 
 
